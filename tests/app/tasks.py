@@ -1,0 +1,3 @@
+"""Tasks that the tests enqueue."""
+
+from __future__ import annotations

@@ -1,0 +1,68 @@
+"""One PostgreSQL server for the run, unless DATABASE_URL names one.
+
+It is started before pytest-xdist starts its workers, which inherit the address and make a database each. It
+has fsync off, lies in `var/test-<process id>` and is removed at the end; what a killed run left is removed by
+the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from example_project.embedded import ensure_server, remove_server
+from tests.settings import databases
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVER = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server, in the controller only."""
+    if os.environ.get("DATABASE_URL") or config.option.collectonly:
+        return
+    _remove_left_servers()
+    folder = ROOT / "var" / f"test-{os.getpid()}"
+    config.stash[SERVER] = folder
+    os.environ["DATABASE_URL"] = ensure_server(folder, durable=False)
+    # pytest-django has read the settings before any conftest.py, so their addresses are mended here.
+    from django.conf import settings
+
+    for alias, address in databases(os.environ["DATABASE_URL"]).items():
+        settings.DATABASES[alias].update(address)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the server that this run started."""
+    folder = config.stash.get(SERVER, None)
+    if folder is not None:
+        remove_server(folder)
+        del os.environ["DATABASE_URL"]
+
+
+def pytest_report_header() -> str:
+    """The server's version, so that a run of the matrix can be believed."""
+    url = os.environ.get("DATABASE_URL")
+    if not url:
+        return "PostgreSQL: not started"
+    with psycopg.connect(url) as connection:
+        return f"PostgreSQL: {connection.info.parameter_status('server_version')}"
+
+
+def _remove_left_servers() -> None:
+    for folder in (ROOT / "var").glob("test-*"):
+        if not _is_alive(int(folder.name.partition("-")[2])):
+            remove_server(folder)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

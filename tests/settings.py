@@ -1,0 +1,59 @@
+"""Settings of the test-suite: two databases on the server that DATABASE_URL names.
+
+Without DATABASE_URL the addresses are filled in by `conftest.py`, which starts a server for the run;
+commands that need no database (`makemigrations --check` off line, type checkers) work without one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import environ
+
+SECRET_KEY = "only for tests"
+USE_TZ = True
+TIME_ZONE = "UTC"
+ROOT_URLCONF = "tests.urls"
+STATIC_URL = "static/"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def databases(url: str) -> dict[str, dict[str, Any]]:
+    """DATABASES for a server: `default` is the database of the URL, `other` a second one beside it."""
+    default: dict[str, Any] = {**environ.Env.db_url_config(url), "ENGINE": "django.db.backends.postgresql"}
+    return {"default": default, "other": {**default, "NAME": f"{default['NAME']}_other"}}
+
+
+DATABASES = databases(os.environ.get("DATABASE_URL") or "postgresql://postgres@127.0.0.1/postgres")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django_pgqueue",
+    "tests.app",
+]
+
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
