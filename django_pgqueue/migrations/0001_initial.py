@@ -1,0 +1,351 @@
+"""The tables."""
+
+import django.core.validators
+import django.db.models.functions.datetime
+import django_pgqueue.models.fields
+from django.db import migrations, models
+
+from ..operations import RunSQLFile
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = []
+
+    operations = [
+        migrations.CreateModel(
+            name="QueueStatus",
+            fields=[
+                (
+                    "status",
+                    models.CharField(max_length=16, primary_key=True, serialize=False, verbose_name="status"),
+                ),
+                ("is_claimable", models.BooleanField(verbose_name="may be claimed")),
+                ("is_terminal", models.BooleanField(verbose_name="is over")),
+            ],
+            options={
+                "verbose_name": "status",
+                "verbose_name_plural": "statuses",
+                "db_table": "pgqueue_status",
+                "managed": False,
+                "required_db_vendor": "postgresql",
+            },
+        ),
+        migrations.CreateModel(
+            name="Ring",
+            fields=[
+                ("one", models.BooleanField(primary_key=True, serialize=False)),
+                ("current", models.SmallIntegerField(verbose_name="current shelf")),
+                ("since", models.DateTimeField(verbose_name="since")),
+                ("retention", models.DurationField(verbose_name="retention")),
+                ("failed_retention", models.DurationField(verbose_name="retention of failed jobs")),
+            ],
+            options={
+                "verbose_name": "ring of history",
+                "verbose_name_plural": "rings of history",
+                "db_table": "pgqueue_ring",
+                "managed": False,
+                "required_db_vendor": "postgresql",
+            },
+        ),
+        # Django cannot create a partitioned table: the statements do, the state knows the model.
+        migrations.SeparateDatabaseAndState(
+            database_operations=[
+                RunSQLFile("job_v1.sql", "DROP TABLE pgqueue_job"),
+                RunSQLFile("job_live_v1.sql", "DROP TABLE pgqueue_job_live"),
+                RunSQLFile("job_claim_index_v1.sql", "DROP INDEX pgqueue_job_claim"),
+                RunSQLFile("job_running_index_v1.sql", "DROP INDEX pgqueue_job_running"),
+                RunSQLFile(
+                    "job_past_v1.sql",
+                    "DROP TABLE " + ", ".join(f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)),
+                ),
+                RunSQLFile("job_kept_v1.sql", "DROP TABLE pgqueue_job_kept"),
+                RunSQLFile("job_kept_index_v1.sql", "DROP INDEX pgqueue_job_kept_sweep"),
+            ],
+            state_operations=[
+                migrations.CreateModel(
+                    name="Job",
+                    fields=[
+                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                        (
+                            "shelf",
+                            models.SmallIntegerField(db_default=0, editable=False, verbose_name="shelf"),
+                        ),
+                        (
+                            "status",
+                            models.CharField(
+                                choices=[
+                                    ("pending", "pending"),
+                                    ("retry", "retry"),
+                                    ("running", "running"),
+                                    ("blocked", "blocked"),
+                                    ("done", "done"),
+                                    ("failed", "failed"),
+                                    ("cancelled", "cancelled"),
+                                ],
+                                db_default="pending",
+                                max_length=16,
+                                verbose_name="status",
+                            ),
+                        ),
+                        ("task_path", models.CharField(max_length=255, verbose_name="task")),
+                        (
+                            "args",
+                            models.JSONField(
+                                db_default=models.Value([], models.JSONField()), verbose_name="arguments"
+                            ),
+                        ),
+                        (
+                            "kwargs",
+                            models.JSONField(
+                                db_default=models.Value({}, models.JSONField()),
+                                verbose_name="keyword arguments",
+                            ),
+                        ),
+                        (
+                            "metadata",
+                            models.JSONField(
+                                db_default=models.Value({}, models.JSONField()), verbose_name="metadata"
+                            ),
+                        ),
+                        (
+                            "queue_name",
+                            models.CharField(db_default="default", max_length=100, verbose_name="queue"),
+                        ),
+                        ("priority", models.SmallIntegerField(db_default=0, verbose_name="priority")),
+                        (
+                            "run_after",
+                            models.DateTimeField(
+                                db_default=django.db.models.functions.datetime.Now(), verbose_name="run after"
+                            ),
+                        ),
+                        (
+                            "expires_at",
+                            models.DateTimeField(blank=True, null=True, verbose_name="expires at"),
+                        ),
+                        (
+                            "enqueued_at",
+                            models.DateTimeField(
+                                db_default=django.db.models.functions.datetime.Now(),
+                                verbose_name="enqueued at",
+                            ),
+                        ),
+                        (
+                            "max_attempts",
+                            models.IntegerField(blank=True, null=True, verbose_name="attempts at most"),
+                        ),
+                        (
+                            "timeout",
+                            models.IntegerField(blank=True, null=True, verbose_name="timeout in seconds"),
+                        ),
+                        (
+                            "on_lost",
+                            models.CharField(
+                                blank=True, max_length=8, null=True, verbose_name="when its worker is lost"
+                            ),
+                        ),
+                        ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
+                        (
+                            "forgiven_attempts",
+                            models.IntegerField(
+                                db_default=0, verbose_name="attempts before the last retry by hand"
+                            ),
+                        ),
+                        ("crash_count", models.SmallIntegerField(db_default=0, verbose_name="crashes")),
+                        ("worker", models.BigIntegerField(blank=True, null=True, verbose_name="worker")),
+                        ("lease", models.BigIntegerField(blank=True, null=True, verbose_name="lease")),
+                        (
+                            "started_at",
+                            models.DateTimeField(blank=True, null=True, verbose_name="first started at"),
+                        ),
+                        (
+                            "last_attempted_at",
+                            models.DateTimeField(blank=True, null=True, verbose_name="last attempted at"),
+                        ),
+                        ("deadline", models.DateTimeField(blank=True, null=True, verbose_name="deadline")),
+                        (
+                            "cancel_requested_at",
+                            models.DateTimeField(blank=True, null=True, verbose_name="asked to stop at"),
+                        ),
+                        (
+                            "waiting_reason",
+                            models.CharField(
+                                blank=True, db_default="", max_length=500, verbose_name="reason"
+                            ),
+                        ),
+                        (
+                            "finished_at",
+                            models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
+                        ),
+                        ("result", models.JSONField(blank=True, null=True, verbose_name="result")),
+                        (
+                            "errors",
+                            models.JSONField(
+                                db_default=models.Value([], models.JSONField()), verbose_name="errors"
+                            ),
+                        ),
+                        (
+                            "error_fingerprint",
+                            models.CharField(
+                                blank=True,
+                                db_default="",
+                                max_length=40,
+                                verbose_name="fingerprint of the error",
+                            ),
+                        ),
+                    ],
+                    options={
+                        "verbose_name": "job",
+                        "verbose_name_plural": "jobs",
+                        "db_table": "pgqueue_job",
+                        "required_db_vendor": "postgresql",
+                    },
+                ),
+            ],
+        ),
+        RunSQLFile("status_v1.sql", "DROP TABLE pgqueue_status"),
+        RunSQLFile("ring_v1.sql", "DROP TABLE pgqueue_ring"),
+        migrations.CreateModel(
+            name="Queue",
+            fields=[
+                (
+                    "name",
+                    models.CharField(
+                        max_length=100,
+                        primary_key=True,
+                        serialize=False,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "\\A[A-Za-z0-9_.-]+\\Z",
+                                "Letters, digits and any of _ - . make a queue's name.",
+                            )
+                        ],
+                        verbose_name="name",
+                    ),
+                ),
+                (
+                    "keep_done",
+                    models.DurationField(
+                        blank=True,
+                        help_text="Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means RETENTION.",
+                        null=True,
+                        verbose_name="keep done and cancelled jobs for",
+                    ),
+                ),
+                (
+                    "keep_failed",
+                    models.DurationField(
+                        blank=True,
+                        help_text="Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means FAILED_RETENTION.",
+                        null=True,
+                        verbose_name="keep failed jobs for",
+                    ),
+                ),
+                (
+                    "backoff_base",
+                    models.FloatField(
+                        blank=True,
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(0)],
+                        verbose_name="first wait before a retry, in seconds",
+                    ),
+                ),
+                (
+                    "backoff_ceiling",
+                    models.FloatField(
+                        blank=True,
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(0)],
+                        verbose_name="longest wait before a retry, in seconds",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
+                "db_table": "pgqueue_queue",
+                "required_db_vendor": "postgresql",
+            },
+        ),
+        migrations.CreateModel(
+            name="Worker",
+            fields=[
+                ("id", models.BigIntegerField(primary_key=True, serialize=False, verbose_name="id")),
+                ("host", models.CharField(max_length=255, verbose_name="host")),
+                ("pid", models.IntegerField(verbose_name="process")),
+                ("supervisor", models.BigIntegerField(verbose_name="supervisor")),
+                (
+                    "queues",
+                    django_pgqueue.models.fields.ArrayColumn("text", default=list, verbose_name="queues"),
+                ),
+                ("slots", models.IntegerField(verbose_name="slots")),
+                ("version", models.CharField(max_length=50, verbose_name="version")),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("running", "running"), ("draining", "draining")],
+                        db_default="running",
+                        max_length=10,
+                        verbose_name="state",
+                    ),
+                ),
+                (
+                    "started_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), verbose_name="started at"
+                    ),
+                ),
+                (
+                    "heartbeat_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), verbose_name="last heartbeat"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "db_table": "pgqueue_worker",
+                "required_db_vendor": "postgresql",
+            },
+        ),
+        migrations.CreateModel(
+            name="JobStat",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("minute", models.DateTimeField(verbose_name="minute")),
+                ("queue_name", models.CharField(max_length=100, verbose_name="queue")),
+                ("task_path", models.CharField(max_length=255, verbose_name="task")),
+                ("done", models.BigIntegerField(default=0, verbose_name="done")),
+                ("failed", models.BigIntegerField(default=0, verbose_name="failed")),
+                ("retried", models.BigIntegerField(default=0, verbose_name="retried")),
+                ("cancelled", models.BigIntegerField(default=0, verbose_name="cancelled")),
+                (
+                    "wait_histogram",
+                    django_pgqueue.models.fields.ArrayColumn(
+                        "bigint", default=list, verbose_name="waiting times"
+                    ),
+                ),
+                (
+                    "run_histogram",
+                    django_pgqueue.models.fields.ArrayColumn(
+                        "bigint", default=list, verbose_name="running times"
+                    ),
+                ),
+                ("wait_seconds", models.FloatField(default=0, verbose_name="seconds waited")),
+                ("run_seconds", models.FloatField(default=0, verbose_name="seconds run")),
+            ],
+            options={
+                "verbose_name": "statistic",
+                "verbose_name_plural": "statistics",
+                "db_table": "pgqueue_stat",
+                "required_db_vendor": "postgresql",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("minute", "queue_name", "task_path"), name="pgqueue_stat_key"
+                    )
+                ],
+            },
+        ),
+    ]

@@ -1,0 +1,11 @@
+"""The tables as Django models: fields and querysets. What changes a job's state is SQL, in ``sql/``."""
+
+from __future__ import annotations
+
+from .history import QueueStatus, Ring
+from .job import Job, JobQuerySet, LiveJob
+from .queue import Queue
+from .stat import JobStat
+from .worker import Worker
+
+__all__ = ["Job", "JobQuerySet", "JobStat", "LiveJob", "Queue", "QueueStatus", "Ring", "Worker"]

@@ -1,0 +1,47 @@
+"""``Queue``: the settings of a named lane of jobs. A queue needs no row; one without it has the defaults."""
+
+from __future__ import annotations
+
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Queue(models.Model):
+    """Settings of one queue; an empty field means: as ``PGQUEUE`` says."""
+
+    name = models.CharField(
+        _("name"),
+        max_length=100,
+        primary_key=True,
+        validators=[
+            RegexValidator(r"\A[A-Za-z0-9_.-]+\Z", _("Letters, digits and any of _ - . make a queue's name."))
+        ],
+    )
+    keep_done = models.DurationField(
+        _("keep done and cancelled jobs for"),
+        null=True,
+        blank=True,
+        help_text=_("Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means RETENTION."),
+    )
+    keep_failed = models.DurationField(
+        _("keep failed jobs for"),
+        null=True,
+        blank=True,
+        help_text=_("Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means FAILED_RETENTION."),
+    )
+    backoff_base = models.FloatField(
+        _("first wait before a retry, in seconds"), null=True, blank=True, validators=[MinValueValidator(0)]
+    )
+    backoff_ceiling = models.FloatField(
+        _("longest wait before a retry, in seconds"), null=True, blank=True, validators=[MinValueValidator(0)]
+    )
+
+    class Meta:
+        db_table = "pgqueue_queue"
+        required_db_vendor = "postgresql"
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+
+    def __str__(self) -> str:
+        return self.name

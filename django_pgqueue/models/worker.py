@@ -1,0 +1,38 @@
+"""``Worker``: the processes that run jobs. A narrow table of its own, so that a heartbeat touches no job."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from .fields import ArrayColumn
+
+
+class Worker(models.Model):
+    """One worker process. Registered before its first claim, removed when it stops."""
+
+    id = models.BigIntegerField(_("id"), primary_key=True)
+    host = models.CharField(_("host"), max_length=255)
+    pid = models.IntegerField(_("process"))
+    supervisor = models.BigIntegerField(_("supervisor"))
+    queues = ArrayColumn("text", verbose_name=_("queues"), default=list)
+    slots = models.IntegerField(_("slots"))
+    version = models.CharField(_("version"), max_length=50)
+    state = models.CharField(
+        _("state"),
+        max_length=10,
+        choices=[("running", _("running")), ("draining", _("draining"))],
+        db_default="running",
+    )
+    started_at = models.DateTimeField(_("started at"), db_default=Now())
+    heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
+
+    class Meta:
+        db_table = "pgqueue_worker"
+        required_db_vendor = "postgresql"
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}"

@@ -1,0 +1,44 @@
+"""The migration operation that installs one database object from its file in ``sql/``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import migrations
+
+if TYPE_CHECKING:
+    from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+
+SQL_FOLDER = Path(__file__).parent / "sql"
+
+# A function with SET search_path FROM CURRENT keeps the path of the moment, and finds its tables under
+# whatever path it is called. So that path is set to the one schema where the objects are created, and
+# put back afterwards: the rest of a migration may rely on it.
+_ENTER = (
+    "SELECT set_config('pgqueue.search_path', current_setting('search_path'), true),"
+    " set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);"
+)
+_LEAVE = "SELECT set_config('search_path', current_setting('pgqueue.search_path'), true);"
+
+
+class RunSQLFile(migrations.RunSQL):
+    """Create the object in ``sql/<name>``; drop it by the statement ``reverse``. Only on PostgreSQL."""
+
+    def __init__(self, name: str, reverse: str) -> None:
+        self.name = name
+        self.reverse = reverse
+        super().__init__([_ENTER, (SQL_FOLDER / name).read_text(encoding="utf-8"), _LEAVE], reverse)
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return self.__class__.__qualname__, [self.name, self.reverse], {}
+
+    def describe(self) -> str:
+        return f"Install {self.name}"
+
+    def _run_sql(self, schema_editor: BaseDatabaseSchemaEditor, sqls: Any) -> None:
+        if schema_editor.connection.vendor != "postgresql":
+            return
+        # As one string with its comments: Django would split a list of statements for nobody's good.
+        for sql in [sqls] if isinstance(sqls, str) else sqls:
+            schema_editor.execute(sql, params=None)

@@ -1,0 +1,43 @@
+-- Cancel jobs: what has not started is over at once, what runs is asked to stop. Returns how many rows
+-- changed. Race: a job may be claimed or finished between the statements, so the rows are locked first,
+-- in the order of id (as in every function that locks several, so that two of them never deadlock).
+CREATE FUNCTION pgqueue_cancel_v1(p_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    ring pgqueue_ring;
+    cancelled integer;
+    asked integer;
+BEGIN
+    SELECT * INTO STRICT ring FROM pgqueue_ring;
+    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
+
+    WITH gone AS (
+        DELETE FROM pgqueue_job_live AS job
+        WHERE job.id = ANY (p_ids) AND job.status <> 'running'
+        RETURNING job.*
+    ), moved AS (
+        INSERT INTO pgqueue_job (
+            id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
+            enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count, worker, lease,
+            started_at, last_attempted_at, deadline, cancel_requested_at, waiting_reason, finished_at, result,
+            errors, error_fingerprint
+        )
+        SELECT gone.id, pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring), 'cancelled',
+            gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
+            gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
+            gone.forgiven_attempts, gone.crash_count, gone.worker, gone.lease, gone.started_at,
+            gone.last_attempted_at, gone.deadline, clock_timestamp(), gone.waiting_reason, clock_timestamp(),
+            gone.result, gone.errors, gone.error_fingerprint
+        FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
+        WHERE pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring) IS NOT NULL
+    )
+    SELECT count(*) INTO cancelled FROM gone;
+
+    WITH running AS (
+        UPDATE pgqueue_job_live AS job SET cancel_requested_at = clock_timestamp()
+        WHERE job.id = ANY (p_ids) AND job.status = 'running' AND job.cancel_requested_at IS NULL
+        RETURNING job.id
+    )
+    SELECT count(pg_notify(pgqueue_channel_v1(), 'cancel ' || running.id)) INTO asked FROM running;
+    RETURN cancelled + asked;
+END $$;

@@ -1,0 +1,30 @@
+-- Enqueue one job. Python calls this, and so does pgqueue_enqueue, the stable name for everybody else.
+-- The delay and the time to live are counted here, by the database's clock. A job never becomes
+-- claimable with a time in the past: workers skip what lies below their marks (worker/marks.py).
+CREATE FUNCTION pgqueue_enqueue_v1(
+    p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,
+    p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,
+    p_max_attempts integer, p_timeout integer, p_on_lost text, p_max_bytes integer,
+    OUT id bigint, OUT run_after timestamptz, OUT expires_at timestamptz, OUT enqueued_at timestamptz
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_variable
+DECLARE
+    problem text := pgqueue_problem_v1(
+        p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after, p_expires_at,
+        p_max_attempts, p_timeout, p_on_lost, p_max_bytes);
+BEGIN
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    id := nextval('pgqueue_job_id_seq');
+    enqueued_at := clock_timestamp();
+    run_after := greatest(coalesce(p_run_after, enqueued_at + p_delay * interval '1 second'), enqueued_at);
+    expires_at := coalesce(p_expires_at, run_after + p_expires_after * interval '1 second');
+    INSERT INTO pgqueue_job_live (
+        id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
+        max_attempts, timeout, on_lost
+    ) VALUES (
+        id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
+        enqueued_at, p_max_attempts, p_timeout, p_on_lost
+    );
+END $$;

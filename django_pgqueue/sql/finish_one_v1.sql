@@ -1,0 +1,30 @@
+-- Report one outcome, loudly: for atomic tasks, whose transaction must fail with the lease, and for
+-- workers in other languages. The codes are in class 23 (integrity): 55 would read as an outage.
+--   23Q01 there is no such live job    23Q02 the lease is another's    23Q03 the job is not running
+CREATE PROCEDURE pgqueue_finish_one_v1(
+    p_id bigint, p_lease bigint, p_outcome text, p_result jsonb DEFAULT NULL, p_error jsonb DEFAULT NULL,
+    p_fingerprint text DEFAULT NULL, p_delay double precision DEFAULT NULL,
+    p_started_ago double precision DEFAULT NULL, p_reason text DEFAULT NULL, p_keep_errors integer DEFAULT 20
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    job record;
+BEGIN
+    IF p_outcome IS NULL OR p_outcome NOT IN ('done', 'failed', 'cancelled', 'retry', 'snooze', 'release') THEN
+        RAISE EXCEPTION 'pgqueue: outcome % is not one of done, failed, cancelled, retry, snooze, release',
+            quote_nullable(p_outcome) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT live.status, live.lease INTO job FROM pgqueue_job_live AS live WHERE live.id = p_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'pgqueue: there is no live job %', p_id USING ERRCODE = '23Q01',
+            HINT = 'It is over, or its lease was lost and somebody else finished it.';
+    ELSIF job.status <> 'running' THEN
+        RAISE EXCEPTION 'pgqueue: job % is %, not running', p_id, job.status USING ERRCODE = '23Q03',
+            HINT = 'Its lease was lost and it went back to its queue.';
+    ELSIF job.lease IS DISTINCT FROM p_lease THEN
+        RAISE EXCEPTION 'pgqueue: job % is leased to another claim', p_id USING ERRCODE = '23Q02',
+            HINT = 'The lease was lost: nothing of this attempt may be committed.';
+    END IF;
+    PERFORM pgqueue_finish_v1(
+        ARRAY[p_id], ARRAY[p_lease], ARRAY[p_outcome], ARRAY[p_result], ARRAY[p_error], ARRAY[p_fingerprint],
+        ARRAY[p_delay], ARRAY[p_started_ago], ARRAY[p_reason], p_keep_errors);
+END $$;

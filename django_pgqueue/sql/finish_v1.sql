@@ -1,0 +1,95 @@
+-- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job is over and moves to
+-- history), retry, snooze (run again after a delay), release (given back unstarted). Arrays that say
+-- nothing may be NULL. Returns the ids that were accepted: what is missing had lost its lease.
+--
+-- A job is matched by id and lease alone. A test of the status as well would let the planner take the
+-- index of running jobs, twenty times the cost. Over: DELETE and INSERT, not an UPDATE of the shelf,
+-- which would make whoever waits for the row fail with a serialization error.
+CREATE FUNCTION pgqueue_finish_v1(
+    p_ids bigint[],
+    p_leases bigint[],
+    p_outcomes text[],                   -- NULL: all done
+    p_results jsonb[],
+    p_errors jsonb[],
+    p_fingerprints text[],
+    p_delays double precision[],         -- seconds until the next run
+    p_started_ago double precision[],    -- seconds since the task began; NULL: it never did
+    p_reasons text[],                    -- why the job waits, or why it was cancelled
+    p_keep_errors integer
+) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    ring pgqueue_ring;
+    accepted bigint[];
+    returned bigint[];
+    goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release'], false);
+BEGIN
+    SELECT * INTO STRICT ring FROM pgqueue_ring;
+    IF goes_back THEN
+        -- Race: a cancel of a running job between the two statements below would be seen by neither.
+        PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
+    END IF;
+
+    WITH given AS MATERIALIZED (
+        SELECT item.id, item.lease, coalesce(item.outcome, 'done') AS outcome, item.result, item.error,
+            item.fingerprint, item.started_ago, item.reason
+        FROM unnest(p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_started_ago, p_reasons)
+            AS item (id, lease, outcome, result, error, fingerprint, started_ago, reason)
+    ), gone AS (
+        DELETE FROM pgqueue_job_live AS job USING given
+        WHERE job.id = given.id AND job.lease = given.lease
+            AND (given.outcome IN ('done', 'failed', 'cancelled') OR job.cancel_requested_at IS NOT NULL)
+        RETURNING job.id, job.task_path, job.args, job.kwargs, job.metadata, job.queue_name, job.priority,
+            job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
+            job.attempts - (given.outcome IN ('snooze', 'release'))::integer AS attempts,
+            job.forgiven_attempts, job.crash_count, job.worker, job.lease, job.started_at,
+            job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
+            CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
+            given.result, given.error, given.fingerprint, given.reason,
+            clock_timestamp() - given.started_ago * interval '1 second' AS began
+    ), moved AS (
+        INSERT INTO pgqueue_job (
+            id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
+            enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count, worker, lease,
+            started_at, last_attempted_at, deadline, cancel_requested_at, waiting_reason, finished_at, result,
+            errors, error_fingerprint
+        )
+        SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
+            gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
+            gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
+            gone.forgiven_attempts, gone.crash_count, gone.worker, gone.lease,
+            CASE WHEN gone.attempts > 1 THEN gone.started_at ELSE gone.began END,
+            coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
+            gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.result,
+            pgqueue_add_error_v1(gone.errors, gone.error, p_keep_errors),
+            coalesce(gone.fingerprint, gone.error_fingerprint)
+        FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
+        WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
+    )
+    SELECT array_agg(gone.id) INTO accepted FROM gone;
+
+    IF goes_back THEN
+        WITH given AS MATERIALIZED (
+            SELECT item.*
+            FROM unnest(p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons)
+                AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason)
+            WHERE item.outcome IN ('retry', 'snooze', 'release')
+        ), back AS (
+            UPDATE pgqueue_job_live AS job SET
+                status = CASE WHEN given.outcome = 'retry' OR job.attempts > 1 THEN 'retry' ELSE 'pending' END,
+                attempts = job.attempts - (given.outcome <> 'retry')::integer,
+                run_after = greatest(
+                    job.run_after, clock_timestamp() + coalesce(given.delay, 0) * interval '1 second'),
+                started_at = CASE
+                    WHEN job.attempts > 1 THEN job.started_at
+                    ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
+                worker = NULL, lease = NULL, deadline = NULL,
+                waiting_reason = coalesce(given.reason, ''),
+                errors = pgqueue_add_error_v1(job.errors, given.error, p_keep_errors),
+                error_fingerprint = coalesce(given.fingerprint, job.error_fingerprint)
+            FROM given WHERE job.id = given.id AND job.lease = given.lease
+            RETURNING job.id
+        )
+        SELECT array_agg(back.id) INTO returned FROM back;
+    END IF;
+    RETURN coalesce(accepted, '{}') || coalesce(returned, '{}');
+END $$;

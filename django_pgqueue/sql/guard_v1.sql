@@ -1,0 +1,18 @@
+-- Refuses changes of a job's state that no transition makes, whoever asks: an UPDATE by hand, a bug.
+-- SQLSTATE 23514, so that Django raises IntegrityError. It sees no DELETE and no INSERT.
+CREATE FUNCTION pgqueue_guard_v1() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.id <> OLD.id OR OLD.shelf <> 0 OR NEW.shelf <> 0 OR NOT (
+        OLD.status = NEW.status
+        OR OLD.status IN ('pending', 'retry') AND NEW.status IN ('pending', 'retry', 'running', 'blocked')
+        OR OLD.status = 'running' AND NEW.status IN ('pending', 'retry', 'blocked')
+        OR OLD.status = 'blocked' AND NEW.status IN ('pending', 'retry')
+    ) THEN
+        RAISE EXCEPTION 'pgqueue: job %: from % (shelf %) to % (shelf %) is not a legal change',
+            OLD.id, OLD.status, OLD.shelf, NEW.status, NEW.shelf
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'pgqueue_job_transition',
+                TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA,
+                HINT = 'Use cancel() or retry(), in SQL pgqueue_cancel(id) or pgqueue_retry(id).';
+    END IF;
+    RETURN NEW;
+END $$;

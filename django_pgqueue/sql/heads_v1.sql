@@ -1,0 +1,49 @@
+-- What a worker should look at: the first claimable job of every (queue, priority). Of the ranges that
+-- the worker knows, the first job above its mark; what lies between them is searched from the start.
+-- So no probe walks over the dead index entries of a known range, and with no known ranges it is a
+-- rescan from the start of all. Jobs that are not due yet are returned too: the worker sleeps until then.
+CREATE FUNCTION pgqueue_heads_v1(
+    p_queues text[],                     -- NULL: every queue but those in p_except
+    p_except text[],
+    p_known_queues text[], p_known_priorities integer[], p_marks timestamptz[], p_mark_ids bigint[]
+) RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint)
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    known record;
+    here text := '';                     -- how far the search has come: this queue,
+    below integer := -101;               -- and in it this priority
+BEGIN
+    FOR known IN
+        SELECT range.queue_name AS name, range.priority AS level, range.mark, range.mark_id
+        FROM unnest(p_known_queues, p_known_priorities, p_marks, p_mark_ids)
+            AS range (queue_name, priority, mark, mark_id)
+        UNION ALL
+        SELECT wanted, 101, NULL, NULL FROM unnest(p_queues) AS wanted
+        ORDER BY 1, 2 DESC
+    LOOP
+        IF known.name <> here THEN
+            RETURN QUERY SELECT * FROM pgqueue_heads_between_v1(here, below, -101);
+            IF p_queues IS NULL THEN
+                RETURN QUERY SELECT head.*
+                FROM pgqueue_queues_between_v1(here, known.name, p_except) AS name,
+                    pgqueue_heads_between_v1(name, 101, -101) AS head;
+            END IF;
+            here := known.name;
+            below := 101;
+        END IF;
+        CONTINUE WHEN known.level = 101;
+        RETURN QUERY SELECT * FROM pgqueue_heads_between_v1(here, below, known.level);
+        RETURN QUERY SELECT known.name, known.level, job.run_after, job.id
+            FROM pgqueue_job_live AS job
+            WHERE job.status IN ('pending', 'retry') AND job.queue_name = known.name
+                AND job.priority = known.level AND (job.run_after, job.id) > (known.mark, known.mark_id)
+            ORDER BY job.run_after, job.id LIMIT 1;
+        below := known.level;
+    END LOOP;
+    RETURN QUERY SELECT * FROM pgqueue_heads_between_v1(here, below, -101);
+    IF p_queues IS NULL THEN
+        RETURN QUERY SELECT head.*
+        FROM pgqueue_queues_between_v1(here, NULL, p_except) AS name,
+            pgqueue_heads_between_v1(name, 101, -101) AS head;
+    END IF;
+END $$;

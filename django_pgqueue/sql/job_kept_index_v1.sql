@@ -1,0 +1,2 @@
+-- One range for each queue and status, oldest first: what the sweep and the list of failures read.
+CREATE INDEX pgqueue_job_kept_sweep ON pgqueue_job_kept (queue_name, status, finished_at);

@@ -1,0 +1,8 @@
+-- The kept leaf: failed jobs, and those of queues with a time of their own. Emptied in batches
+-- (pgqueue_sweep_v1), which the index serves: one range for each queue and status.
+CREATE TABLE pgqueue_job_kept PARTITION OF pgqueue_job (
+    PRIMARY KEY (id),
+    CONSTRAINT pgqueue_job_kept_over CHECK (
+        status NOT IN ('pending', 'retry', 'running', 'blocked') AND finished_at IS NOT NULL
+    )
+) FOR VALUES IN (9);

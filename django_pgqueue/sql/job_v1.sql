@@ -1,0 +1,39 @@
+-- The logical table of jobs. A job lies on one shelf: 0 is the live leaf, 1 to 8 are the ring of
+-- history, 9 keeps what must outlive the ring. The id comes from a sequence, not from an identity
+-- (which a partitioned table has only from PostgreSQL 17), and only the functions that move a job
+-- carry an id from leaf to leaf: so it is unique in the whole table although each leaf has its own key.
+CREATE SEQUENCE pgqueue_job_id_seq;
+
+CREATE TABLE pgqueue_job (
+    id bigint NOT NULL DEFAULT nextval('pgqueue_job_id_seq'),
+    shelf smallint NOT NULL DEFAULT 0,
+    status varchar(16) NOT NULL DEFAULT 'pending',
+    task_path varchar(255) NOT NULL,
+    args jsonb NOT NULL DEFAULT '[]',
+    kwargs jsonb NOT NULL DEFAULT '{}',
+    metadata jsonb NOT NULL DEFAULT '{}',
+    queue_name varchar(100) NOT NULL DEFAULT 'default',
+    priority smallint NOT NULL DEFAULT 0,
+    run_after timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz,
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    max_attempts integer,
+    timeout integer,
+    on_lost varchar(8),
+    attempts integer NOT NULL DEFAULT 0,
+    forgiven_attempts integer NOT NULL DEFAULT 0,
+    crash_count smallint NOT NULL DEFAULT 0,
+    worker bigint,
+    lease bigint,
+    started_at timestamptz,
+    last_attempted_at timestamptz,
+    deadline timestamptz,
+    cancel_requested_at timestamptz,
+    waiting_reason varchar(500) NOT NULL DEFAULT '',
+    finished_at timestamptz,
+    result jsonb,
+    errors jsonb NOT NULL DEFAULT '[]',
+    error_fingerprint varchar(40) NOT NULL DEFAULT ''
+) PARTITION BY LIST (shelf);
+
+ALTER SEQUENCE pgqueue_job_id_seq OWNED BY pgqueue_job.id;

@@ -1,0 +1,39 @@
+-- Run jobs again, now, with a fresh budget of attempts: those that are over come back from history with
+-- their id, attempts and errors; those that wait come first. Running ones are left alone. Returns how
+-- many rows changed. A DELETE that waits for another retry, or for the TRUNCATE of the shelf, finds
+-- nothing afterwards, which is the right answer.
+CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    revived integer;
+    hurried integer;
+BEGIN
+    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
+
+    WITH waiting AS (
+        UPDATE pgqueue_job_live AS job SET
+            run_after = clock_timestamp(), forgiven_attempts = job.attempts, crash_count = 0,
+            expires_at = NULL, waiting_reason = ''
+        WHERE job.id = ANY (p_ids) AND job.status IN ('pending', 'retry')
+        RETURNING 1
+    )
+    SELECT count(*) INTO hurried FROM waiting;
+
+    WITH gone AS (
+        DELETE FROM pgqueue_job AS job WHERE job.id = ANY (p_ids) AND job.shelf <> 0 RETURNING job.*
+    ), back AS (
+        INSERT INTO pgqueue_job_live (
+            id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
+            max_attempts, timeout, on_lost, attempts, forgiven_attempts, started_at, last_attempted_at, errors,
+            error_fingerprint
+        )
+        SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
+            gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
+            gone.attempts, gone.attempts, gone.started_at, gone.last_attempted_at, gone.errors,
+            gone.error_fingerprint
+        FROM gone
+        RETURNING 1
+    )
+    SELECT count(*) INTO revived FROM back;
+    RETURN hurried + revived;
+END $$;

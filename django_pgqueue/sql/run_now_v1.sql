@@ -1,0 +1,12 @@
+-- Let jobs that wait for a later time run now; their budget of attempts stays. Returns how many changed.
+CREATE FUNCTION pgqueue_run_now_v1(p_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    hurried integer;
+BEGIN
+    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
+    UPDATE pgqueue_job_live AS job SET run_after = clock_timestamp(), waiting_reason = ''
+    WHERE job.id = ANY (p_ids) AND job.status IN ('pending', 'retry') AND job.run_after > clock_timestamp();
+    GET DIAGNOSTICS hurried = ROW_COUNT;
+    RETURN hurried;
+END $$;

@@ -1,0 +1,12 @@
+-- On which shelf a job that is over goes: the ring, the kept leaf, or none (NULL: keep nothing).
+CREATE FUNCTION pgqueue_shelf_v1(
+    p_status text, p_keep_done interval, p_keep_failed interval, p_ring pgqueue_ring
+) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN p_status = 'failed' THEN
+            CASE WHEN coalesce(p_keep_failed, p_ring.failed_retention) > interval '0' THEN 9::smallint END
+        WHEN p_keep_done IS NULL THEN
+            CASE WHEN p_ring.retention > interval '0' THEN p_ring.current END
+        WHEN p_keep_done > interval '0' THEN 9::smallint
+    END
+$$;

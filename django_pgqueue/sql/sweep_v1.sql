@@ -1,0 +1,42 @@
+-- Delete what the kept leaf need not keep any longer, at most p_limit jobs; returns how many. Each queue
+-- and status is one range of the index, so that what must stay for years is not read again each time.
+CREATE FUNCTION pgqueue_sweep_v1(p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    ring pgqueue_ring;
+    lane record;
+    swept integer := 0;
+    batch integer;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_key_v1('upkeep', 'kept')) THEN
+        RETURN 0;
+    END IF;
+    SELECT * INTO STRICT ring FROM pgqueue_ring;
+    FOR lane IN
+        WITH RECURSIVE lanes AS (
+            (SELECT job.queue_name, job.status FROM pgqueue_job_kept AS job
+             ORDER BY job.queue_name, job.status LIMIT 1)
+            UNION ALL
+            SELECT following.queue_name, following.status FROM lanes, LATERAL (
+                SELECT job.queue_name, job.status FROM pgqueue_job_kept AS job
+                WHERE (job.queue_name, job.status) > (lanes.queue_name, lanes.status)
+                ORDER BY job.queue_name, job.status LIMIT 1
+            ) AS following
+        )
+        SELECT lanes.queue_name, lanes.status, CASE lanes.status
+            WHEN 'failed' THEN coalesce(queue.keep_failed, ring.failed_retention)
+            ELSE coalesce(queue.keep_done, ring.retention) END AS keep
+        FROM lanes LEFT JOIN pgqueue_queue AS queue ON queue.name = lanes.queue_name
+    LOOP
+        DELETE FROM pgqueue_job_kept AS job WHERE job.id = ANY (ARRAY(
+            SELECT old.id FROM pgqueue_job_kept AS old
+            WHERE old.queue_name = lane.queue_name AND old.status = lane.status
+                AND old.finished_at < clock_timestamp() - lane.keep
+            ORDER BY old.finished_at LIMIT p_limit - swept FOR UPDATE SKIP LOCKED
+        ));
+        GET DIAGNOSTICS batch = ROW_COUNT;
+        swept := swept + batch;
+        EXIT WHEN swept >= p_limit;
+    END LOOP;
+    RETURN swept;
+END $$;
