@@ -1,0 +1,55 @@
+"""A job queue for Django inside PostgreSQL: the public names.
+
+They are resolved on first use (PEP 562), so that importing this package imports neither Django nor a model
+and an app may import its tasks before the app registry is ready.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # by hand: ``typing`` is not worth importing for this
+
+__all__ = [
+    "BoundTask",
+    "CancelJob",
+    "RetryLater",
+    "Snooze",
+    "Task",
+    "TaskTimeout",
+    "acancel",
+    "aenqueue",
+    "aenqueue_many",
+    "aretry",
+    "cancel",
+    "current_job",
+    "enqueue",
+    "enqueue_many",
+    "retry",
+    "task",
+]
+
+if TYPE_CHECKING:
+    from .definition import BoundTask, Task, task
+    from .exceptions import CancelJob, RetryLater, Snooze, TaskTimeout
+    from .lifecycle.control import acancel, aretry, cancel, retry
+    from .lifecycle.current import current_job
+    from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
+else:
+    _HOMES = {
+        "definition": ("BoundTask", "Task", "task"),
+        "exceptions": ("CancelJob", "RetryLater", "Snooze", "TaskTimeout"),
+        "lifecycle.control": ("acancel", "aretry", "cancel", "retry"),
+        "lifecycle.current": ("current_job",),
+        "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
+    }
+    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+    def __getattr__(name):
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -1,0 +1,183 @@
+"""The edge to ``django.tasks``: `PgQueueBackend`, and which backend of TASKS a task goes to.
+
+    TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}
+
+QUEUES, where given, are the only names that tasks may use; the default is any. ``OPTIONS`` takes
+`database`: the alias that jobs are written to, where the task does not say (else the router says).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from . import validation
+from .compat import (
+    BaseTaskBackend,
+    DjangoTask,
+    InvalidTask,
+    TaskResult,
+    TaskResultDoesNotExist,
+    task_backends,
+    task_enqueued,
+)
+from .definition import IMPLICIT, DjangoMadeTask, adopt, find_task
+from .exceptions import UnknownTask
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from .models import Job
+
+_OPTIONS = {"database"}
+
+
+class PgQueueBackend(BaseTaskBackend):
+    """Jobs in PostgreSQL. Keeps no state: Django makes one for each thread and async context."""
+
+    task_class = DjangoMadeTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        """Raises ImproperlyConfigured for OPTIONS that are unknown, and for QUEUES that are no names."""
+        where = f"TASKS[{alias!r}]"
+        queues = _queues(where, params.get("QUEUES", ()))
+        options = _options(where, params.get("OPTIONS", {}))
+        super().__init__(alias, {**params, "QUEUES": queues, "OPTIONS": options})
+        self.database: str | None = options.get("database")
+
+    def check_queue(self, task: DjangoTask[..., Any]) -> None:
+        """Raise InvalidTask for a queue that QUEUES does not declare."""
+        if self.queues and task.queue_name not in self.queues:
+            raise InvalidTask(
+                f"Queue '{task.queue_name}' is not valid for backend. "
+                f"TASKS[{self.alias!r}]['QUEUES'] declares {', '.join(sorted(self.queues))}; add it there, or leave QUEUES out to allow any name."
+            )
+
+    def validate_task(self, task: DjangoTask[..., Any]) -> None:
+        """Raise InvalidTask unless `task` may be enqueued here. Cheap: most of it is known after once."""
+        self.check_queue(task)
+        adopt(task).check_reachable()
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
+        """Write a job on the connection of the task's database; it commits with the transaction there."""
+        from .lifecycle.enqueue import enqueue_task
+
+        result = self._result_of(enqueue_task(adopt(task), args, kwargs), task)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
+        """Like `enqueue`, for async code."""
+        from .lifecycle.enqueue import aenqueue_task
+
+        result = self._result_of(await aenqueue_task(adopt(task), args, kwargs), task)
+        await task_enqueued.asend(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult[..., Any]:
+        """The result with the id ``"5"``, or ``"other:5"`` off the backend's own database.
+
+        Raises TaskResultDoesNotExist: for what is no id, for a job that retention has dropped, and for one
+        whose task cannot be imported here.
+        """
+        from .identity import parse_id
+        from .models import Job
+        from .results import task_of, task_result
+
+        try:
+            alias, number = parse_id(str(result_id), self)
+            job = Job.objects.using(alias).get(pk=number)
+            definition = find_task(job.task_path)
+        except ValueError as error:
+            raise TaskResultDoesNotExist(str(error)) from None
+        except Job.DoesNotExist:
+            raise TaskResultDoesNotExist(f"There is no job {result_id!r}, or no longer.") from None
+        except UnknownTask as error:
+            raise TaskResultDoesNotExist(f"Job {result_id!r} is there, but {error}") from error
+        return task_result(job, task_of(job, definition, self.alias), self.alias)
+
+    def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
+        from .results import task_result
+
+        return task_result(job, task, self.alias)
+
+
+IMPLICIT_BACKEND = PgQueueBackend(IMPLICIT, {})
+"""Where tasks go that name no backend while TASKS has none of ours: any queue, the router's database."""
+
+
+def is_ours(
+    backend: BaseTaskBackend | type[BaseTaskBackend],
+) -> TypeIs[PgQueueBackend | type[PgQueueBackend]]:
+    """Whether a backend, or its class, puts jobs in PostgreSQL by this package."""
+    return issubclass(backend if isinstance(backend, type) else type(backend), PgQueueBackend)
+
+
+def our_aliases() -> list[str]:
+    """The aliases in TASKS of our backends, ``"default"`` first. What cannot be imported is left out."""
+    configured: Mapping[str, Any] = task_backends.settings
+    return [
+        alias
+        for alias in sorted(configured, key=lambda alias: alias != "default")
+        if (cls := backend_class(configured[alias])) is not None and is_ours(cls)
+    ]
+
+
+def backend_class(params: Any) -> type[BaseTaskBackend] | None:
+    """The class of one entry of TASKS; None if it cannot be imported, which a system check reports."""
+    try:
+        cls = import_string(params["BACKEND"])
+    except Exception:  # whatever the module raises while it is imported
+        return None
+    return cls if isinstance(cls, type) and issubclass(cls, BaseTaskBackend) else None
+
+
+def resolve(alias: str) -> BaseTaskBackend:
+    """The backend with this alias; for a task that names none, the one it goes to.
+
+    That is ``TASKS["default"]`` if it is ours, else the first of ours, else an implicit one, which takes
+    any queue. Raises InvalidTaskBackend for an unknown alias.
+    """
+    if alias != IMPLICIT:
+        return task_backends[alias]
+    global _resolved
+    settings = task_backends.settings
+    if _resolved is None or _resolved[0] is not settings:  # Django makes a new dict when TASKS is overridden
+        ours = our_aliases()
+        _resolved = settings, task_backends[ours[0]] if ours else IMPLICIT_BACKEND
+    return _resolved[1]
+
+
+# The settings, and the backend they mean: shared by all threads, since our backend keeps no state.
+_resolved: tuple[Any, BaseTaskBackend] | None = None
+
+
+def _queues(where: str, given: Any) -> list[str]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, set, frozenset)):
+        raise ImproperlyConfigured(f"{where}['QUEUES'] must be a list of names, not {given!r}.")
+    try:
+        return [validation.queue_name(name) for name in given]
+    except InvalidTask as error:
+        raise ImproperlyConfigured(f"{where}['QUEUES']: {error}") from None
+
+
+def _options(where: str, given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ImproperlyConfigured(f"{where}['OPTIONS'] must be a dict, not {given!r}.")
+    if unknown := sorted(set(given) - _OPTIONS, key=str):
+        raise ImproperlyConfigured(
+            f"{where}['OPTIONS'] has no option {unknown[0]!r}; there is 'database' (an alias of DATABASES). "
+            "What is the same for all backends goes into PGQUEUE."
+        )
+    try:
+        validation.alias("database", given.get("database"))
+    except InvalidTask as error:
+        raise ImproperlyConfigured(f"{where}['OPTIONS']: {error}") from None
+    return dict(given)

@@ -1,0 +1,1 @@
+"""System checks that need no database."""

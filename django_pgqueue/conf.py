@@ -1,0 +1,206 @@
+"""The settings: one dict, ``PGQUEUE = {...}``, read into one frozen object over the defaults.
+
+`current()` is the object, `problems()` what is wrong with the dict (for the system check). Durations are
+given as seconds or as a timedelta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+NAME = "PGQUEUE"
+_HUNDRED_YEARS = 36525 * 86400.0
+_MAX_JSONB = 2**28 - 1  # what PostgreSQL can hold in one jsonb string
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What applies now. Durations are float seconds, but for the two retentions, which are timedeltas."""
+
+    max_attempts: int = 5
+    """Attempts of a job whose task does not say (1 for tasks made with Django's own decorator)."""
+    backoff_base: float = 15.0
+    """The wait before the first retry; it doubles with each."""
+    backoff_ceiling: float = 3600.0
+    """The longest wait before a retry."""
+    timeout: int | None = None
+    """Whole seconds that an attempt may run, where the task does not say."""
+    max_payload_bytes: int = 2**20
+    """The most that arguments, or a result, may take as JSON."""
+    max_error_bytes: int = 16 * 2**10
+    """The most that is kept of one error, its traceback included."""
+    keep_errors: int = 20
+    """How many of a job's first errors are kept, and how many of its last."""
+    retention: timedelta = timedelta(days=7)
+    """How long done and cancelled jobs are kept."""
+    failed_retention: timedelta = timedelta(days=30)
+    """How long failed jobs are kept."""
+    heartbeat: float = 1.0
+    """How often a worker says that it is alive."""
+    lease: float = 30.0
+    """The age of the last heartbeat at which a worker is dead that cannot be seen to be."""
+    poll_interval: float = 1.0
+    """How often an idle worker looks for jobs by itself."""
+    grace: float = 30.0
+    """How long running jobs may take to finish when a worker is told to stop."""
+    crash_limit: int = 3
+    """How often a job may take its worker down before it fails."""
+    unknown_task_patience: float = 3600.0
+    """How long a job waits for a worker that knows its task before it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the PGQUEUE dict; `key` is "" where it is the dict itself."""
+
+    key: str
+    message: str
+    hint: str
+
+
+def current() -> Settings:
+    """The settings that apply now; cached until PGQUEUE is overridden.
+
+    Raises ImproperlyConfigured with everything that is wrong with them.
+    """
+    global _current
+    if _current is None:
+        values, wrong = _read(getattr(settings, NAME, {}))
+        if wrong:
+            raise ImproperlyConfigured("\n".join(f"{problem.message} {problem.hint}" for problem in wrong))
+        _current = Settings(**values)
+    return _current
+
+
+def problems() -> list[Problem]:
+    """Everything that is wrong with PGQUEUE: unknown keys, bad values, values that contradict each other."""
+    return _read(getattr(settings, NAME, {}))[1]
+
+
+_current: Settings | None = None
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    global _current
+    if setting == NAME:
+        _current = None
+
+
+setting_changed.connect(_forget, dispatch_uid="django_pgqueue.conf")
+
+
+class _Bad(ValueError):
+    """A value that will not do; the text says what would."""
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise _Bad(f"a whole number from {low} to {high}")
+        return value
+
+    return read
+
+
+def _timeout(value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        return _whole(1, 2**31 - 1)(value)
+    except _Bad:
+        raise _Bad("None or whole seconds, at least 1") from None
+
+
+def _seconds(low: float, high: float = _HUNDRED_YEARS) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        seconds = value.total_seconds() if isinstance(value, timedelta) else value
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not number or not math.isfinite(seconds) or not low <= seconds <= high:
+            most = "100 years" if high == _HUNDRED_YEARS else f"{high:g}"
+            raise _Bad(f"seconds or a timedelta, from {low:g} to {most}")
+        return float(seconds)
+
+    return read
+
+
+def _period(value: Any) -> timedelta:
+    return timedelta(seconds=_seconds(1)(value))
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "MAX_ATTEMPTS": _whole(1, 2**31 - 1),
+    "BACKOFF_BASE": _seconds(0),
+    "BACKOFF_CEILING": _seconds(0),
+    "TIMEOUT": _timeout,
+    "MAX_PAYLOAD_BYTES": _whole(2, _MAX_JSONB),
+    "MAX_ERROR_BYTES": _whole(256, _MAX_JSONB),
+    "KEEP_ERRORS": _whole(1, 1000),
+    "RETENTION": _period,
+    "FAILED_RETENTION": _period,
+    "HEARTBEAT": _seconds(0.1, 3600),
+    "LEASE": _seconds(0.5, 86400),
+    "POLL_INTERVAL": _seconds(0.05, 60),
+    "GRACE": _seconds(0, 86400),
+    "CRASH_LIMIT": _whole(1, 1000),
+    "UNKNOWN_TASK_PATIENCE": _seconds(0),
+}
+
+
+def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
+    """The values of `given` by attribute name, and what is wrong with it."""
+    if not isinstance(given, Mapping):
+        return {}, [Problem("", f"{NAME} must be a dict, not {given!r}.", f"Write {NAME} = {{...}}.")]
+    values: dict[str, Any] = {}
+    wrong: list[Problem] = []
+    for key, value in given.items():
+        if key not in _READERS:
+            wrong.append(Problem(str(key), f"{NAME} has no setting {key!r}.", _nearest(key)))
+            continue
+        try:
+            values[key.lower()] = _READERS[key](value)
+        except _Bad as bad:
+            message = f"{NAME}[{key!r}] is {value!r}."
+            wrong.append(Problem(key, message, f"It takes {bad}; the default is {_default(key)}."))
+    return values, wrong or _contradictions(Settings(**values))
+
+
+def _contradictions(read: Settings) -> list[Problem]:
+    wrong = []
+    if read.backoff_ceiling < read.backoff_base:
+        wrong.append(
+            Problem(
+                "BACKOFF_CEILING",
+                f"{NAME}['BACKOFF_CEILING'] ({read.backoff_ceiling:g} s) is less than "
+                f"BACKOFF_BASE ({read.backoff_base:g} s).",
+                "The ceiling is the longest wait before a retry, the base the shortest.",
+            )
+        )
+    if read.lease < 3 * read.heartbeat:
+        wrong.append(
+            Problem(
+                "LEASE",
+                f"{NAME}['LEASE'] ({read.lease:g} s) is less than three times "
+                f"HEARTBEAT ({read.heartbeat:g} s).",
+                "A worker whose heartbeat is merely late would lose its jobs while it runs them.",
+            )
+        )
+    return wrong
+
+
+def _default(key: str) -> str:
+    value = getattr(Settings(), key.lower())
+    return f"{value.days} days" if isinstance(value, timedelta) else repr(value)
+
+
+def _nearest(key: Any) -> str:
+    near = get_close_matches(str(key).upper(), _READERS, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"The settings are {', '.join(_READERS)}."

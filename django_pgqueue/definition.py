@@ -1,0 +1,440 @@
+"""``@task`` and `Task`: Django's own Task with a policy, and calls of it.
+
+Declaring a task reads neither settings nor TASKS: without ``backend=`` the backend is found at first use
+(`backend.resolve`), and what depends on a backend is validated by ``.using(...)`` and at enqueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from functools import cache
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from weakref import WeakValueDictionary
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.apps import apps
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from . import validation
+from .compat import DjangoTask, GenericTask, InvalidTask
+from .exceptions import UnknownTask
+from .validation import Backoff, ExceptionTypes, OnLost
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .compat import BaseTaskBackend, TaskContext, TaskResult
+
+__all__ = ["AnyTask", "BoundTask", "DjangoMadeTask", "Task", "adopt", "declared_tasks", "find_task", "task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+IMPLICIT = "django_pgqueue"
+"""The `backend` of a task that names none: resolved at first use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Task(GenericTask[P, R]):
+    """A function that workers run, its policy, and the options of a call.
+
+    Immutable. Made by `task`; `using` makes a variant for one call.
+    """
+
+    # Declared again because Django 6.0 has no defaults for them.
+    priority: int = 0
+    queue_name: str = "default"
+    backend: str = IMPLICIT
+    run_after: datetime | None = None
+
+    run_after_delta: timedelta | None = None
+    """`run_after` given as a timedelta: counted from the enqueue, by the database's clock."""
+    max_attempts: int | None = None
+    """Attempts before the job fails; None: the setting MAX_ATTEMPTS."""
+    timeout: int | None = None
+    """Whole seconds that an attempt may run; None: the setting TIMEOUT."""
+    backoff: Backoff | None = None
+    """The wait before a retry (see `task`); None: exponential, by the settings or the queue."""
+    retry_on: tuple[type[BaseException], ...] | None = None
+    """Only these are worth a retry; None: all."""
+    fail_on: tuple[type[BaseException], ...] | None = None
+    """These fail the job at once, whatever `retry_on` says."""
+    expires_after: timedelta | None = None
+    """A job not started this long after it was enqueued, or after its `run_after`, is cancelled."""
+    on_lost: OnLost = "rerun"
+    """Whether a job whose worker died while it ran runs again, or fails."""
+    atomic: bool = False
+    """Whether the function and the finish of its job are one transaction."""
+    database: str | None = None
+    """The alias to enqueue on; None: the backend's, or what the router says."""
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """A JSON object that travels with the job."""
+
+    # Whether the path was seen to lead back to the function: never again for this task or its variants.
+    _reachable: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        takes_context = validation.flag("takes_context", self.takes_context)
+        atomic = validation.flag("atomic", self.atomic)
+        validation.check_function(self.func, takes_context=takes_context, atomic=atomic)
+        run_after, delta = validation.run_after(self.run_after)
+        _set(
+            self,
+            priority=validation.priority(self.priority),
+            queue_name=validation.queue_name(self.queue_name),
+            backend=validation.alias("backend", self.backend),
+            database=validation.alias("database", self.database),
+            run_after=run_after,
+            run_after_delta=validation.run_after(self.run_after_delta)[1] if delta is None else delta,
+            max_attempts=validation.whole("max_attempts", self.max_attempts),
+            timeout=validation.whole("timeout", self.timeout),
+            backoff=validation.backoff(self.backoff),
+            retry_on=validation.exception_types("retry_on", self.retry_on),
+            fail_on=validation.exception_types("fail_on", self.fail_on),
+            expires_after=validation.expires_after(self.expires_after),
+            on_lost=validation.on_lost(self.on_lost),
+            metadata=validation.metadata(self.metadata),
+            _reachable=False,
+        )
+        _declared[id(self)] = self
+
+    def get_backend(self) -> BaseTaskBackend:
+        """The backend of TASKS that this task goes to. Raises InvalidTaskBackend for an unknown alias."""
+        from .backend import resolve
+
+        return resolve(self.backend)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        database: str | None = None,
+    ) -> Self:
+        """A variant of this task for a call: None leaves an option as it is.
+
+        `run_after` is an aware datetime, or a timedelta that counts from the enqueue, so that a stored
+        variant never goes stale; `metadata` is merged key by key. Raises InvalidTask.
+        """
+        changes: dict[str, Any] = {}
+        if priority is not None:
+            changes["priority"] = validation.priority(priority)
+        if queue_name is not None:
+            changes["queue_name"] = validation.queue_name(queue_name)
+        if run_after is not None:
+            changes["run_after"], changes["run_after_delta"] = validation.run_after(run_after)
+        if backend is not None:
+            changes["backend"] = validation.alias("backend", backend)
+        if metadata is not None:
+            changes["metadata"] = {**self.metadata, **validation.metadata(metadata)}
+        if database is not None:
+            changes["database"] = validation.alias("database", database)
+        variant = self.with_values(changes)
+        # While apps load this runs at import: TASKS is not to be read yet. The enqueue validates anyhow.
+        if apps.ready and (queue_name is not None or backend is not None):
+            variant._validate_for_backend()
+        return variant
+
+    def with_values(self, changes: Mapping[str, Any], /) -> Self:
+        """A variant with other values, which the caller has validated: nothing is validated again.
+
+        For values of a job that exists: they were valid when it was enqueued, under the settings of then.
+        """
+        cls = type(self)
+        variant = object.__new__(cls)
+        for name in _field_names(cls):
+            object.__setattr__(variant, name, changes[name] if name in changes else getattr(self, name))
+        return variant
+
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+        """Enqueue one call; Django's interface. See `django_pgqueue.enqueue` for ours."""
+        backend = self.get_backend()
+        return backend.enqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
+
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+        """Like `enqueue`, for async code."""
+        backend = self.get_backend()
+        return await backend.aenqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
+
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask:
+        """This task with arguments, for `enqueue_many`."""
+        return BoundTask(self, args, kwargs)
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now, from sync code."""
+        if iscoroutinefunction(self.func):
+            result: R = async_to_sync(self.func)(*args, **kwargs)
+            return result
+        return self.func(*args, **kwargs)
+
+    async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now, from async code."""
+        if iscoroutinefunction(self.func):
+            result: R = await self.func(*args, **kwargs)
+            return result
+        return await sync_to_async(self.func)(*args, **kwargs)
+
+    def check_reachable(self) -> None:
+        """Raise InvalidTask unless a worker that imports `module_path` gets this task.
+
+        The verdict is kept: only a module that is fully imported can tell, so a task is looked at when it
+        is first enqueued.
+        """
+        if not self._reachable:
+            check_path(self)
+            object.__setattr__(self, "_reachable", True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By the path, and what differs from the task that is found there: functions are not pickled."""
+        definition = find_task(self.module_path)
+        return _restore, (self.module_path, _differences(definition, self))
+
+    def _for(self, backend: BaseTaskBackend) -> Self:
+        """This task as `backend` understands it: somebody else's does not know `run_after_delta`."""
+        from .backend import is_ours
+
+        if self.run_after_delta is None or is_ours(backend):
+            return self
+        return self.with_values({"run_after": timezone.now() + self.run_after_delta, "run_after_delta": None})
+
+    def _validate_for_backend(self) -> None:
+        """What can be said about the task and its backend before its module is fully imported."""
+        from .backend import PgQueueBackend
+
+        backend = self.get_backend()
+        if isinstance(backend, PgQueueBackend):
+            backend.check_queue(self)
+        else:
+            backend.validate_task(self._for(backend))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DjangoMadeTask(Task[P, R]):
+    """A task made by Django's own ``@task`` on our backend, with the contract of that one.
+
+    One attempt, and validated against its backend where it is declared (Django's decorator has read TASKS
+    by then).
+    """
+
+    max_attempts: int | None = 1
+
+    def __post_init__(self) -> None:
+        Task.__post_init__(self)  # a slotted dataclass has no zero-argument super() before Python 3.14
+        self._validate_for_backend()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTask:
+    """A task with the arguments of one call; made by `Task.bind`, taken by `enqueue_many`."""
+
+    task: Task[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+_declared: WeakValueDictionary[int, Task[..., Any]] = WeakValueDictionary()
+
+
+def declared_tasks() -> Iterator[Task[..., Any]]:
+    """Every task of ours that was declared and still exists, for the system checks."""
+    return iter(list(_declared.values()))
+
+
+def find_task(path: str) -> Task[..., Any]:
+    """The task at `path`. Raises UnknownTask, with the failed import as its cause."""
+    try:
+        found = import_string(path)
+    except Exception as error:  # whatever the module raises while it is imported
+        raise UnknownTask(f"no task {path!r}: {type(error).__qualname__}: {error}") from error
+    if isinstance(found, Task):
+        return found
+    if isinstance(found, DjangoTask):
+        return adopt(found)
+    raise UnknownTask(f"{path!r} is not a task but a {type(found).__qualname__}: decorate it with @task")
+
+
+def adopt(other: DjangoTask[P, R]) -> Task[P, R]:
+    """`other` as a Task of ours, with one attempt.
+
+    Django keeps its plain Task when a task of another backend goes to ours by ``.using(backend=...)``.
+    """
+    if isinstance(other, Task):
+        return other
+    if not isinstance(other, DjangoTask):
+        raise InvalidTask(f"{other!r} is not a task: decorate the function with @task.")
+    return Task(
+        func=other.func,
+        priority=other.priority,
+        queue_name=other.queue_name,
+        backend=other.backend,
+        run_after=other.run_after,
+        takes_context=other.takes_context,
+        max_attempts=1,
+    )
+
+
+def check_path(task: DjangoTask[..., Any]) -> None:
+    """Raise InvalidTask unless importing the path of `task` leads to its function."""
+    path = task.module_path
+    if task.func.__module__ == "__main__":
+        raise InvalidTask(f"{path}: a worker cannot import __main__. Move the task to a module of an app.")
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise InvalidTask(
+            f"{path} cannot be imported by a worker: {error}. A task must have the name of its function: "
+            f"write @task above def {task.func.__name__}."
+        ) from error
+    if not isinstance(found, DjangoTask) or found.func is not task.func:
+        what = "another task" if isinstance(found, DjangoTask) else f"a {type(found).__qualname__}"
+        raise InvalidTask(
+            f"{path} leads to {what}, not back to this task, so no worker could run it. A task must have the "
+            f"name of its function: write @task above def {task.func.__name__}, outermost."
+        )
+
+
+def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
+    """Unpickle a task."""
+    found = find_task(path)
+    return found.with_values(changes) if changes else found
+
+
+def _differences(one: Task[..., Any], other: Task[..., Any]) -> dict[str, Any]:
+    names = (each.name for each in fields(other) if each.compare and each.name != "func")
+    return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}
+
+
+def _set(task: Task[..., Any], **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(task, name, value)
+
+
+@cache
+def _field_names(cls: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cls))
+
+
+class AnyTask(Protocol[P, R_co]):
+    """What `enqueue` takes: a task of ours, or of Django's own decorator."""
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """The arguments and the result of the task."""
+
+
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class _ContextDecorator(Protocol):
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[TaskContext[Any, Any], P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[TaskContext[Any, Any], P], R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    atomic: bool = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _ContextDecorator: ...
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = ...,
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    atomic: bool = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _Decorator: ...
+def task(
+    function: Any = None,
+    /,
+    *,
+    queue_name: str = "default",
+    priority: int = 0,
+    backend: str = IMPLICIT,
+    takes_context: bool = False,
+    max_attempts: int | None = None,
+    timeout: int | None = None,
+    backoff: Backoff | None = None,
+    retry_on: Any = None,
+    fail_on: Any = None,
+    expires_after: timedelta | None = None,
+    on_lost: OnLost = "rerun",
+    atomic: bool = False,
+    database: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make a task of a module-level function: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
+
+    Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias of TASKS);
+    `database` (an alias of DATABASES); `metadata` (a JSON object that travels with the job).
+
+    Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of them whose last one
+    is for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for no retry;
+    `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start in this
+    time; `on_lost`: "rerun" or "fail" a job whose worker died; `atomic`: the function and the finish of its
+    job are one transaction. With `takes_context` the function gets Django's TaskContext as `context` first.
+
+    Raises InvalidTask for a function that no worker could find, and for values that cannot be.
+    """
+
+    def declare(func: Any) -> Task[..., Any]:
+        return Task(
+            func=func,
+            queue_name=queue_name,
+            priority=priority,
+            backend=backend,
+            takes_context=takes_context,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            backoff=backoff,
+            retry_on=retry_on,
+            fail_on=fail_on,
+            expires_after=expires_after,
+            on_lost=on_lost,
+            atomic=atomic,
+            database=database,
+            metadata={} if metadata is None else metadata,
+        )
+
+    return declare if function is None else declare(function)

@@ -1,0 +1,203 @@
+"""What a task may be: its function, and each option of its policy and of one call.
+
+Nothing here reads settings or TASKS, so that declaring a task reads none either. Every function returns
+the value as the task keeps it, or raises InvalidTask; the messages that Django's own validation has too
+begin with its words.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from . import payload
+from .compat import InvalidTask
+from .exceptions import PayloadError
+
+OnLost = Literal["rerun", "fail"]
+Backoff = float | Sequence[float] | Callable[[Any, Any], float | None]
+"""Seconds; a sequence of them, the last one for all that follow; or ``(exc, result) -> seconds or None``."""
+
+ExceptionTypes = type[BaseException] | Sequence[type[BaseException]]
+
+CENTURY = timedelta(days=36525)
+_MAX_PATH = 255
+_MOST_INT = 2**31 - 1
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+def check_function(func: Any, *, takes_context: bool, atomic: bool) -> None:
+    """Refuse what a worker could not find again by its path, or could not run."""
+    at = "Task function must be defined at a module level"
+    if not inspect.isfunction(func):
+        raise InvalidTask(f"{at}, as an ordinary function: {func!r} is {_kind(func)}.{_function_hint(func)}")
+    path = f"{func.__module__}.{func.__qualname__}"
+    if func.__name__ == "<lambda>":
+        raise InvalidTask(f"{at}, with a name: {path} is a lambda. Write it as a def.")
+    if "<locals>" in func.__qualname__:
+        raise InvalidTask(f"{at}: {path} is nested in another function. Move it to the top of its module.")
+    if not func.__qualname__.isidentifier():
+        raise InvalidTask(f"{at}: {path} is a method. Move it out of its class and pass it what it needs.")
+    if len(path) > _MAX_PATH:
+        raise InvalidTask(f"the path {path} has {len(path)} characters, and a job holds {_MAX_PATH}.")
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        raise InvalidTask(f"{path} is a generator function: calling it would run nothing. Return a list.")
+    if atomic and inspect.iscoroutinefunction(func):
+        raise InvalidTask(
+            f"{path} is async: atomic=True needs a sync task, as Django's transactions are sync."
+        )
+    if takes_context and next(iter(inspect.signature(func).parameters), None) != "context":
+        raise InvalidTask(f"Task takes context but does not have a first argument of 'context': {path}.")
+
+
+def priority(value: Any) -> int:
+    """A whole number from -100 to 100; higher runs first."""
+    if not isinstance(value, (int, float)) or not -100 <= value <= 100 or int(value) != value:
+        raise InvalidTask(f"priority must be a whole number between -100 and 100. It is {value!r}.")
+    return int(value)
+
+
+def queue_name(value: Any) -> str:
+    """Up to 100 ASCII letters, digits, underscores, hyphens and full stops."""
+    if not isinstance(value, str) or not _QUEUE_NAME.fullmatch(value):
+        raise InvalidTask(f"queue_name must be 1 to 100 letters, digits, '_', '-' or '.'. It is {value!r}.")
+    return value
+
+
+def run_after(value: Any) -> tuple[datetime | None, timedelta | None]:
+    """The time, or the delay, that was given as `run_after`; the other one is None."""
+    if value is None:
+        return None, None
+    if isinstance(value, timedelta):
+        if value < timedelta(0):
+            raise InvalidTask(f"run_after must not be negative. It is {value!r}.")
+        if value > CENTURY:
+            raise InvalidTask(f"run_after must be within 100 years. It is {value!r}.")
+        return None, value
+    if not isinstance(value, datetime):
+        raise InvalidTask(f"run_after must be an aware datetime or a timedelta. It is {value!r}.")
+    if value.utcoffset() is None:
+        raise InvalidTask(
+            f"run_after must be an aware datetime. {value!r} has no time zone: use timezone.now() or make_aware() "
+            "of django.utils.timezone."
+        )
+    if abs(value - datetime.now(UTC)) > CENTURY:
+        raise InvalidTask(f"run_after must be within 100 years. It is {value!r}.")
+    return value, None
+
+
+def whole(name: str, value: Any) -> int | None:
+    """None, or a whole number of at least 1."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_INT:
+        what = "whole seconds" if name == "timeout" else "a whole number"
+        raise InvalidTask(f"{name} must be {what}, at least 1, or None for the setting. It is {value!r}.")
+    return value
+
+
+def backoff(value: Any) -> Backoff | None:
+    """As the type says; a sequence comes back as a tuple."""
+    if value is None:
+        return None
+    if callable(value):
+        call: Backoff = value
+        return call
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        if not value:
+            raise InvalidTask("backoff must not be an empty sequence. Leave it out for the default.")
+        return tuple(_delay(item) for item in value)
+    return _delay(value)
+
+
+def is_delay(value: Any) -> bool:
+    """Whether `value` is a number of seconds to wait: finite, from 0 to 100 years."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value) and 0 <= value <= CENTURY.total_seconds()
+
+
+def exception_types(name: str, value: Any) -> tuple[type[BaseException], ...] | None:
+    """None, or the given exception class or classes as a tuple."""
+    if value is None:
+        return None
+    types = (value,) if isinstance(value, type) else value
+    if isinstance(types, (str, bytes)) or not isinstance(types, (Sequence, set, frozenset)):
+        raise InvalidTask(f"{name} must be exception classes. It is {value!r}.")
+    for item in types:
+        if not isinstance(item, type) or not issubclass(item, BaseException):
+            raise InvalidTask(f"{name} must be exception classes. {item!r} is none.")
+    return tuple(types)
+
+
+def expires_after(value: Any) -> timedelta | None:
+    """None, or a timedelta above zero."""
+    if value is not None and (not isinstance(value, timedelta) or not timedelta(0) < value <= CENTURY):
+        raise InvalidTask(f"expires_after must be a timedelta above zero, within 100 years. It is {value!r}.")
+    return value
+
+
+def on_lost(value: Any) -> OnLost:
+    """What becomes of a job whose worker died while it ran."""
+    if value == "rerun":
+        return "rerun"
+    if value == "fail":
+        return "fail"
+    raise InvalidTask(f"on_lost must be 'rerun' or 'fail'. It is {value!r}.")
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise InvalidTask(f"{name} must be True or False. It is {value!r}.")
+    return value
+
+
+def alias(name: str, value: Any) -> str | None:
+    """None, or the alias of a database or a backend."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InvalidTask(f"{name} must be an alias. It is {value!r}.")
+    return value
+
+
+def metadata(value: Any) -> dict[str, Any]:
+    """A JSON object, copied; None is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidTask(f"metadata must be a dict. It is {value!r}.")
+    copy = dict(value)
+    try:
+        payload.encode_metadata(copy)
+    except PayloadError as error:
+        raise InvalidTask(str(error)) from None
+    return copy
+
+
+def _delay(value: Any) -> float:
+    if not is_delay(value):
+        raise InvalidTask(
+            "backoff must be seconds from 0 to 100 years, a sequence of them or a callable (exc, result). "
+            f"It is {value!r}."
+        )
+    return float(value)
+
+
+def _kind(func: Any) -> str:
+    if inspect.isbuiltin(func) or getattr(func, "__module__", "") == builtins.__name__:
+        return "a builtin"
+    if inspect.ismethod(func):
+        return "a method"
+    return f"a {type(func).__qualname__}"
+
+
+def _function_hint(func: Any) -> str:
+    if isinstance(func, (staticmethod, classmethod)) or inspect.ismethod(func):
+        return " Move it out of its class."
+    if callable(func):
+        return " Write a def that calls it."
+    return ""
