@@ -56,8 +56,8 @@ class PgQueueBackend(BaseTaskBackend):
         """Raise InvalidTask for a queue that QUEUES does not declare."""
         if self.queues and task.queue_name not in self.queues:
             raise InvalidTask(
-                f"Queue '{task.queue_name}' is not valid for backend. "
-                f"TASKS[{self.alias!r}]['QUEUES'] declares {', '.join(sorted(self.queues))}; add it there, or leave QUEUES out to allow any name."
+                f"Queue '{task.queue_name}' is not valid for backend. TASKS[{self.alias!r}]['QUEUES'] "
+                f"declares {', '.join(sorted(self.queues))}: add it, or leave QUEUES out to allow any name."
             )
 
     def validate_task(self, task: DjangoTask[..., Any]) -> None:
@@ -109,6 +109,30 @@ class PgQueueBackend(BaseTaskBackend):
         return task_result(job, task, self.alias)
 
 
+def _queues(where: str, given: Any) -> list[str]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, set, frozenset)):
+        raise ImproperlyConfigured(f"{where}['QUEUES'] must be a list of names, not {given!r}.")
+    try:
+        return [validation.queue_name(name) for name in given]
+    except InvalidTask as error:
+        raise ImproperlyConfigured(f"{where}['QUEUES']: {error}") from None
+
+
+def _options(where: str, given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ImproperlyConfigured(f"{where}['OPTIONS'] must be a dict, not {given!r}.")
+    if unknown := sorted(set(given) - _OPTIONS, key=str):
+        raise ImproperlyConfigured(
+            f"{where}['OPTIONS'] has no option {unknown[0]!r}; there is 'database' (an alias of DATABASES). "
+            "What is the same for all backends goes into PGQUEUE."
+        )
+    try:
+        validation.alias("database", given.get("database"))
+    except InvalidTask as error:
+        raise ImproperlyConfigured(f"{where}['OPTIONS']: {error}") from None
+    return dict(given)
+
+
 IMPLICIT_BACKEND = PgQueueBackend(IMPLICIT, {})
 """Where tasks go that name no backend while TASKS has none of ours: any queue, the router's database."""
 
@@ -157,27 +181,3 @@ def resolve(alias: str) -> BaseTaskBackend:
 
 # The settings, and the backend they mean: shared by all threads, since our backend keeps no state.
 _resolved: tuple[Any, BaseTaskBackend] | None = None
-
-
-def _queues(where: str, given: Any) -> list[str]:
-    if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, set, frozenset)):
-        raise ImproperlyConfigured(f"{where}['QUEUES'] must be a list of names, not {given!r}.")
-    try:
-        return [validation.queue_name(name) for name in given]
-    except InvalidTask as error:
-        raise ImproperlyConfigured(f"{where}['QUEUES']: {error}") from None
-
-
-def _options(where: str, given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ImproperlyConfigured(f"{where}['OPTIONS'] must be a dict, not {given!r}.")
-    if unknown := sorted(set(given) - _OPTIONS, key=str):
-        raise ImproperlyConfigured(
-            f"{where}['OPTIONS'] has no option {unknown[0]!r}; there is 'database' (an alias of DATABASES). "
-            "What is the same for all backends goes into PGQUEUE."
-        )
-    try:
-        validation.alias("database", given.get("database"))
-    except InvalidTask as error:
-        raise ImproperlyConfigured(f"{where}['OPTIONS']: {error}") from None
-    return dict(given)

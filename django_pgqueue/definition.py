@@ -148,11 +148,11 @@ class Task(GenericTask[P, R]):
 
         For values of a job that exists: they were valid when it was enqueued, under the settings of then.
         """
-        cls = type(self)
+        cls: Any = type(self)
         variant = object.__new__(cls)
         for name in _field_names(cls):
             object.__setattr__(variant, name, changes[name] if name in changes else getattr(self, name))
-        return variant
+        return variant  # type: ignore[no-any-return]
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
         """Enqueue one call; Django's interface. See `django_pgqueue.enqueue` for ours."""
@@ -318,7 +318,7 @@ def _set(task: Task[..., Any], **values: Any) -> None:
 
 
 @cache
-def _field_names(cls: Any) -> tuple[str, ...]:
+def _field_names(cls: type[Any]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(cls))
 
 

@@ -123,7 +123,7 @@ def _scalar(value: Any) -> str:
         if "\0" in value:
             return "contains a NUL character, which PostgreSQL cannot store. Pass value.replace('\\0', '')."
         if not value.isascii() and not _is_utf8(value):
-            return "contains a lone surrogate, which UTF-8 has not. Pass value.encode('utf-8', 'replace').decode()."
+            return "contains a lone surrogate, not UTF-8. Pass value.encode('utf-8', 'replace').decode()."
     elif isinstance(value, float) and not math.isfinite(value):
         return f"is {value!r}, which JSON does not have. Pass None or a string."
     elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _MAX_BITS:

@@ -83,8 +83,8 @@ def run_after(value: Any) -> tuple[datetime | None, timedelta | None]:
         raise InvalidTask(f"run_after must be an aware datetime or a timedelta. It is {value!r}.")
     if value.utcoffset() is None:
         raise InvalidTask(
-            f"run_after must be an aware datetime. {value!r} has no time zone: use timezone.now() or make_aware() "
-            "of django.utils.timezone."
+            f"run_after must be an aware datetime. {value!r} has no time zone: "
+            "use now() or make_aware() of django.utils.timezone."
         )
     if abs(value - datetime.now(UTC)) > CENTURY:
         raise InvalidTask(f"run_after must be within 100 years. It is {value!r}.")
