@@ -28,14 +28,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .definition import BoundTask, Task, task
+    from .decorator import task
+    from .definition import BoundTask, Task
     from .exceptions import CancelJob, RetryLater, Snooze, TaskTimeout
     from .lifecycle.control import acancel, aretry, cancel, retry
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
 else:
     _HOMES = {
-        "definition": ("BoundTask", "Task", "task"),
+        "decorator": ("task",),
+        "definition": ("BoundTask", "Task"),
         "exceptions": ("CancelJob", "RetryLater", "Snooze", "TaskTimeout"),
         "lifecycle.control": ("acancel", "aretry", "cancel", "retry"),
         "lifecycle.current": ("current_job",),

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, router
 from django.utils.module_loading import import_string
 
-from . import validation
+from . import results, validation
 from .compat import (
     BaseTaskBackend,
     DjangoTask,
@@ -52,6 +53,14 @@ class PgQueueBackend(BaseTaskBackend):
         super().__init__(alias, {**params, "QUEUES": queues, "OPTIONS": options})
         self.database: str | None = options.get("database")
 
+    def home(self) -> str:
+        """The alias of the backend's own database, where the public id of a job is its plain number."""
+        if self.database is not None:
+            return self.database
+        from .models import Job
+
+        return router.db_for_write(Job)
+
     def check_queue(self, task: DjangoTask[..., Any]) -> None:
         """Raise InvalidTask for a queue that QUEUES does not declare."""
         if self.queues and task.queue_name not in self.queues:
@@ -87,26 +96,27 @@ class PgQueueBackend(BaseTaskBackend):
         Raises TaskResultDoesNotExist: for what is no id, for a job that retention has dropped, and for one
         whose task cannot be imported here.
         """
-        from .identity import parse_id
         from .models import Job
-        from .results import task_of, task_result
 
+        home = self.home()
         try:
-            alias, number = parse_id(str(result_id), self)
-            job = Job.objects.using(alias).get(pk=number)
-            definition = find_task(job.task_path)
+            alias, number = results.parse_id(str(result_id))
         except ValueError as error:
             raise TaskResultDoesNotExist(str(error)) from None
+        if alias is not None and alias not in connections.settings:
+            raise TaskResultDoesNotExist(f"{result_id!r} names a database that is not in DATABASES")
+        try:
+            job = Job.objects.using(alias or home).get(pk=number)
+            definition = find_task(job.task_path)
         except Job.DoesNotExist:
             raise TaskResultDoesNotExist(f"There is no job {result_id!r}, or no longer.") from None
         except UnknownTask as error:
             raise TaskResultDoesNotExist(f"Job {result_id!r} is there, but {error}") from error
-        return task_result(job, task_of(job, definition, self.alias), self.alias)
+        task = results.task_of(job, definition, self.alias, home=home)
+        return results.task_result(job, task, self.alias, home=home)
 
     def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
-        from .results import task_result
-
-        return task_result(job, task, self.alias)
+        return results.task_result(job, task, self.alias, home=self.home())
 
 
 def _queues(where: str, given: Any) -> list[str]:

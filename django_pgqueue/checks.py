@@ -1,1 +1,188 @@
-"""System checks that need no database."""
+"""System checks that need no database; those that do are in `checks_database`.
+
+Each message has an id and a hint. A BACKEND of TASKS that cannot be imported, or that refuses its options,
+also stops Django's own check of TASKS with an exception; ours says the same with an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import django
+from django.apps import AppConfig, apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+from django.core.checks import Warning as CheckWarning
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
+from django.utils.module_loading import module_has_submodule
+
+from . import conf
+
+TAG = "pgqueue"
+OURS = "django_pgqueue.backend.PgQueueBackend"
+
+
+@register(TAG)
+def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E002 and E003: PGQUEUE has no such setting, or a bad value."""
+    return [
+        Error(problem.message, hint=problem.hint, id=f"{TAG}.{'E003' if problem.is_value else 'E002'}")
+        for problem in conf.problems()
+    ]
+
+
+@register(TAG)
+def check_django_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E006: this Django has no django.tasks, and the package that brings it is not installed."""
+    try:
+        from . import compat  # noqa: F401
+    except ImportError as error:
+        return [
+            Error(
+                f"Django {django.get_version()} has no django.tasks, and the package django-tasks, which "
+                f"brings it, cannot be imported: {error.__cause__ or error}.",
+                hint="Install django-tasks, or Django 6.0 or newer.",
+                id=f"{TAG}.E006",
+            )
+        ]
+    return []
+
+
+@register(TAG)
+def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E004, E005 and W001: what TASKS says about our backend, and about where tasks go."""
+    return list(_backends()) if _has_django_tasks() else []
+
+
+@register(TAG)
+def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E007, E008 and W002: tasks that workers could not import."""
+    if not _has_django_tasks():
+        return []
+    configs = apps.get_app_configs() if app_configs is None else app_configs
+    return [*_modules(configs), *_paths()]
+
+
+@register(TAG)
+def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E001 and E005: jobs would go to a database that is not PostgreSQL, or does not exist."""
+    found: list[CheckMessage] = []
+    if not _has_django_tasks():
+        return found
+    for alias, why in sorted(_aliases().items()):
+        try:
+            vendor = connections[alias].vendor
+        except ConnectionDoesNotExist:
+            message = f"There is no database {alias!r} in DATABASES, to which jobs go by {why}."
+            hint = f"The aliases are {', '.join(connections.settings)}."
+            found.append(Error(message, hint=hint, id=f"{TAG}.E005"))
+            continue
+        if vendor != "postgresql":
+            found.append(
+                Error(
+                    f"Jobs go to the database {alias!r} by {why}, which is not PostgreSQL but {vendor}.",
+                    hint="Name an alias that is PostgreSQL, in OPTIONS['database'] of our backend in TASKS, or by a "
+                    "router in DATABASE_ROUTERS whose db_for_write() knows the app 'django_pgqueue'.",
+                    id=f"{TAG}.E001",
+                )
+            )
+    return found
+
+
+def _has_django_tasks() -> bool:
+    return not check_django_tasks(None)
+
+
+def _backends() -> Iterator[CheckMessage]:
+    from .backend import backend_class, is_ours, our_aliases
+    from .compat import task_backends
+
+    for alias, params in task_backends.settings.items():
+        cls = backend_class(params)
+        if cls is None:
+            name = params.get("BACKEND") if isinstance(params, dict) else params
+            yield Error(
+                f"TASKS[{alias!r}]: the BACKEND {name!r} cannot be imported, or is no task backend.",
+                hint=f"Ours is {OURS!r}.",
+                id=f"{TAG}.E004",
+            )
+        elif is_ours(cls):
+            try:
+                task_backends[alias]
+            except ImproperlyConfigured as error:
+                yield Error(str(error), hint="See the options of our backend in TASKS.", id=f"{TAG}.E005")
+    default = task_backends.settings.get("default", {})
+    cls = backend_class(default)
+    # Django's own default is no decision of the project.
+    if cls is not None and not is_ours(cls) and settings.is_overridden("TASKS"):  # type: ignore[misc]
+        ours = our_aliases()
+        yield CheckWarning(
+            f"TASKS['default'] is {default['BACKEND']!r}: tasks made with Django's own decorator go there, "
+            "not to this queue.",
+            hint=f"Tasks made with django_pgqueue.task go to {ours[0]!r} in TASKS."
+            if ours
+            else f"Use {OURS!r}, unless this is meant.",
+            id=f"{TAG}.W001",
+        )
+
+
+def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
+    """Import the `tasks` module of each app, as a worker will."""
+    from .compat import InvalidTask
+
+    for config in configs:
+        if config.module is None or not module_has_submodule(config.module, "tasks"):
+            continue
+        name = f"{config.name}.tasks"
+        try:
+            import_module(name)
+        except InvalidTask as error:
+            yield Error(
+                f"{name} declares a task that cannot be: {error}",
+                hint="A task is a function at the top of its module, with @task outermost.",
+                id=f"{TAG}.E008",
+            )
+        except Exception as error:  # whatever the module raises; it may belong to another queue's tasks
+            yield CheckWarning(
+                f"{name} cannot be imported, so no worker can run its tasks: {type(error).__name__}: {error}",
+                hint=f'Try: python manage.py shell -c "import {name}"',
+                id=f"{TAG}.W002",
+            )
+
+
+def _paths() -> Iterator[CheckMessage]:
+    """Declared tasks that the import of their path does not lead back to."""
+    from .compat import InvalidTask
+    from .definition import check_path, declared_tasks
+
+    said = set()
+    for task in declared_tasks():
+        if task.func.__module__ == "__main__" or task.module_path in said:
+            continue
+        try:
+            check_path(task)
+        except InvalidTask as error:
+            said.add(task.module_path)
+            hint = f"Write @task above def {task.func.__name__}, outermost."
+            yield Error(str(error), hint=hint, id=f"{TAG}.E007")
+
+
+def _aliases() -> dict[str, str]:
+    """The databases that jobs go to, each with what says so."""
+    from .backend import IMPLICIT_BACKEND, our_aliases
+    from .compat import task_backends
+    from .definition import declared_tasks
+
+    found = {IMPLICIT_BACKEND.home(): "DATABASE_ROUTERS, or their absence"}
+    for alias in our_aliases():
+        database = (task_backends.settings[alias].get("OPTIONS") or {}).get("database")
+        if isinstance(database, str):
+            found.setdefault(database, f"TASKS[{alias!r}]['OPTIONS']['database']")
+    for task in declared_tasks():
+        if task.database is not None:
+            found.setdefault(task.database, f"the task {task.module_path}")
+    return found

@@ -65,6 +65,8 @@ class Problem:
     key: str
     message: str
     hint: str
+    is_value: bool = True
+    """Whether the value is bad; else there is no such key."""
 
 
 def current() -> Settings:
@@ -163,7 +165,7 @@ def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
     wrong: list[Problem] = []
     for key, value in given.items():
         if key not in _READERS:
-            wrong.append(Problem(str(key), f"{NAME} has no setting {key!r}.", _nearest(key)))
+            wrong.append(Problem(str(key), f"{NAME} has no setting {key!r}.", _nearest(key), False))
             continue
         try:
             values[key.lower()] = _READERS[key](value)

@@ -1,4 +1,4 @@
-"""``@task`` and `Task`: Django's own Task with a policy, and calls of it.
+"""`Task`: Django's own Task with a policy; its variants, its calls, and how one is found by its path.
 
 Declaring a task reads neither settings nor TASKS: without ``backend=`` the backend is found at first use
 (`backend.resolve`), and what depends on a backend is validated by ``.using(...)`` and at enqueue.
@@ -6,12 +6,12 @@ Declaring a task reads neither settings nor TASKS: without ``backend=`` the back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -22,14 +22,14 @@ from django.utils.module_loading import import_string
 from . import validation
 from .compat import DjangoTask, GenericTask, InvalidTask
 from .exceptions import UnknownTask
-from .validation import Backoff, ExceptionTypes, OnLost
+from .validation import Backoff, OnLost
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from .compat import BaseTaskBackend, TaskContext, TaskResult
+    from .compat import BaseTaskBackend, TaskResult
 
-__all__ = ["AnyTask", "BoundTask", "DjangoMadeTask", "Task", "adopt", "declared_tasks", "find_task", "task"]
+__all__ = ["AnyTask", "BoundTask", "DjangoMadeTask", "Task", "adopt", "declared_tasks", "find_task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ IMPLICIT = "django_pgqueue"
 class Task(GenericTask[P, R]):
     """A function that workers run, its policy, and the options of a call.
 
-    Immutable. Made by `task`; `using` makes a variant for one call.
+    Immutable. Made by ``@task``; `using` makes a variant for one call.
     """
 
     # Declared again because Django 6.0 has no defaults for them.
@@ -59,7 +59,7 @@ class Task(GenericTask[P, R]):
     timeout: int | None = None
     """Whole seconds that an attempt may run; None: the setting TIMEOUT."""
     backoff: Backoff | None = None
-    """The wait before a retry (see `task`); None: exponential, by the settings or the queue."""
+    """The wait before a retry (see `django_pgqueue.task`); None: by the queue, or the settings."""
     retry_on: tuple[type[BaseException], ...] | None = None
     """Only these are worth a retry; None: all."""
     fail_on: tuple[type[BaseException], ...] | None = None
@@ -327,114 +327,3 @@ class AnyTask(Protocol[P, R_co]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """The arguments and the result of the task."""
-
-
-class _Decorator(Protocol):
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
-
-
-class _ContextDecorator(Protocol):
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[TaskContext[Any, Any], P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[TaskContext[Any, Any], P], R], /) -> Task[P, R]: ...
-
-
-@overload
-def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-@overload
-def task(function: Callable[P, R], /) -> Task[P, R]: ...
-@overload
-def task(
-    *,
-    queue_name: str = ...,
-    priority: int = ...,
-    backend: str = ...,
-    takes_context: Literal[True],
-    max_attempts: int | None = ...,
-    timeout: int | None = ...,
-    backoff: Backoff | None = ...,
-    retry_on: ExceptionTypes | None = ...,
-    fail_on: ExceptionTypes | None = ...,
-    expires_after: timedelta | None = ...,
-    on_lost: OnLost = ...,
-    atomic: bool = ...,
-    database: str | None = ...,
-    metadata: Mapping[str, Any] | None = ...,
-) -> _ContextDecorator: ...
-@overload
-def task(
-    *,
-    queue_name: str = ...,
-    priority: int = ...,
-    backend: str = ...,
-    takes_context: Literal[False] = ...,
-    max_attempts: int | None = ...,
-    timeout: int | None = ...,
-    backoff: Backoff | None = ...,
-    retry_on: ExceptionTypes | None = ...,
-    fail_on: ExceptionTypes | None = ...,
-    expires_after: timedelta | None = ...,
-    on_lost: OnLost = ...,
-    atomic: bool = ...,
-    database: str | None = ...,
-    metadata: Mapping[str, Any] | None = ...,
-) -> _Decorator: ...
-def task(
-    function: Any = None,
-    /,
-    *,
-    queue_name: str = "default",
-    priority: int = 0,
-    backend: str = IMPLICIT,
-    takes_context: bool = False,
-    max_attempts: int | None = None,
-    timeout: int | None = None,
-    backoff: Backoff | None = None,
-    retry_on: Any = None,
-    fail_on: Any = None,
-    expires_after: timedelta | None = None,
-    on_lost: OnLost = "rerun",
-    atomic: bool = False,
-    database: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-) -> Any:
-    """Make a task of a module-level function: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
-
-    Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias of TASKS);
-    `database` (an alias of DATABASES); `metadata` (a JSON object that travels with the job).
-
-    Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of them whose last one
-    is for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for no retry;
-    `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start in this
-    time; `on_lost`: "rerun" or "fail" a job whose worker died; `atomic`: the function and the finish of its
-    job are one transaction. With `takes_context` the function gets Django's TaskContext as `context` first.
-
-    Raises InvalidTask for a function that no worker could find, and for values that cannot be.
-    """
-
-    def declare(func: Any) -> Task[..., Any]:
-        return Task(
-            func=func,
-            queue_name=queue_name,
-            priority=priority,
-            backend=backend,
-            takes_context=takes_context,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            backoff=backoff,
-            retry_on=retry_on,
-            fail_on=fail_on,
-            expires_after=expires_after,
-            on_lost=on_lost,
-            atomic=atomic,
-            database=database,
-            metadata={} if metadata is None else metadata,
-        )
-
-    return declare if function is None else declare(function)

@@ -1,37 +1,50 @@
-"""A job as ``django.tasks`` sees it: a TaskResult, with its four statuses."""
+"""A job as ``django.tasks`` sees it: its public id, and a TaskResult with one of four statuses."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from .compat import TaskError, TaskResult, TaskResultStatus
-from .identity import public_id
-from .models import Job
 
 if TYPE_CHECKING:
     from .definition import Task
+    from .models import Job
 
 _STATUSES = {
-    Job.Status.PENDING: TaskResultStatus.READY,
-    Job.Status.RETRY: TaskResultStatus.READY,
-    Job.Status.BLOCKED: TaskResultStatus.READY,
-    Job.Status.RUNNING: TaskResultStatus.RUNNING,
-    Job.Status.DONE: TaskResultStatus.SUCCESSFUL,
-    Job.Status.FAILED: TaskResultStatus.FAILED,
-    Job.Status.CANCELLED: TaskResultStatus.FAILED,
+    "pending": TaskResultStatus.READY,
+    "retry": TaskResultStatus.READY,
+    "blocked": TaskResultStatus.READY,
+    "running": TaskResultStatus.RUNNING,
+    "done": TaskResultStatus.SUCCESSFUL,
+    "failed": TaskResultStatus.FAILED,
+    "cancelled": TaskResultStatus.FAILED,
 }
+_MAX_ID = 2**63 - 1
 
 
-def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResult[..., Any]:
-    """The TaskResult of `job`: a call of `task` that went through the backend `backend_alias`."""
-    from .backend import is_ours, resolve
+def public_id(job_id: int, alias: str | None, home: str) -> str:
+    """The id of a job in the database `alias`: ``"5"`` in the backend's own (`home`), else ``"other:5"``."""
+    return str(job_id) if alias is None or alias == home else f"{alias}:{job_id}"
 
-    backend = resolve(backend_alias)
-    alias, ours = job._state.db, backend if is_ours(backend) else None
+
+def parse_id(public: str) -> tuple[str | None, int]:
+    """The alias (None: the backend's own database) and the number of a public id. Raises ValueError."""
+    alias, colon, number = public.rpartition(":")
+    is_number = number.isascii() and number.isdigit() and len(number) <= 19
+    if not is_number or (colon and not alias) or not 0 < int(number) <= _MAX_ID:
+        raise ValueError(f"{public!r} is not the id of a job: that is '5', or 'other:5' on another database")
+    return alias or None, int(number)
+
+
+def task_result(job: Job, task: Task[..., Any], backend_alias: str, *, home: str) -> TaskResult[..., Any]:
+    """The TaskResult of `job`, a call of `task`.
+
+    The backend `backend_alias` has the database `home` as its own (`PgQueueBackend.home`).
+    """
     result: TaskResult[..., Any] = TaskResult(
         task=task,
-        id=str(job.pk) if alias is None else public_id(job.pk, alias, ours),
-        status=_STATUSES[Job.Status(job.status)],
+        id=public_id(job.pk, job._state.db, home),
+        status=_STATUSES[job.status],
         enqueued_at=job.enqueued_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
@@ -46,7 +59,7 @@ def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResul
     return result
 
 
-def task_of(job: Job, definition: Task[..., Any], backend_alias: str) -> Task[..., Any]:
+def task_of(job: Job, definition: Task[..., Any], backend_alias: str, *, home: str) -> Task[..., Any]:
     """`definition` with the options that `job` was enqueued with, through the backend `backend_alias`.
 
     Nothing is validated: QUEUES may have changed since. A retry overwrites `run_after`: then it is left out.
@@ -56,6 +69,7 @@ def task_of(job: Job, definition: Task[..., Any], backend_alias: str) -> Task[..
 
     unnamed = definition.backend == IMPLICIT and resolve(IMPLICIT).alias == backend_alias
     delayed = not job.attempts and job.run_after > job.enqueued_at
+    alias = job._state.db
     return definition.with_values(
         {
             "priority": job.priority,
@@ -64,5 +78,6 @@ def task_of(job: Job, definition: Task[..., Any], backend_alias: str) -> Task[..
             "run_after": job.run_after if delayed else None,
             "run_after_delta": None,
             "metadata": job.metadata,
+            "database": definition.database if alias in (None, home) else alias,
         }
     )

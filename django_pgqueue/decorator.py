@@ -1,0 +1,133 @@
+"""``@task``: from a function to a `Task`, with the types of its arguments kept.
+
+Declaring a task reads neither settings nor TASKS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from .definition import IMPLICIT, Task
+from .validation import Backoff, ExceptionTypes, OnLost
+
+if TYPE_CHECKING:
+    from .compat import TaskContext
+
+__all__ = ["task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# In each pair of overloads the async one comes first: a coroutine function is a function, too.
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class _ContextDecorator(Protocol):
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[TaskContext[Any, Any], P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[TaskContext[Any, Any], P], R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    atomic: bool = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _ContextDecorator: ...
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = ...,
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    atomic: bool = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _Decorator: ...
+def task(
+    function: Any = None,
+    /,
+    *,
+    queue_name: str = "default",
+    priority: int = 0,
+    backend: str = IMPLICIT,
+    takes_context: bool = False,
+    max_attempts: int | None = None,
+    timeout: int | None = None,
+    backoff: Backoff | None = None,
+    retry_on: Any = None,
+    fail_on: Any = None,
+    expires_after: timedelta | None = None,
+    on_lost: OnLost = "rerun",
+    atomic: bool = False,
+    database: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make a task of a module-level function: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
+
+    Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias of TASKS);
+    `database` (an alias of DATABASES); `metadata` (a JSON object that travels with the job).
+
+    Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of them whose last one
+    is for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for no retry;
+    `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start in this
+    time; `on_lost`: "rerun" or "fail" a job whose worker died; `atomic`: the function and the finish of its
+    job are one transaction. With `takes_context` the function gets Django's TaskContext as `context` first.
+
+    Raises InvalidTask for a function that no worker could find, and for values that cannot be.
+    """
+
+    def declare(func: Any) -> Task[..., Any]:
+        return Task(
+            func=func,
+            queue_name=queue_name,
+            priority=priority,
+            backend=backend,
+            takes_context=takes_context,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            backoff=backoff,
+            retry_on=retry_on,
+            fail_on=fail_on,
+            expires_after=expires_after,
+            on_lost=on_lost,
+            atomic=atomic,
+            database=database,
+            metadata={} if metadata is None else metadata,
+        )
+
+    return declare if function is None else declare(function)
