@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django_pgqueue",
     "tests.app",
+    "example_project.search",
 ]
 
 MIDDLEWARE = [

@@ -1,0 +1,120 @@
+"""Words and bars on a terminal; plain lines where the output is not one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import deque
+from typing import TextIO
+
+HEIGHTS = "▁▂▃▄▅▆▇█"
+STYLES = {"bold": "1", "quiet": "2", "hit": "30;43", "good": "32", "bad": "31", "name": "36"}
+
+
+class Screen:
+    """Where the demonstration speaks. Colours only on a terminal, and not if NO_COLOR is set."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.has_colours = self.is_terminal and not os.environ.get("NO_COLOR")
+
+    def say(self, text: str = "") -> None:
+        """Print a line."""
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
+
+    def title(self, text: str) -> None:
+        """Print the title of a chapter."""
+        self.say(f"\n{self.style(text, 'bold')}")
+
+    def fact(self, name: str, text: str) -> None:
+        """Print a line with its name in a column before it."""
+        self.say(f"  {self.style(f'{name:<13}', 'name')} {text}")
+
+    def style(self, text: str, name: str) -> str:
+        """The text, printable, in one of STYLES if there are colours."""
+        text = printable(text)
+        return f"\x1b[{STYLES[name]}m{text}\x1b[0m" if self.has_colours else text
+
+    def mark(self, text: str) -> str:
+        """The text as a match: in colours, or in brackets."""
+        return self.style(text if self.has_colours else f"[{text}]", "hit")
+
+
+def printable(text: str) -> str:
+    """Text from a file without what a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def duration(seconds: float) -> str:
+    """A time with the unit that suits it."""
+    if seconds < 0.001:
+        return f"{seconds * 1_000_000:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1000:.{1 if seconds < 0.1 else 0}f} ms"
+    return f"{seconds:.1f} s"
+
+
+class Live:
+    """Progress, rate and depth of a run of `total` jobs, drawn over itself; a line now and then if it cannot.
+
+    Depth is how many jobs are still to be finished.
+    """
+
+    WINDOW = 2.0  # seconds over which the rate is taken
+
+    def __init__(self, screen: Screen, total: int) -> None:
+        self._screen = screen
+        self._total = total
+        self._began = time.monotonic()
+        self._samples: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._rates: list[float] = []
+        self._drawn = 0
+        self._next_line = self._began
+
+    def update(self, depth: int, failed: int, *, is_last: bool = False) -> None:
+        """Show the state of now."""
+        now = time.monotonic()
+        done = self._total - depth
+        self._samples.append((now, done))
+        while len(self._samples) > 2 and self._samples[0][0] < now - self.WINDOW:
+            self._samples.popleft()
+        (then, before) = self._samples[0]
+        rate = (done - before) / (now - then) if now > then else 0.0
+        self._rates.append(rate)
+        seconds = now - self._began
+        if self._screen.is_terminal:
+            self._draw(done, depth, failed, rate, seconds)
+        elif now >= self._next_line or is_last:
+            self._next_line = now + 2
+            self._screen.say(
+                f"  {seconds:5.1f} s  {done:,} of {self._total:,}  {rate:,.0f} jobs/s  "
+                f"depth {depth:,}  {failed} failed"
+            )
+
+    def _draw(self, done: int, depth: int, failed: int, rate: float, seconds: float) -> None:
+        style = self._screen.style
+        width = max(10, min(50, shutil.get_terminal_size().columns - 44))
+        share = done / self._total if self._total else 1.0
+        filled = round(width * share)
+        bar = style("━" * filled, "good") + style("─" * (width - filled), "quiet")
+        trouble = style(f"{failed} failed", "bad") if failed else "none failed"
+        lines = [
+            f"  {style('Progress', 'name')}  {bar} {share:4.0%}  {done:,} of {self._total:,}",
+            f"  {style('Rate', 'name')}      {self._curve(width)} {rate:4,.0f} jobs/s",
+            f"  {style('Depth', 'name')}     {depth:,} to go, {trouble}, {seconds:.0f} s",
+        ]
+        up = f"\x1b[{self._drawn}A" if self._drawn else ""
+        self._screen.stream.write(up + "".join(f"\r\x1b[2K{line}\n" for line in lines))
+        self._screen.stream.flush()
+        self._drawn = len(lines)
+
+    def _curve(self, width: int) -> str:
+        """The rates so far, squeezed into `width` characters."""
+        step = max(1, -(-len(self._rates) // width))
+        points = [max(self._rates[at : at + step]) for at in range(0, len(self._rates), step)]
+        top = max(self._rates) or 1.0
+        curve = "".join(HEIGHTS[round(point / top * (len(HEIGHTS) - 1))] for point in points)
+        return self._screen.style(f"{curve:<{width}}", "good")

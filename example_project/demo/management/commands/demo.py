@@ -1,0 +1,66 @@
+"""`manage.py demo`: the main job of the example project on real files, shown."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from example_project.demo.children import Child
+from example_project.demo.closing import show_answers, show_summary
+from example_project.demo.corpus import LIMIT
+from example_project.demo.display import Screen
+from example_project.demo.serving import USER, login, start_server, wait_for_ever
+from example_project.demo.story import Story
+from example_project.demo.summary import summarize
+from example_project.project.database import stop_own_server
+
+WORKER = ("runqueueworker", "--processes", "2", "--threads", "1")
+
+
+class Command(BaseCommand):
+    """Runs the acts of the story; everything that it starts ends with it."""
+
+    help = "Index this Python's own files with a real worker, show it, and search them."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--serve", action="store_true", help="stay up with search page and admin")
+        parser.add_argument("--port", type=int, help="of the server (default: 8000, or any free one)")
+        parser.add_argument("--files", type=int, default=LIMIT, help=f"at most (default: {LIMIT})")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        screen = Screen(sys.stdout)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # as with Ctrl-C, what we started ends with us
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+        try:
+            with ExitStack() as stack:
+                stack.callback(stop_own_server)
+                self._tell(screen, stack, options)
+        except KeyboardInterrupt:
+            screen.say("\nStopped.")
+            sys.exit(130)
+
+    def _tell(self, screen: Screen, stack: ExitStack, options: dict[str, Any]) -> None:
+        story = Story(screen, max(1, options["files"]))
+        story.prepare()
+        report = story.enqueue()
+        screen.title(f"manage.py {' '.join(WORKER)}")
+        worker = stack.enter_context(Child("worker", *WORKER))
+        story.run(report, worker)
+        show_summary(screen, summarize(report.job_ids[0], report.job_ids[-1]))
+        story.index_again()
+        show_answers(screen)
+        if options["serve"]:
+            server, address = start_server(options["port"])
+            stack.enter_context(server)
+            screen.title("Open in a browser")
+            screen.fact("Search", address)
+            screen.fact("Admin", f"{address}admin/")
+            screen.fact("User", USER)
+            screen.fact("Password", login())
+            wait_for_ever(screen, worker, server)

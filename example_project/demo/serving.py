@@ -1,0 +1,83 @@
+"""Stay up: the search page and the admin in a browser, with a user to log in as."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+import urllib.error
+import urllib.request
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import CommandError
+
+from example_project.project.places import VAR
+from example_project.project.secrets import kept_secret
+
+from .children import Child
+from .display import Screen
+
+HOST = "127.0.0.1"
+PORT = 8000
+USER = "demo"
+START = 30  # seconds that the server may take to answer
+
+
+def start_server(port: int | None) -> tuple[Child, str]:
+    """A server on the port, else on the usual one or any free one, and its address once it answers."""
+    port = _free_port(port)
+    server = Child("server", "runserver", "--noreload", f"{HOST}:{port}", debug=True)
+    address = f"http://{HOST}:{port}/"
+    deadline = time.monotonic() + START
+    while not _answers(address):
+        server.check()
+        if time.monotonic() > deadline:
+            server.stop()
+            raise CommandError(f"{address} does not answer after {START} s; see {server.log}")
+        time.sleep(0.05)
+    return server, address
+
+
+def login() -> str:
+    """The password of the user `demo`, who is made at first; a password that somebody changed stays."""
+    users = get_user_model()
+    password = kept_secret(VAR / "demo_password", lambda: secrets.token_urlsafe(9))
+    user = users._default_manager.filter(username=USER).first()
+    if user is None:
+        users._default_manager.create_superuser(username=USER, email="", password=password)
+    elif not user.check_password(password):
+        return "(the one that you gave it)"
+    return password
+
+
+def wait_for_ever(screen: Screen, *children: Child) -> None:
+    """Return on Ctrl-C; raise CommandError when a child ends by itself."""
+    screen.say(f"\n  {screen.style('Ctrl-C stops everything.', 'quiet')}")
+    try:
+        while True:
+            for child in children:
+                child.check()
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        screen.say()
+
+
+def _free_port(wanted: int | None) -> int:
+    for port in [wanted] if wanted else [PORT, 0]:
+        with socket.socket() as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind((HOST, port))
+            except OSError:
+                continue
+            number: int = candidate.getsockname()[1]
+            return number
+    raise CommandError(f"Port {wanted} is taken; name another one with --port, or none.")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=5):  # noqa: S310
+            return True
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False

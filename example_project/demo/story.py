@@ -1,0 +1,118 @@
+"""The demonstration's acts, in the order in which the command calls them."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import dataclass
+
+import django
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from django_pgqueue import cancel
+from django_pgqueue.models import Job
+from example_project.project.database import given_url
+from example_project.project.places import EMBEDDED_SERVER
+from example_project.search.indexing import Report, index_folders, under
+from example_project.search.models import Document
+from example_project.search.tasks import LIVE, index_document, live_jobs
+
+from .children import Child
+from .corpus import SUFFIXES, roots, surprising_files
+from .display import Live, Screen
+
+PATIENCE = 600  # seconds for all jobs of a run
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The demonstration on a screen, with at most `limit` files."""
+
+    screen: Screen
+    limit: int
+
+    def prepare(self) -> None:
+        """Make the tables, say what this runs on, and start over if there was a run before."""
+        if connection.vendor != "postgresql":
+            raise CommandError("DATABASE_URL must name a PostgreSQL database.")
+        call_command("migrate", verbosity=0)
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW server_version")
+            (server,) = cursor.fetchone()
+        place = "DATABASE_URL" if given_url() else str(EMBEDDED_SERVER)
+        self.screen.title("A search engine for a folder, indexed by a queue in PostgreSQL")
+        self.screen.fact("PostgreSQL", f"{server}, {place}")
+        self.screen.fact("Python", f"{platform.python_version()}, Django {django.__version__}")
+        documents = set(Document.objects.filter(under(roots())).values_list("pk", flat=True))
+        if documents:
+            left = [pk for pk, args in live_jobs().values_list("pk", "args") if documents.intersection(args)]
+            cancel(Job.objects.filter(pk__in=left))
+            Document.objects.filter(pk__in=documents).delete()
+            self.screen.fact("Started over", f"{len(documents):,} documents of the last run are removed")
+
+    def enqueue(self) -> Report:
+        """Enqueue all files twice: in a transaction that is rolled back, and in one that is committed."""
+        self.screen.title("Thousands of files and their jobs in one transaction")
+        with surprising_files():
+            with transaction.atomic():
+                lost = self._index()
+                transaction.set_rollback(True)
+            self._show_nothing_is_left(lost)
+            report = self._index()
+        self.screen.fact(
+            "Committed",
+            f"{report.new:,} documents and {len(report.job_ids):,} jobs in {report.seconds:.2f} s "
+            f"({len(report.job_ids) / report.seconds:,.0f} a second)",
+        )
+        skipped = ", ".join(f"{count:,} {reason}" for reason, count in report.skipped.most_common())
+        self.screen.fact("Skipped", skipped or "nothing")
+        return report
+
+    def run(self, report: Report, worker: Child) -> None:
+        """Show the worker at work until all jobs of the report are over."""
+        live = Live(self.screen, len(report.job_ids))
+        jobs = jobs_of(report)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            depth = jobs.filter(status__in=LIVE).count()
+            live.update(depth, jobs.filter(status=Job.Status.FAILED).count(), is_last=not depth)
+            if not depth:
+                return
+            if time.monotonic() > deadline:
+                raise CommandError(f"{depth:,} jobs are not done after {PATIENCE} s; see {worker.log}")
+            worker.check()
+            time.sleep(0.1)
+
+    def index_again(self) -> None:
+        """A second run makes jobs only for what changed."""
+        self.screen.title("Indexed again: only what changed")
+        again = self._index()
+        self.screen.fact(
+            "Second run",
+            f"{again.unchanged:,} unchanged, {again.changed:,} to look at again, {again.removed:,} gone; "
+            f"{len(again.job_ids):,} jobs in {again.seconds:.2f} s",
+        )
+
+    def _show_nothing_is_left(self, lost: Report) -> None:
+        documents = Document.objects.filter(under(roots())).count()
+        jobs = jobs_of(lost).count()
+        self.screen.fact(
+            "Rolled back",
+            f"{lost.new:,} documents and {len(lost.job_ids):,} jobs in {lost.seconds:.2f} s; left: "
+            f"{documents} documents, {jobs} jobs",
+        )
+        if documents or jobs:
+            raise CommandError("A transaction that was rolled back has left something behind.")
+
+    def _index(self) -> Report:
+        return index_folders(roots(), suffixes=SUFFIXES, limit=self.limit)
+
+
+def jobs_of(report: Report) -> QuerySet[Job]:
+    """The jobs that a run enqueued."""
+    return Job.objects.filter(
+        task_path=index_document.module_path, pk__gte=report.job_ids[0], pk__lte=report.job_ids[-1]
+    )

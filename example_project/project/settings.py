@@ -1,0 +1,82 @@
+"""Settings of the example project, for one's own machine.
+
+DATABASE_URL   the database; without it a PostgreSQL server of the checkout's own is started under var/
+SECRET_KEY     without it a random one is made and kept under var/
+DEBUG          on unless turned off (runserver serves the style sheets only with it)
+LOG_LEVEL      of the queue's log: INFO tells of every job
+"""
+
+from __future__ import annotations
+
+import environ
+from django.core.management.utils import get_random_secret_key
+
+from example_project.project.database import database_url
+from example_project.project.places import VAR
+from example_project.project.secrets import kept_secret
+
+env = environ.Env()
+
+DATABASES = {"default": env.db_url_config(database_url())}
+SECRET_KEY: str = env.str("SECRET_KEY", default="") or kept_secret(VAR / "secret_key", get_random_secret_key)
+DEBUG: bool = env.bool("DEBUG", default=True)
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "django_pgqueue",
+    "example_project.search",
+    "example_project.demo",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+ROOT_URLCONF = "example_project.project.urls"
+WSGI_APPLICATION = "example_project.project.wsgi.application"
+STATIC_URL = "static/"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname:7} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {
+        "django_pgqueue": {
+            "handlers": ["stderr"],
+            "level": env.str("LOG_LEVEL", default="INFO"),
+            "propagate": False,
+        },
+    },
+}

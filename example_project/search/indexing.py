@@ -1,0 +1,125 @@
+"""Bring the index up to date with some folders: rows and jobs in one transaction.
+
+Either all of it is there, every new or changed file with its document and its job, or nothing is. A second
+run makes jobs only for what changed, and is safe beside workers and beside another run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.db import connection, transaction
+from django.db.models import Q
+
+from django_pgqueue import enqueue_many
+from django_pgqueue.models import Job
+
+from .discovery import Found, walk
+from .models import Document
+from .tasks import index_document, live_jobs
+
+ONE_RUN_AT_A_TIME = 0x5EA2C4  # an advisory lock, so that two runs do not insert the same paths
+BATCH = 2000
+
+# Small files first: most of the index is there early. (bytes below which, priority)
+PRIORITIES = ((4_000, 40), (16_000, 30), (64_000, 20), (256_000, 10))
+
+# A file that failed for one of these may be fine now though it looks unchanged.
+WORTH_ANOTHER_TRY = (Document.Cause.GONE, Document.Cause.UNREADABLE)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run found and did. `seconds` is the transaction's share, without the walk of the folders."""
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    job_ids: list[int] = field(default_factory=list)
+    seconds: float = 0
+
+
+def index_folders(
+    roots: Sequence[Path], *, suffixes: Container[str] | None = None, limit: int | None = None
+) -> Report:
+    """Index the text files under `roots` (absolute), `suffixes` only and at most `limit`, if these are given.
+
+    Documents under `roots` whose files are not among them any more are removed.
+    """
+    report = Report()
+    files: dict[str, Found] = {}
+    for root in roots:
+        found = walk(root, suffixes=suffixes)
+        report.skipped += found.skipped
+        files |= {file.path: file for file in found.files}
+    if limit is not None and len(files) > limit:
+        report.skipped["over the limit"] += len(files) - limit
+        files = dict(list(files.items())[:limit])
+    began = time.perf_counter()
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ONE_RUN_AT_A_TIME])
+        _bring_up_to_date(under(roots), files, report)
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+def under(roots: Iterable[Path]) -> Q:
+    """The documents under these folders."""
+    condition = Q(pk__in=[])
+    for root in roots:
+        condition |= Q(path__startswith=f"{str(root).rstrip('/')}/")
+    return condition
+
+
+def _bring_up_to_date(scope: Q, files: dict[str, Found], report: Report) -> None:
+    unstarted, running = _documents_in_jobs()
+    changed: list[tuple[int, int]] = []
+    gone: list[int] = []
+    known = Document.objects.filter(scope).values_list("pk", "path", "size", "modified", "state", "cause")
+    seen = set()
+    for pk, path, size, modified, state, cause in known.iterator(BATCH):
+        file = files.get(path)
+        if file is None:
+            gone.append(pk)
+            continue
+        seen.add(path)
+        differs = (file.size, file.modified) != (size, modified)
+        waits_in_vain = state == Document.State.WAITING and pk not in running
+        if pk not in unstarted and (differs or waits_in_vain or cause in WORTH_ANOTHER_TRY):
+            changed.append((pk, file.size))
+    report.removed = Document.objects.filter(pk__in=gone).delete()[0] if gone else 0
+    Document.objects.filter(pk__in=[pk for pk, _ in changed]).update(
+        state=Document.State.WAITING, cause="", reason=""
+    )
+    unknown = [file for path, file in files.items() if path not in seen]
+    new = Document.objects.bulk_create(
+        [Document(path=file.path, size=file.size, modified=file.modified) for file in unknown],
+        batch_size=BATCH,
+    )
+    report.new, report.changed, report.unchanged = len(new), len(changed), len(seen) - len(changed)
+    report.job_ids = _enqueue([*((document.pk, document.size) for document in new), *changed])
+
+
+def _documents_in_jobs() -> tuple[set[int], set[int]]:
+    """The documents whose job has yet to start, and those whose job runs, maybe on an older version."""
+    unstarted: set[int] = set()
+    running: set[int] = set()
+    for status, args in live_jobs().values_list("status", "args"):
+        (running if status == Job.Status.RUNNING else unstarted).add(args[0])
+    return unstarted, running
+
+
+def _enqueue(documents: Iterable[tuple[int, int]]) -> list[int]:
+    """A job for each (id, size), smaller files at a higher priority."""
+    tasks = {priority: index_document.using(priority=priority) for _, priority in PRIORITIES}
+    return enqueue_many(
+        next((tasks[priority] for below, priority in PRIORITIES if size < below), index_document).bind(pk)
+        for pk, size in documents
+    )

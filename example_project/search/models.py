@@ -1,0 +1,58 @@
+"""A row for each file that we know, with what a search needs."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
+from django.db import models
+
+
+class Document(models.Model):
+    """A text file. `size` (bytes) and `modified` (nanoseconds) are of the version that was last looked at."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting", "waiting"
+        INDEXED = "indexed", "indexed"
+        FAILED = "failed", "failed"
+
+    class Cause(models.TextChoices):
+        """Why a file failed; the values are the `cause` of the classes in failures.py."""
+
+        GONE = "gone", "gone"
+        UNREADABLE = "unreadable", "unreadable"
+        TOO_LARGE = "too_large", "too large"
+        NOT_TEXT = "not_text", "not text"
+
+    path = models.TextField(unique=True)
+    size = models.BigIntegerField()
+    modified = models.BigIntegerField()
+    digest = models.CharField(max_length=64, blank=True, editable=False)
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    cause = models.CharField(max_length=10, choices=Cause, blank=True)
+    reason = models.TextField(blank=True)
+    title = models.TextField(blank=True)
+    text = models.TextField(blank=True)
+    vector = SearchVectorField(null=True, editable=False)
+    indexed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["path"]
+        indexes = [
+            GinIndex(fields=["vector"], name="search_vector"),
+            models.Index(fields=["state"], name="search_state"),
+        ]
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def name(self) -> str:
+        """The file's name, without its folder."""
+        return PurePath(self.path).name
+
+    @property
+    def folder(self) -> str:
+        """The folder that the file lies in."""
+        return str(PurePath(self.path).parent)
