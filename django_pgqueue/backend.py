@@ -9,7 +9,7 @@ QUEUES, where given, are the only names that tasks may use; the default is any. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
@@ -147,9 +147,11 @@ IMPLICIT_BACKEND = PgQueueBackend(IMPLICIT, {})
 """Where tasks go that name no backend while TASKS has none of ours: any queue, the router's database."""
 
 
-def is_ours(
-    backend: BaseTaskBackend | type[BaseTaskBackend],
-) -> TypeIs[PgQueueBackend | type[PgQueueBackend]]:
+@overload
+def is_ours(backend: BaseTaskBackend) -> TypeIs[PgQueueBackend]: ...
+@overload
+def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[PgQueueBackend]]: ...
+def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
     """Whether a backend, or its class, puts jobs in PostgreSQL by this package."""
     return issubclass(backend if isinstance(backend, type) else type(backend), PgQueueBackend)
 

@@ -85,7 +85,7 @@ def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             found.append(
                 Error(
                     f"Jobs go to the database {alias!r} by {why}, which is not PostgreSQL but {vendor}.",
-                    hint="Name an alias that is PostgreSQL, in OPTIONS['database'] of our backend in TASKS, or by a "
+                    hint="Name a PostgreSQL one, in OPTIONS['database'] of our backend in TASKS, or by a "
                     "router in DATABASE_ROUTERS whose db_for_write() knows the app 'django_pgqueue'.",
                     id=f"{TAG}.E001",
                 )

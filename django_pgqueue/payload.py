@@ -115,7 +115,7 @@ def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
         for index, item in enumerate(value):
             yield from _complaints(item, f"{path}[{index}]", depth + 1)
     else:
-        yield f"{path} is a {_name(value)}, which JSON does not have. {_instead(value)}"
+        yield f"Unsupported type: {path} is a {_name(value)}, which JSON does not have. {_instead(value)}"
 
 
 def _scalar(value: Any) -> str:

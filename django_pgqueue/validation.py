@@ -33,16 +33,16 @@ _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 def check_function(func: Any, *, takes_context: bool, atomic: bool) -> None:
     """Refuse what a worker could not find again by its path, or could not run."""
-    at = "Task function must be defined at a module level"
+    at = "Task function must be defined at a module level."
     if not inspect.isfunction(func):
-        raise InvalidTask(f"{at}, as an ordinary function: {func!r} is {_kind(func)}.{_function_hint(func)}")
+        raise InvalidTask(f"{at} {func!r} is {_kind(func)}, not an ordinary function.{_function_hint(func)}")
     path = f"{func.__module__}.{func.__qualname__}"
     if func.__name__ == "<lambda>":
-        raise InvalidTask(f"{at}, with a name: {path} is a lambda. Write it as a def.")
+        raise InvalidTask(f"{at} {path} is a lambda: write it as a def, with a name.")
     if "<locals>" in func.__qualname__:
-        raise InvalidTask(f"{at}: {path} is nested in another function. Move it to the top of its module.")
+        raise InvalidTask(f"{at} {path} is nested in another function: move it to the top of its module.")
     if not func.__qualname__.isidentifier():
-        raise InvalidTask(f"{at}: {path} is a method. Move it out of its class and pass it what it needs.")
+        raise InvalidTask(f"{at} {path} is a method: move it out of its class and pass it what it needs.")
     if len(path) > _MAX_PATH:
         raise InvalidTask(f"the path {path} has {len(path)} characters, and a job holds {_MAX_PATH}.")
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):

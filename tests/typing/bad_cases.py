@@ -1,0 +1,147 @@
+"""What type checkers must refuse: each line that ends in ``# refused``, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.tasks import TaskContext
+from django.tasks import task as django_task
+
+import django_pgqueue
+from django_pgqueue import (
+    Task,
+    aenqueue,
+    aenqueue_many,
+    cancel,
+    current_job,
+    enqueue,
+    enqueue_many,
+    task,
+)
+from django_pgqueue.models import Job
+
+
+@task(queue_name="mail")
+def send(order_id: int, *, note: str = "") -> str:
+    return note
+
+
+@task
+async def sleepy(x: int) -> str:
+    return str(x)
+
+
+@task(takes_context=True)
+def with_context(context: TaskContext[Any, Any], x: int) -> str:
+    return str(context.attempt + x)
+
+
+@task(takes_context=True)
+async def sleepy_with_context(context: TaskContext[Any, Any], x: int) -> str:
+    return str(context.attempt + x)
+
+
+@django_task
+def of_django(x: int) -> str:
+    return str(x)
+
+
+def plain(x: int) -> None: ...
+
+
+def wrong_arguments() -> None:
+    django_pgqueue.enqueue_later(send, 1)  # refused
+    enqueue(send, "a")  # refused
+    enqueue(send)  # refused
+    enqueue(send, 1, 2)  # refused
+    enqueue(send, 1, other=2)  # refused
+    enqueue(send, order_id=1, note=3)  # refused
+    enqueue(sleepy, "a")  # refused
+    enqueue(of_django, "a")  # refused
+    enqueue(of_django.using(priority=1), "a")  # refused
+    enqueue(with_context, "a")  # refused
+    enqueue(sleepy_with_context, "a")  # refused
+    enqueue(send, 1, priority=3)  # refused
+    send.enqueue("a")  # refused
+    send.enqueue()  # refused
+    send.enqueue(1, 2)  # refused
+    sleepy.enqueue("a")  # refused
+    with_context.enqueue("a")  # refused
+    send.bind("a")  # refused
+    send.bind()  # refused
+    send.bind(1, 2)  # refused
+    send.call("a")  # refused
+    enqueue(send.using(priority=1), "a")  # refused
+    send.using(priority=1).enqueue("a")  # refused
+    send.using(priority=1).bind("a")  # refused
+    enqueue_many(send.bind(each) for each in ["a"])  # refused
+    enqueue_many([sleepy.bind(1), send.bind("a")])  # refused
+
+
+def what_is_no_task() -> None:
+    enqueue(plain, 1)  # refused
+    enqueue("path.to.task", 1)  # refused
+    enqueue_many([send])  # refused
+    enqueue_many([(send, 1)])  # refused
+    enqueue_many(send for _ in range(3))  # refused
+    enqueue_many(send.bind(1))  # refused
+    send(1)  # refused
+    send.delay(1)  # refused
+    cancel(1.5)  # refused
+    cancel([1])  # refused
+    print(current_job().nonsense)  # refused
+    Job.objects.cancel()  # refused
+
+
+def options_of_one_call() -> None:
+    send.using(unknown=1)  # refused
+    send.using(max_attempts=5)  # refused
+    send.using(timeout=5)  # refused
+    send.using(priority="high")  # refused
+    send.using(queue_name=1)  # refused
+    send.using(run_after=5)  # refused
+    send.using(metadata="late")  # refused
+    send.using(database=1)  # refused
+    send.using("slow")  # refused
+    send.priority = 3  # refused
+
+
+async def async_code() -> None:
+    aenqueue(sleepy, 1)  # refused
+    aenqueue_many([sleepy.bind(1)])  # refused
+    sleepy.aenqueue(1)  # refused
+    await aenqueue(sleepy, "a")  # refused
+    await aenqueue(send)  # refused
+    await sleepy.aenqueue("a")  # refused
+    await aenqueue_many([sleepy])  # refused
+
+
+def takes_a_task(one: Task[[int], str]) -> None: ...
+
+
+def plain_with_context(context: TaskContext[Any, Any], x: int) -> None: ...
+
+
+def policy() -> None:
+    task(max_attempts="5")(plain)  # refused
+    task(timeout=1.5)(plain)  # refused
+    task(on_lost="explode")(plain)  # refused
+    task(retry_on=("OSError",))(plain)  # refused
+    task(retry_on=OSError())(plain)  # refused
+    task(fail_on=int)(plain)  # refused
+    task(backoff="fast")(plain)  # refused
+    task(backoff=lambda exc: 3.0)(plain)  # refused
+    task(backoff=lambda exc, result: "3")(plain)  # refused
+    task(expires_after=60)(plain)  # refused
+    task(atomic="yes")(plain)  # refused
+    task(metadata=[1])(plain)  # refused
+    task(priority="high")(plain)  # refused
+    task(queue_name=None)(plain)  # refused
+    task(database=1)(plain)  # refused
+    task(tries=3)(plain)  # refused
+    task(run_after=None)(plain)  # refused
+    task("mail")  # refused
+    task(takes_context=True)(plain)  # refused
+    enqueue(task(plain_with_context), 1)  # refused
+    enqueue(task(takes_context=True)(plain_with_context), "a")  # refused
+    takes_a_task(task(plain))  # refused

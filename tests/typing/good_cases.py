@@ -1,0 +1,177 @@
+"""What type checkers must accept, with the types that they must see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from django.tasks import TaskContext, TaskResult
+from django.tasks import task as django_task
+
+from django_pgqueue import (
+    BoundTask,
+    CancelJob,
+    RetryLater,
+    Snooze,
+    Task,
+    TaskTimeout,
+    acancel,
+    aenqueue,
+    aenqueue_many,
+    aretry,
+    cancel,
+    current_job,
+    enqueue,
+    enqueue_many,
+    retry,
+    task,
+)
+from django_pgqueue.models import Job
+
+
+@task(
+    queue_name="mail",
+    priority=10,
+    backend="default",
+    database="default",
+    metadata={"team": "shop"},
+    max_attempts=5,
+    timeout=300,
+    backoff=[1, 2.5],
+    retry_on=(OSError, TimeoutError),
+    fail_on=ValueError,
+    expires_after=timedelta(hours=2),
+    on_lost="rerun",
+    atomic=False,
+    takes_context=False,
+)
+def send(order_id: int, *, note: str = "") -> str:
+    return note
+
+
+@task
+def bare(x: int) -> list[int]:
+    return [x]
+
+
+@task()
+def nothing() -> None: ...
+
+
+@task
+async def sleepy(x: int) -> str:
+    return str(x)
+
+
+@task(priority=3)
+async def sleepy_with_options(x: int) -> bytes:
+    return bytes(x)
+
+
+@task(takes_context=True)
+def with_context(context: TaskContext[Any, Any], x: int) -> str:
+    return str(context.attempt + x)
+
+
+@task(takes_context=True, queue_name="x")
+async def sleepy_with_context(context: TaskContext[Any, Any], x: int) -> str:
+    return str(context.attempt + x)
+
+
+@task(backoff=lambda exc, result: None if isinstance(exc, OSError) else 3.0 * result.attempts)
+def any_name(task: int, args: str, self: int, priority: int, run_after: str) -> int:
+    return task
+
+
+def growing(exc: BaseException, result: TaskResult[Any, Any]) -> float | None:
+    return 2.0 * result.attempts if result.errors else None
+
+
+@task(backoff=growing, retry_on=[OSError], timeout=None, max_attempts=None)
+def with_function_as_backoff() -> None: ...
+
+
+@task(backoff=5)
+def steers_itself(x: int) -> None:
+    if x == 1:
+        raise RetryLater(after=timedelta(minutes=1))
+    if x == 2:
+        raise RetryLater(after=2.5)
+    if x == 3:
+        raise RetryLater from TaskTimeout()
+    if x == 4:
+        raise Snooze(until=datetime(2030, 1, 1, tzinfo=UTC))
+    if x == 5:
+        raise Snooze(until=timedelta(hours=1))
+    raise CancelJob(reason="no longer wanted")
+
+
+@django_task(queue_name="mail")
+def of_django(x: int) -> str:
+    return str(x)
+
+
+def sync_code() -> None:
+    assert_type(bare.call(1), list[int])
+    assert_type(sleepy.call(x=1), str)
+    assert_type(sleepy_with_options.call(1), bytes)
+    assert_type(with_context.call(1), str)
+    assert_type(sleepy_with_context.call(1), str)
+    assert_type(bare.using(priority=3).call(1), list[int])
+
+    job = enqueue(send, 1, note="x")
+    assert_type(job, Job)
+    assert_type(enqueue(sleepy, 1), Job)
+    enqueue(nothing)
+    enqueue(with_context, 1)
+    enqueue(any_name, task=1, args="x", self=2, priority=4, run_after="now")
+    enqueue(of_django, 1)
+    enqueue(of_django.using(priority=1), 1)
+    enqueue(send.using(run_after=timedelta(minutes=5), priority=-5, queue_name="slow"), 1)
+    enqueue(send.using(run_after=datetime.now(UTC), metadata={"why": "late"}, database="other"), 1)
+    enqueue(send.using(priority=None, queue_name=None, run_after=None, backend=None, metadata=None), 1)
+
+    assert_type(send.enqueue(1, note="x").return_value, str)
+    assert_type(bare.enqueue(1).return_value, list[int])
+    assert_type(sleepy.enqueue(1).return_value, str)
+    assert_type(bare.get_result("5").return_value, list[int])
+
+    assert_type(send.bind(1), BoundTask)
+    assert_type(enqueue_many(send.bind(pk) for pk in range(3)), list[int])
+    enqueue_many([send.bind(1, note=""), bare.bind(2), nothing.bind(), sleepy.using(priority=1).bind(3)])
+    enqueue_many(mixed())
+
+    assert_type(cancel(job), int)
+    assert_type(retry(job), int)
+    cancel(5)
+    cancel("other:5")
+    cancel(send.enqueue(1))
+    cancel(Job.objects.filter(queue_name="mail"))
+    retry(Job.objects.filter(status=Job.Status.FAILED))
+    assert_type(Job.objects.filter(pk=1).cancel(), int)
+    assert_type(Job.objects.filter(pk=1).retry(), int)
+    assert_type(current_job(), Job)
+
+
+def mixed() -> Iterator[BoundTask]:
+    yield send.bind(1)
+    yield sleepy.bind(2)
+
+
+async def async_code() -> None:
+    assert_type(await aenqueue(sleepy, 1), Job)
+    assert_type(await aenqueue(send, 1, note="x"), Job)
+    assert_type((await sleepy.aenqueue(1)).return_value, str)
+    assert_type(await aenqueue_many([sleepy.bind(1), send.bind(2)]), list[int])
+    assert_type(await acancel(5), int)
+    assert_type(await aretry(5), int)
+    assert_type(await Job.objects.filter(pk=1).acancel(), int)
+    assert_type(await Job.objects.filter(pk=1).aretry(), int)
+
+
+def takes_a_task(one: Task[[int], str], then: Callable[[str], None]) -> None:
+    then(one.call(1))
+
+
+takes_a_task(sleepy, print)
