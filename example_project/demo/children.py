@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -53,15 +54,16 @@ class Child:
             )
 
     def stop(self) -> None:
-        """Ask the child to end, wait for it, and after GRACE end its whole group by force."""
+        """Ask the child to end, wait for it, and after GRACE end by force what is left of its group."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
-            self._process.wait(GRACE)
-        finally:  # on time-out, and when the user has no patience: a second Ctrl-C
-            if self._process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE)
+        finally:  # also when the user has no patience: a second Ctrl-C
+            with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+            self._process.wait()
 
     def __enter__(self) -> Child:
         return self

@@ -1,7 +1,8 @@
 """How text becomes words: the same for documents, queries and highlights, or they would not find each other.
 
 PostgreSQL's parser takes `os.path.join` for the name of a host and `a/b` for that of a file: one word each,
-which a search for `join` misses. So dots and slashes are made to separate words.
+which a search for `join` misses. And it takes text for HTML: it leaves out tags, and after `<script>` all the
+rest. So dots, slashes and angles are made to separate words.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from django.db.models import F, Func, TextField, Value
 LANGUAGE = "english"
 HIT, END = "\ue000", "\ue001"  # around what matched: private characters, which no text has for a purpose
 
-_SEPARATE = str.maketrans("./\\", "   ")
+_SEPARATE = str.maketrans("./\\<", "    ")
 _INVISIBLE = "\u200b"  # a space of no width
 
 
@@ -36,7 +37,7 @@ def headline(query: SearchQuery) -> SearchHeadline:
     """The best lines of a document's text, HIT and END around what matched; to be read by `split_hits`."""
     separated = Func(
         F("text"),
-        Value(r"([./\\])"),
+        Value(r"([./\\<])"),
         Value(rf"\1{_INVISIBLE}"),
         Value("g"),
         function="regexp_replace",
