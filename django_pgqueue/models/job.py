@@ -137,6 +137,24 @@ class JobFields(models.Model):
         return [*known[:middle], *["?"] * gap, *known[middle:]]
 
     @property
+    def cancel_requested(self) -> bool:
+        """Whether the job was asked to stop. In the job's own task this is the latest news, without a query."""
+        running: Any = getattr(self, "_running", None)
+        if running is not None and running.asked_to_stop:
+            return True
+        return self.cancel_requested_at is not None
+
+    def wait_for_cancel(self, timeout: float) -> bool:
+        """In the job's own (sync) task: sleep up to ``timeout`` seconds, but no longer than until it is asked to
+        stop. Returns whether it was. Elsewhere raises ``LookupError``.
+        """
+        running: Any = getattr(self, "_running", None)
+        if running is None:
+            raise LookupError("wait_for_cancel() is for the task of the job itself: current_job().wait_for_cancel(1)")
+        asked: bool = running.cancel_event.wait(timeout)
+        return asked
+
+    @property
     def is_over(self) -> bool:
         """Whether the job is done, failed or cancelled."""
         return self.finished_at is not None

@@ -9,8 +9,8 @@ CREATE PROCEDURE pgqueue_finish_one_v1(
 DECLARE
     job record;
 BEGIN
-    IF p_outcome IS NULL OR p_outcome NOT IN ('done', 'failed', 'cancelled', 'retry', 'snooze', 'release') THEN
-        RAISE EXCEPTION 'pgqueue: outcome % is not one of done, failed, cancelled, retry, snooze, release',
+    IF p_outcome IS NULL OR p_outcome NOT IN ('done', 'failed', 'cancelled', 'retry', 'snooze', 'release', 'unknown') THEN
+        RAISE EXCEPTION 'pgqueue: outcome % is not one of done, failed, cancelled, retry, snooze, release, unknown',
             quote_nullable(p_outcome) USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT live.status, live.lease INTO job FROM pgqueue_job_live AS live WHERE live.id = p_id FOR UPDATE;

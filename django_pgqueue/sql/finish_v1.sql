@@ -1,6 +1,7 @@
 -- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job is over and moves to
--- history), retry, snooze (run again after a delay), release (given back unstarted). Arrays that say
--- nothing may be NULL. Returns the ids that were accepted: what is missing had lost its lease.
+-- history), retry, snooze (run again after a delay), release (given back unstarted), unknown (given back
+-- by a worker that does not know the task; when that was first seen stays in started_at). Retry alone
+-- spends an attempt. Arrays that say nothing may be NULL. Returns the ids that were accepted: what is missing had lost its lease.
 --
 -- A job is matched by id and lease alone. A test of the status as well would let the planner take the
 -- index of running jobs, twenty times the cost. Over: DELETE and INSERT, not an UPDATE of the shelf,
@@ -21,7 +22,7 @@ DECLARE
     ring pgqueue_ring;
     accepted bigint[];
     returned bigint[];
-    goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release'], false);
+    goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown'], false);
 BEGIN
     SELECT * INTO STRICT ring FROM pgqueue_ring;
     IF goes_back THEN
@@ -40,7 +41,7 @@ BEGIN
             AND (given.outcome IN ('done', 'failed', 'cancelled') OR job.cancel_requested_at IS NOT NULL)
         RETURNING job.id, job.task_path, job.args, job.kwargs, job.metadata, job.queue_name, job.priority,
             job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
-            job.attempts - (given.outcome IN ('snooze', 'release'))::integer AS attempts,
+            job.attempts - (given.outcome IN ('snooze', 'release', 'unknown'))::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
@@ -60,7 +61,7 @@ BEGIN
             CASE WHEN gone.attempts > 1 THEN gone.started_at ELSE gone.began END,
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.result,
-            pgqueue_add_error_v1(gone.errors, gone.error, p_keep_errors),
+            pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
             coalesce(gone.fingerprint, gone.error_fingerprint)
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
@@ -72,7 +73,7 @@ BEGIN
             SELECT item.*
             FROM unnest(p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons)
                 AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason)
-            WHERE item.outcome IN ('retry', 'snooze', 'release')
+            WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown')
         ), back AS (
             UPDATE pgqueue_job_live AS job SET
                 status = CASE WHEN given.outcome = 'retry' OR job.attempts > 1 THEN 'retry' ELSE 'pending' END,
@@ -80,11 +81,13 @@ BEGIN
                 run_after = greatest(
                     job.run_after, clock_timestamp() + coalesce(given.delay, 0) * interval '1 second'),
                 started_at = CASE
-                    WHEN job.attempts > 1 THEN job.started_at
+                    WHEN job.attempts > 1 OR given.outcome = 'unknown' THEN job.started_at
                     ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
                 worker = NULL, lease = NULL, deadline = NULL,
                 waiting_reason = coalesce(given.reason, ''),
-                errors = pgqueue_add_error_v1(job.errors, given.error, p_keep_errors),
+                errors = pgqueue_add_error_v1(
+                    job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',
+                    p_keep_errors),
                 error_fingerprint = coalesce(given.fingerprint, job.error_fingerprint)
             FROM given WHERE job.id = given.id AND job.lease = given.lease
             RETURNING job.id

@@ -1,0 +1,37 @@
+"""Lists as PostgreSQL array literals, for the statements that carry thousands of jobs.
+
+psycopg converts a list element by element in Python; joining strings is several times faster.
+Source of the syntax: PostgreSQL documentation, 8.15.6 "Array Input and Output Syntax".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["number_array", "text_array"]
+
+
+def number_array(values: Iterable[float | None]) -> str:
+    """``[1, None]`` as ``{1,NULL}``; floats keep their shortest exact form."""
+    return "{" + ",".join(["NULL" if value is None else repr(value) for value in values]) + "}"
+
+
+def text_array(values: Iterable[str | None]) -> str:
+    """``['a "b"', None]`` as ``{"a \\"b\\"",NULL}``."""
+    return (
+        "{"
+        + ",".join(
+            [
+                "NULL"
+                if value is None
+                else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+                if "\\" in value or '"' in value
+                else '"' + value + '"'
+                for value in values
+            ]
+        )
+        + "}"
+    )

@@ -1,0 +1,119 @@
+"""The claim: a Django queryset with ``select_for_update(skip_locked=True)``, wrapped into one UPDATE.
+
+A worker looks at ranges: a range is one (queue, priority), bounded below by the mark that the worker holds for
+it (``worker/marks.py``) and above by the clock. The ranges come as arrays in the order in which they are to be
+drained, and one statement takes rows from them until it has enough: the nested loop hands out and locks one
+row at a time, so the outer LIMIT locks no more than it returns.
+
+Three things that look odd and are on purpose. The statuses are literals, since a generic plan cannot match a
+parameter with the predicate of the partial index. The rows are named by ``= ANY (ARRAY(..))``: a join with
+``picked``, whose size a generic plan overestimates, becomes a hash join over the table. And the commit of a
+claim is asynchronous: a claim that a crash of the server forgets is harmless, since the lease comes from the
+memory of the worker and never returns, while a finish is always durable.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import NamedTuple
+
+from django.db import connections, transaction
+from django.db.models import F
+from django.db.models.fields.tuple_lookups import (  # type: ignore[attr-defined]
+    Tuple,
+    TupleGreaterThan,
+)
+from django.db.models.functions import Now
+
+from ..models import LiveJob
+
+__all__ = ["Claimed", "claim_sql"]
+
+
+class Claimed(NamedTuple):
+    """One claimed job as its row came from the server: times and JSON as text, read when they are needed."""
+
+    id: int
+    lease: int
+    task_path: str
+    args: str
+    kwargs: str
+    queue_name: str
+    priority: int
+    run_after: str
+    attempts: int
+    forgiven_attempts: int
+    max_attempts: int | None
+    timeout: int | None
+    on_lost: str | None
+    crash_count: int
+    metadata: str
+    expires_at: str | None
+    expired: bool | None
+    enqueued_at: str
+    started_at: str
+    last_attempted_at: str
+    errors: str
+    waited: float  # seconds from run_after to the claim
+
+
+# Values that stand for the parameters while Django compiles; each is found again in the compiled list.
+_LIMIT = 987_654_321
+_SENTINELS = {
+    "~queue~": "range.queue_name",
+    31_999: "range.priority",
+    datetime(1971, 2, 3, tzinfo=UTC): "range.mark",
+    -424_242: "range.mark_id",
+    "pending": "'pending'",
+    "retry": "'retry'",
+}
+
+
+@cache
+def claim_sql(alias: str) -> str:
+    """The statement, with the parameters ``queues, priorities, marks, mark_ids, limit, worker, lease``."""
+    due = (
+        LiveJob.objects.using(alias)
+        .filter(
+            TupleGreaterThan(
+                Tuple(F("run_after"), F("id")), (datetime(1971, 2, 3, tzinfo=UTC), -424_242)
+            ),
+            status__in=["pending", "retry"],
+            queue_name="~queue~",
+            priority=31_999,
+            run_after__lte=Now(),
+        )
+        .order_by("run_after", "id")
+        .values_list("id")
+        .select_for_update(skip_locked=True, no_key=True)
+    )
+    # Outside a transaction Django refuses to compile select_for_update(); nothing is sent in this one.
+    with transaction.atomic(using=alias):
+        compiled, parameters = due[:_LIMIT].query.get_compiler(alias).as_sql()
+    pick = compiled % tuple(_SENTINELS[parameter] for parameter in parameters)
+    pick = pick.replace(f"LIMIT {_LIMIT}", "LIMIT %(limit)s")
+    table = connections[alias].ops.quote_name(LiveJob._meta.db_table)
+    returned = ", ".join(
+        {
+            "lease": "%(lease)s::bigint",
+            "expired": "job.expires_at <= clock_timestamp()",
+            "waited": "extract(epoch FROM clock_timestamp() - job.run_after)::double precision",
+        }.get(field, f"job.{field}")
+        for field in Claimed._fields
+    )
+    return f"""
+        WITH picked AS MATERIALIZED (
+            SELECT due.id
+            FROM unnest(%(queues)s::text[], %(priorities)s::smallint[], %(marks)s::timestamptz[],
+                %(mark_ids)s::bigint[]) AS range (queue_name, priority, mark, mark_id)
+            CROSS JOIN LATERAL ({pick}) AS due
+            LIMIT %(limit)s
+        )
+        UPDATE {table} AS job SET
+            status = 'running', attempts = job.attempts + 1, worker = %(worker)s, lease = %(lease)s,
+            started_at = coalesce(job.started_at, clock_timestamp()), last_attempted_at = clock_timestamp(),
+            deadline = clock_timestamp() + job.timeout * interval '1 second', waiting_reason = ''
+        WHERE job.id = ANY (ARRAY(SELECT picked.id FROM picked))
+        RETURNING {returned}
+    """

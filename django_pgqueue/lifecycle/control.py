@@ -1,0 +1,102 @@
+"""Cancel and retry: one statement each, whatever they are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import EmptyResultSet
+from django.db import connections, router
+from django.db.models import QuerySet
+
+from .. import results
+from ..backend import is_ours, resolve
+from ..compat import TaskResult
+from ..definition import IMPLICIT
+from ..exceptions import WrongBackend
+from ..models import Job
+
+if TYPE_CHECKING:
+    Jobs = Job | int | str | TaskResult[Any, Any] | QuerySet[Job]
+
+__all__ = ["acancel", "aretry", "arun_now", "cancel", "retry", "run_now"]
+
+
+def cancel(jobs: Jobs, /) -> int:
+    """Cancel a job (a ``Job``, an id, a ``TaskResult``) or a queryset of jobs.
+
+    What has not started is cancelled at once. What runs is asked to stop: an async task is cancelled at its
+    next ``await``, a sync one finds ``current_job().cancel_requested``. Returns how many rows changed; jobs
+    that are over already do not count.
+    """
+    return _call("pgqueue_cancel_v1", jobs)
+
+
+async def acancel(jobs: Jobs, /) -> int:
+    """Like ``cancel()``, for async code."""
+    return await sync_to_async(cancel)(jobs)
+
+
+def retry(jobs: Jobs, /) -> int:
+    """Run a job (a ``Job``, an id, a ``TaskResult``) or a queryset of jobs again, now.
+
+    It is the same job: id, attempts and errors stay; the budget of attempts, the count of crashes and the
+    expiry start afresh. Running jobs are left alone. Returns how many rows changed.
+    """
+    return _call("pgqueue_retry_v1", jobs)
+
+
+async def aretry(jobs: Jobs, /) -> int:
+    """Like ``retry()``, for async code."""
+    return await sync_to_async(retry)(jobs)
+
+
+def run_now(jobs: Jobs, /) -> int:
+    """Let jobs that wait for a later time run now; nothing else about them changes. Returns how many did."""
+    return _call("pgqueue_run_now_v1", jobs)
+
+
+async def arun_now(jobs: Jobs, /) -> int:
+    """Like ``run_now()``, for async code."""
+    return await sync_to_async(run_now)(jobs)
+
+
+def _call(function: str, jobs: Jobs) -> int:
+    if isinstance(jobs, QuerySet):
+        if not issubclass(jobs.model, Job):
+            raise TypeError(f"a queryset of {jobs.model.__name__} holds no jobs: Job.objects.filter(...) does")
+        jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router for a place to write
+        alias = jobs.db
+        query = jobs.values("pk").query
+        if not query.is_sliced:
+            query.clear_ordering(force=True)
+        try:
+            ids, parameters = query.get_compiler(alias).as_sql()
+        except EmptyResultSet:
+            return 0
+        statement = f"SELECT {function}(ARRAY({ids}))"
+    else:
+        alias, pk = _locate(jobs)
+        statement, parameters = f"SELECT {function}(ARRAY[%s::bigint])", (pk,)
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        changed: int = cursor.fetchone()[0]
+    return changed
+
+
+def _locate(job: Any) -> tuple[str, int]:
+    """The alias and the key of one job, given as a ``Job``, an id or a ``TaskResult``."""
+    if isinstance(job, Job):
+        return job._state.db or router.db_for_write(Job), job.pk
+    if isinstance(job, TaskResult):
+        backend, public = resolve(job.backend), job.id
+    elif isinstance(job, str) or (isinstance(job, int) and not isinstance(job, bool)):
+        backend, public = resolve(IMPLICIT), str(job)
+    else:
+        raise TypeError(f"expected a Job, its id, a TaskResult or a queryset of jobs, not {job!r}")
+    if not is_ours(backend):
+        raise WrongBackend(f"the result {public!r} comes from the backend {backend.alias!r}, not from ours")
+    alias, pk = results.parse_id(public)
+    if alias is not None and alias not in connections.settings:
+        raise ValueError(f"{public!r} names a database {alias!r}, which is not in DATABASES")
+    return alias or backend.home(), pk

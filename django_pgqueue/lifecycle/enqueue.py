@@ -1,0 +1,233 @@
+"""Enqueue: from a call of a task to a row, on the connection and in the transaction of the caller.
+
+One statement for one job, one for each chunk of many. Nothing is committed here: a rollback takes the jobs
+away together with the rows that they belong to. What a call asks for is checked before the database sees it
+(``backend.validate_task``, ``payload``); the functions in SQL check once more, for those who call them directly.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+
+from .. import conf
+from ..backend import is_ours
+from ..compat import DjangoTask
+from ..definition import BoundTask, adopt
+from ..exceptions import WrongBackend
+from ..models import Job
+from ..payload import encode_arguments, encode_metadata
+from .arrays import number_array, text_array
+from .atomic import check_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..definition import AnyTask
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Jobs in one statement of ``enqueue_many``: enough to make the round trip cheap, few enough to stay small.
+CHUNK = 2_000
+
+_ONE = (
+    "SELECT id, run_after, expires_at, enqueued_at FROM pgqueue_enqueue_v1("
+    "%s, %s::jsonb, %s::jsonb, %s::jsonb, %s, %s::integer, %s::timestamptz, %s::double precision, NULL,"
+    " %s::double precision, %s::integer, %s::integer, %s, %s::integer)"
+)
+_MANY = (
+    "SELECT pgqueue_enqueue_many_v1(%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[],"
+    " %s::integer[], %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[],"
+    " %s::integer[], %s::text[], %s::integer)"
+)
+
+
+def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
+    """Enqueue one call of a task and return its ``Job``.
+
+    Works inside and outside of transactions: the job becomes visible to workers with the commit, and a
+    rollback takes it away. Options of this one call go through ``task.using(...)``.
+
+    Raises ``TypeError`` for what is not a task of ours, ``InvalidTask`` for a call that cannot be enqueued,
+    ``PayloadError`` for arguments that are not JSON or too large.
+    """
+    return enqueue_task(task, args, kwargs)
+
+
+async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
+    """Like ``enqueue()``, for async code; inside ``transaction.atomic`` call ``enqueue`` by ``sync_to_async``."""
+    return await aenqueue_task(task, args, kwargs)
+
+
+def enqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
+    """Enqueue many calls (``task.bind(...)``), all or none, and return their ids in the same order.
+
+    The iterable may be a generator and may mix tasks, but not databases. An error names the place of the
+    item that caused it, and nothing is inserted.
+    """
+    prepared = _prepare_all(calls)
+    chunk = list(islice(prepared, CHUNK))
+    if not chunk:
+        return []
+    alias = chunk[0].alias
+    if len(chunk) < CHUNK:
+        return _insert(alias, 0, chunk)
+    ids: list[int] = []
+    with transaction.atomic(using=alias):
+        while chunk:
+            ids += _insert(alias, len(ids), chunk)
+            chunk = list(islice(prepared, CHUNK))
+    return ids
+
+
+async def aenqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
+    """Like ``enqueue_many()``, for async code."""
+    return await sync_to_async(enqueue_many)(calls)
+
+
+def enqueue_task(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
+    """``enqueue`` with the arguments apart: for callers that hold them as a list and a dict."""
+    call = _prepare(_lane(task), args, kwargs)
+    lane = call.lane
+    limit = conf.current().max_payload_bytes
+    with connections[lane.alias].cursor() as cursor:
+        cursor.execute(
+            _ONE,
+            (
+                lane.task_path, call.args, call.kwargs, lane.metadata, lane.queue_name, lane.priority,
+                lane.run_after, lane.delay, lane.expires_after, lane.max_attempts, lane.timeout, lane.on_lost,
+                limit,
+            ),
+        )  # fmt: skip
+        pk, run_after, expires_at, enqueued_at = cursor.fetchone()
+    job = Job(
+        id=pk, shelf=0, status=Job.Status.PENDING, task_path=lane.task_path, args=json.loads(call.args),
+        kwargs=json.loads(call.kwargs), metadata=json.loads(lane.metadata), queue_name=lane.queue_name,
+        priority=lane.priority, run_after=run_after, expires_at=expires_at, enqueued_at=enqueued_at,
+        max_attempts=lane.max_attempts, timeout=lane.timeout, on_lost=lane.on_lost, attempts=0,
+        forgiven_attempts=0, crash_count=0, waiting_reason="", errors=[], error_fingerprint="",
+    )  # fmt: skip
+    job._state.adding = False
+    job._state.db = lane.alias
+    return job
+
+
+async def aenqueue_task(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
+    """``enqueue_task`` in the thread that async code shares for its database work."""
+    return await sync_to_async(enqueue_task)(task, args, kwargs)
+
+
+class _Lane(NamedTuple):
+    """What every call of one task (with its options) has in common."""
+
+    alias: str
+    task_path: str
+    metadata: str
+    queue_name: str
+    priority: int
+    run_after: Any  # datetime or None
+    delay: float | None  # seconds
+    expires_after: float | None  # seconds
+    max_attempts: int
+    timeout: int | None
+    on_lost: str
+
+
+class _Call(NamedTuple):
+    lane: _Lane
+    args: str
+    kwargs: str
+
+    @property
+    def alias(self) -> str:
+        return self.lane.alias
+
+
+def _lane(task: Any) -> _Lane:
+    """Check a task with its options, and settle what its settings leave open."""
+    if not isinstance(task, DjangoTask):
+        hint = "; decorate the function with django_pgqueue.task" if callable(task) else ""
+        raise TypeError(f"enqueue() takes a task, not {task!r}{hint}")
+    task = adopt(task)
+    backend = task.get_backend()
+    if not is_ours(backend):
+        raise WrongBackend(
+            f"{task.module_path} is bound to the backend {task.backend!r} ({type(backend).__name__}), which is "
+            f"not a queue of django_pgqueue: call {task.name}.enqueue() for that one, or name another backend."
+        )
+    backend.validate_task(task)
+    alias = task.database or backend.home()
+    if task.atomic:
+        check_atomic(task, alias)
+    settings = conf.current()
+    return _Lane(
+        alias=alias,
+        task_path=task.module_path,
+        metadata=encode_metadata(task.metadata) if task.metadata else "{}",
+        queue_name=task.queue_name,
+        priority=task.priority,
+        run_after=task.run_after,
+        delay=task.run_after_delta.total_seconds() if task.run_after_delta is not None else None,
+        expires_after=task.expires_after.total_seconds() if task.expires_after is not None else None,
+        max_attempts=task.max_attempts or settings.max_attempts,
+        timeout=task.timeout or settings.timeout,
+        on_lost=task.on_lost,
+    )
+
+
+def _prepare(lane: _Lane, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+    return _Call(lane, *encode_arguments(args, kwargs, conf.current().max_payload_bytes))
+
+
+def _prepare_all(calls: Iterable[BoundTask]) -> Iterator[_Call]:
+    """The calls, checked one by one; each task (it is immutable) is checked once."""
+    lanes: dict[int, tuple[Any, _Lane]] = {}
+    first: _Lane | None = None
+    for index, call in enumerate(calls):
+        try:
+            if not isinstance(call, BoundTask):
+                raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}")
+            known = lanes.get(id(call.task))
+            if known is None:
+                # The task itself is kept beside its lane, so that its id() is not given to another one.
+                known = lanes[id(call.task)] = (call.task, _lane(call.task))
+            lane = known[1]
+            first = first or lane
+            if lane.alias != first.alias:
+                raise ValueError(
+                    f"the database {lane.alias!r} is not that of the items before ({first.alias!r}): "
+                    "call enqueue_many() once for each database"
+                )
+            yield _prepare(lane, call.args, call.kwargs)
+        except Exception as error:
+            error.add_note(f"in item {index} of enqueue_many()")
+            raise
+
+
+def _insert(alias: str, first: int, calls: list[_Call]) -> list[int]:
+    lanes = [call.lane for call in calls]
+    parameters = (
+        first,
+        text_array([lane.task_path for lane in lanes]),
+        text_array([call.args for call in calls]),
+        text_array([call.kwargs for call in calls]),
+        text_array([lane.metadata for lane in lanes]),
+        text_array([lane.queue_name for lane in lanes]),
+        number_array([lane.priority for lane in lanes]),
+        text_array([lane.run_after.isoformat() if lane.run_after else None for lane in lanes]),
+        number_array([lane.delay for lane in lanes]),
+        number_array([lane.expires_after for lane in lanes]),
+        number_array([lane.max_attempts for lane in lanes]),
+        number_array([lane.timeout for lane in lanes]),
+        text_array([lane.on_lost for lane in lanes]),
+        conf.current().max_payload_bytes,
+    )
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_MANY, parameters)
+        ids: list[int] = cursor.fetchone()[0]
+    return ids

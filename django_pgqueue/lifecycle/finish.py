@@ -1,0 +1,61 @@
+"""Finish: the outcomes of a batch as arrays for ``pgqueue_finish_v1``."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any, NamedTuple
+
+from .arrays import number_array, text_array
+
+__all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Outcome", "finish_one_parameters", "finish_parameters"]
+
+FINISH_SQL = (
+    "SELECT pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[], %s::text[],"
+    " %s::double precision[], %s::double precision[], %s::text[], %s::integer)"
+)
+FINISH_ONE_SQL = (
+    "CALL pgqueue_finish_one_v1(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"
+    " %s::double precision, %s::double precision, %s, %s::integer)"
+)
+
+
+class Outcome(NamedTuple):
+    """How one claimed job went. ``kind``: done, failed, cancelled, retry, snooze or release."""
+
+    id: int
+    lease: int
+    kind: str = "done"
+    result: str | None = None  # JSON
+    error: str | None = None  # JSON, one entry of Job.errors
+    fingerprint: str | None = None
+    delay: float | None = None  # seconds until the next run
+    started: float | None = None  # time.monotonic() when the task began; None: it never did
+    reason: str | None = None
+
+
+def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
+    """The parameters of ``FINISH_SQL``. What nobody uses is sent as NULL, not as an array of NULLs."""
+    ids, leases, kinds, results, errors, fingerprints, delays, starts, reasons = zip(*outcomes, strict=True)
+    now = monotonic()
+    return (
+        number_array(ids),
+        number_array(leases),
+        None if kinds.count("done") == len(kinds) else text_array(kinds),
+        _texts(results),
+        _texts(errors),
+        _texts(fingerprints),
+        None if delays.count(None) == len(delays) else number_array(delays),
+        number_array([None if start is None else round(now - start, 6) for start in starts]),
+        _texts(reasons),
+        keep_errors,
+    )
+
+
+def finish_one_parameters(outcome: Outcome, keep_errors: int) -> tuple[Any, ...]:
+    """The parameters of ``FINISH_ONE_SQL``."""
+    started = None if outcome.started is None else monotonic() - outcome.started
+    return (*outcome[:7], started, outcome.reason, keep_errors)
+
+
+def _texts(values: tuple[str | None, ...]) -> str | None:
+    return None if values.count(None) == len(values) else text_array(values)

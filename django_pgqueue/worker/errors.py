@@ -1,0 +1,80 @@
+"""A failed attempt as an entry of ``Job.errors``: printable, bounded, and with a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["describe", "error_entry", "fingerprint"]
+
+_CUT = "\n... {} characters left out ...\n"
+
+
+def describe(error: BaseException) -> str:
+    """``str(error)``, whatever the exception does to prevent it."""
+    try:
+        return str(error)
+    except BaseException as second:  # its __str__ may raise anything, SystemExit included
+        return f"<str() of this {type(error).__qualname__} raised {type(second).__qualname__}>"
+
+
+def error_entry(error: BaseException, worker: int, attempt: int, limit: int) -> str:
+    """The entry as JSON, with at most about ``limit`` bytes of text. The database adds the times."""
+    cls = type(error)
+    return json.dumps(
+        {
+            "class": f"{cls.__module__}.{cls.__qualname__}",
+            "message": _shorten(_printable(describe(error)), limit // 4),
+            "traceback": _shorten(_printable(_format(error)), limit - limit // 4),
+            "worker": str(worker),
+            "attempt": attempt,
+        }
+    )
+
+
+def fingerprint(error: BaseException, task_path: str) -> str:
+    """The same for failures of one task with one cause: class of the error and the functions it came through.
+
+    Neither the message nor line numbers count, so that values and later edits do not split a group.
+    """
+    places = [
+        f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
+        for frame, _ in traceback.walk_tb(user_frames(error))
+    ]
+    cls = type(error)
+    text = "\n".join([task_path, f"{cls.__module__}.{cls.__qualname__}", *places])
+    return hashlib.sha1(text.encode("utf-8", "backslashreplace"), usedforsecurity=False).hexdigest()
+
+
+def user_frames(error: BaseException) -> TracebackType | None:
+    """The traceback from the task's own code on: the worker's frames say nothing to its author."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_globals.get("__package__") == __package__:
+        found = found.tb_next
+    return found or error.__traceback__
+
+
+def _format(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, user_frames(error)))
+    except BaseException as second:  # an exception may break even its own printing
+        return f"<this {type(error).__qualname__} cannot be printed: {type(second).__qualname__}>"
+
+
+def _printable(text: str) -> str:
+    """Without what jsonb refuses: NUL and lone surrogates."""
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _shorten(text: str, limit: int) -> str:
+    """The beginning and, longer, the end: the end of a traceback says most."""
+    if len(text) <= limit:
+        return text
+    head = limit // 4
+    tail = limit - head
+    return text[:head] + _CUT.format(len(text) - limit) + text[len(text) - tail :]

@@ -1,0 +1,238 @@
+"""Job threads and the event loop: claimed rows go in, outcomes come out.
+
+Waking a thread costs more than running a tiny job, so rows travel in chunks: the whole claim where jobs take
+microseconds, one by one where they take milliseconds. Its owner takes the rows of a chunk from the front. When a
+job turns out slow, the pump takes the rest of its chunk back (``rebalance``) and gives it to another thread, so
+that nobody waits behind it. Taking a row is one atomic operation on a deque: both may try, one gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import deque
+from queue import SimpleQueue
+from threading import Lock, Thread
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from django.db import connections
+
+from ..lifecycle.finish import Outcome
+from .running import RunningJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..lifecycle.claim import Claimed
+    from .runner import Runner
+    from .waker import Waker
+
+__all__ = ["Executor", "Result"]
+
+logger = logging.getLogger(__name__)
+
+# Two job threads may meet their first async task at once.
+_LOOP_LOCK = Lock()
+
+CHUNK_SECONDS = 0.005
+"""A chunk is worth about this much work; a job that takes longer loses the rest of its chunk."""
+PUBLISH_SECONDS = 0.005
+"""A thread hands over what it has done at least this often."""
+
+Result = tuple["Claimed", Outcome, float]
+"""A row, how it went, and how many seconds it ran."""
+
+
+class _Chunk:
+    __slots__ = ("job_since", "rows")
+
+    def __init__(self, rows: Iterable[Claimed]) -> None:
+        self.rows = deque(rows)
+        self.job_since = 0.0  # when its present job began; 0: nobody has taken it yet
+
+
+class Executor:
+    """Runs at most ``slots`` jobs at the same time."""
+
+    def __init__(self, runner: Runner, slots: int, waker: Waker) -> None:
+        self.slots = slots
+        self.results: deque[list[Result]] = deque()
+        self._runner = runner
+        self._waker = waker
+        self._inbox: SimpleQueue[_Chunk | None] = SimpleQueue()
+        self._waiting: deque[_Chunk] = deque()  # chunks nobody has taken, as the pump sees them
+        self._active: dict[int, _Chunk] = {}  # by the number of the thread
+        self._idle = 0
+        self._threads: list[Thread] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._async_waiting: deque[RunningJob] = deque()
+        self._async_running = 0
+
+    # -- called by the pump
+
+    def submit(self, rows: list[Claimed], job_seconds: float) -> None:
+        """Take rows over. ``job_seconds``: what a job has taken lately, which decides how they are cut up."""
+        size = max(1, min(len(rows), int(CHUNK_SECONDS / job_seconds) if job_seconds > 0 else len(rows)))
+        for start in range(0, len(rows), size):
+            self._put(_Chunk(rows[start : start + size]))
+
+    def rebalance(self) -> bool:
+        """Take the rest of the chunks whose present job is slow, for other threads. False: none was left."""
+        now = monotonic()
+        shared = False
+        for chunk in list(self._active.values()):
+            if chunk.rows:
+                shared = True
+                if chunk.job_since and now - chunk.job_since > CHUNK_SECONDS:
+                    for row in _drain(chunk.rows):
+                        self._put(_Chunk([row]))
+        return shared
+
+    def take_back(self) -> list[Claimed]:
+        """The rows that nobody has started."""
+        rows: list[Claimed] = []
+        for chunk in [*self._waiting, *self._active.values()]:
+            rows += _drain(chunk.rows)
+        while self._async_waiting:
+            try:
+                rows.append(self._async_waiting.popleft().row)
+            except IndexError:  # the loop was quicker
+                break
+        return rows
+
+    def stop(self) -> None:
+        """Let the threads go when they are done with their present job. Does not wait for them."""
+        for _ in self._threads:
+            self._inbox.put(None)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def join(self, timeout: float) -> None:
+        """Wait for the threads that ``stop`` has told to go, ``timeout`` seconds in all."""
+        end = monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, end - monotonic()))
+
+    # -- the threads
+
+    def _put(self, chunk: _Chunk) -> None:
+        self._waiting.append(chunk)
+        self._inbox.put(chunk)
+        workers = len(self._threads) - (self._loop is not None)
+        if self._idle < self._inbox.qsize() and workers < self.slots:
+            self._start(self._work, f"pgqueue-job-{workers + 1}", workers)
+
+    def _start(self, target: object, name: str, *args: object) -> None:
+        thread = Thread(target=target, name=name, args=args, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, number: int) -> None:
+        while True:
+            self._idle += 1
+            chunk = self._inbox.get()
+            self._idle -= 1
+            if chunk is None:
+                break
+            self._active[number] = chunk
+            try:
+                self._waiting.remove(chunk)
+            except ValueError:  # pragma: no cover - it is always there; the deque is only for take_back
+                pass
+            self._run_chunk(chunk)
+            del self._active[number]
+        connections.close_all()
+
+    def _run_chunk(self, chunk: _Chunk) -> None:
+        done: list[Result] = []
+        published = monotonic()
+        while True:
+            try:
+                row = chunk.rows.popleft()
+            except IndexError:
+                break
+            began = chunk.job_since = monotonic()
+            result = self._run(row)
+            ended = monotonic()
+            if result is not None:
+                done.append((row, result, ended - began))
+            if ended - published > PUBLISH_SECONDS:
+                self._publish(done)
+                done = []
+                published = ended
+        chunk.job_since = 0.0
+        self._publish(done)
+
+    def _run(self, row: Claimed) -> Outcome | None:
+        """The outcome, or None where the event loop has taken the job over."""
+        try:
+            ready = self._runner.prepare(row)
+            if isinstance(ready, Outcome):
+                return ready
+            if self._runner.is_async(row):
+                self._hand_over(ready)
+                return None
+            return self._runner.run(ready)
+        except BaseException as error:  # a bug of ours must not cost the thread, nor the job its life
+            logger.exception("job %s: the worker failed around its task", row.id)
+            return Outcome(row.id, row.lease, "release", delay=30.0, reason=f"the worker failed: {error!r}"[:500])
+
+    def _publish(self, done: list[Result]) -> None:
+        if done:
+            self.results.append(done)
+            self._waker.wake()
+
+    # -- the event loop
+
+    def _hand_over(self, running: RunningJob) -> None:
+        loop = self._event_loop()
+        self._async_waiting.append(running)
+        loop.call_soon_threadsafe(self._start_coroutines)
+
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        with _LOOP_LOCK:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._start(self._run_loop, "pgqueue-event-loop", self._loop)
+            return self._loop
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.close()
+        connections.close_all()
+
+    def _start_coroutines(self) -> None:
+        while self._async_waiting and self._async_running < self.slots:
+            try:
+                running = self._async_waiting.popleft()
+            except IndexError:  # the pump took it back
+                return
+            self._async_running += 1
+            task = asyncio.get_running_loop().create_task(
+                self._runner.run_async(running), context=contextvars.Context()
+            )
+            task.add_done_callback(lambda task, running=running: self._coroutine_ended(task, running))  # type: ignore[misc]
+
+    def _coroutine_ended(self, task: asyncio.Task[Outcome], running: RunningJob) -> None:
+        self._async_running -= 1
+        row = running.row
+        if task.cancelled() or task.exception() is not None:  # cancelled before its first step
+            outcome = Outcome(row.id, row.lease, "cancelled" if running.asked_to_stop else "release")
+        else:
+            outcome = task.result()
+        ran = monotonic() - running.started if running.started else 0.0
+        self._publish([(row, outcome, ran)])
+        self._start_coroutines()
+
+
+def _drain(rows: deque[Claimed]) -> list[Claimed]:
+    """What is left of a chunk. Its owner may take rows meanwhile."""
+    taken: list[Claimed] = []
+    while True:
+        try:
+            taken.append(rows.popleft())
+        except IndexError:
+            return taken

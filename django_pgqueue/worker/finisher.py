@@ -1,0 +1,113 @@
+"""The outcomes that wait to be reported: when to send them, and what to do when the server refuses one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from .. import conf
+from ..lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from .runner import FINISHED, LEASE_LOST
+
+if TYPE_CHECKING:
+    from .connection import Session
+    from .executor import Result
+
+__all__ = ["Finisher"]
+
+logger = logging.getLogger(__name__)
+
+COLLECT_SECONDS = 0.005
+"""How long outcomes wait for company: one commit for many, and nobody sees the difference."""
+
+
+class Finisher:
+    """Collects outcomes and builds the statement that reports them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Result] = []
+        self._since = 0.0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ids(self) -> set[int]:
+        """The jobs whose outcomes wait."""
+        return {row.id for row, _, _ in self._waiting}
+
+    def add(self, results: list[Result]) -> None:
+        """Take outcomes in."""
+        if not self._waiting:
+            self._since = monotonic()
+        self._waiting += results
+
+    def due(self, now: float, enough: int) -> bool:
+        """Whether to report now: there are ``enough``, or the first has waited its time."""
+        return bool(self._waiting) and (len(self._waiting) >= enough or now - self._since >= COLLECT_SECONDS)
+
+    def seconds_left(self, now: float) -> float:
+        """Until the outcomes are due by their age."""
+        return max(0.0, self._since + COLLECT_SECONDS - now)
+
+    def statement(self) -> tuple[str, Any] | None:
+        """The report of all that wait; None if there is nothing to say."""
+        outcomes = self._outcomes()
+        if not outcomes:
+            return None
+        return FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)
+
+    def reported(self, accepted: list[list[Any]]) -> list[Result]:
+        """The answer has come: what was reported. A job that is not among the accepted had lost its lease."""
+        ids = set(accepted[0][0]) if accepted else set()
+        done, self._waiting = self._waiting, []
+        results = []
+        for row, outcome, ran in done:
+            if outcome.kind not in (FINISHED, LEASE_LOST) and outcome.id not in ids:
+                logger.warning("job %s: the lease was lost, its outcome (%s) was refused", row.id, outcome.kind)
+                outcome = outcome._replace(kind=LEASE_LOST)
+            results.append((row, outcome, ran))
+        return results
+
+    def report_one_by_one(self, session: Session) -> list[Result]:
+        """The server has refused the batch: find whose fault it is. That job fails, the others do not."""
+        ids: list[int] = []
+        for outcome in self._outcomes():
+            try:
+                ids += _report(session, outcome)
+            except _REFUSALS as refusal:
+                logger.error("job %s: the server refuses its outcome, it fails: %s", outcome.id, refusal)
+                ids += _report(session, _refused(outcome, refusal))
+        return self.reported([[ids]])
+
+    def _outcomes(self) -> list[Outcome]:
+        # In the order of the ids, as every statement that locks several jobs.
+        return sorted(
+            (outcome for _, outcome, _ in self._waiting if outcome.kind not in (FINISHED, LEASE_LOST)),
+            key=lambda outcome: outcome.id,
+        )
+
+
+_REFUSALS = (psycopg.DataError, psycopg.ProgrammingError, psycopg.IntegrityError, psycopg.NotSupportedError)
+
+
+def _report(session: Session, outcome: Outcome) -> list[int]:
+    parameters = finish_parameters([outcome], conf.current().keep_errors)
+    (((accepted,),),) = session.run((FINISH_SQL, parameters))
+    return list(accepted)
+
+
+def _refused(outcome: Outcome, error: Exception) -> Outcome:
+    """A failure in the place of an outcome that cannot be stored."""
+    cls = type(error)
+    entry = {
+        "class": f"{cls.__module__}.{cls.__qualname__}",
+        "message": str(error)[:2_000],
+        "traceback": "The task ended, but the server refused to store its outcome.",
+        "worker": "",
+        "attempt": 0,
+    }
+    return Outcome(outcome.id, outcome.lease, "failed", error=json.dumps(entry), started=outcome.started)

@@ -1,0 +1,144 @@
+"""From what a task did to the outcome that is reported: done, again later, failed, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from .. import conf
+from ..exceptions import CancelJob, PayloadError, RetryLater, Snooze
+from ..lifecycle.finish import Outcome
+from ..payload import encode_result
+from ..policy import delay_before_retry, exponential, should_retry
+from .errors import describe, error_entry, fingerprint
+
+if TYPE_CHECKING:
+    from ..compat import TaskResult
+    from ..lifecycle.claim import Claimed
+    from .running import RunningJob
+
+__all__ = ["Backoffs", "expired", "not_encodable", "succeeded", "unknown_task", "unsuccessful"]
+
+#: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says nothing.
+Backoffs = dict[str, tuple[float | None, float | None]]
+
+REASON_LIMIT = 500
+
+
+def succeeded(running: RunningJob, value: Any) -> Outcome:
+    """The task returned. Raises ``PayloadError`` if its result cannot be stored."""
+    row = running.row
+    if value is None:
+        return Outcome(row.id, row.lease, started=running.started)
+    result = encode_result(value, conf.current().max_payload_bytes)
+    return Outcome(row.id, row.lease, result=result, started=running.started)
+
+
+def not_encodable(running: RunningJob, error: PayloadError) -> Outcome:
+    """The task did its work but returned what is not JSON: failed for good, a retry would do the work twice."""
+    return _failed(running, error)
+
+
+def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
+    """The task raised."""
+    row = running.row
+    if isinstance(error, CancelJob):
+        return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(error.reason))
+    if isinstance(error, asyncio.CancelledError) and running.asked_to_stop:
+        return Outcome(row.id, row.lease, "cancelled", started=running.started, reason="asked to stop")
+    if isinstance(error, Snooze):
+        return Outcome(row.id, row.lease, "snooze", delay=_until(error.until), started=running.started)
+    delay = _delay(running, error, backoffs)
+    if delay is None:
+        return _failed(running, error)
+    return Outcome(
+        row.id,
+        row.lease,
+        "retry",
+        error=_entry(running, error),
+        fingerprint=fingerprint(error, row.task_path),
+        delay=delay,
+        started=running.started,
+    )
+
+
+def expired(row: Claimed) -> Outcome:
+    """The job is too old to be useful."""
+    return Outcome(row.id, row.lease, "cancelled", reason=f"expired at {row.expires_at}")
+
+
+def unknown_task(row: Claimed, worker: int, error: Exception) -> Outcome:
+    """This worker does not know the task: another one may. The job waits, up to the patience, then fails."""
+    settings = conf.current()
+    waited = datetime.fromisoformat(row.last_attempted_at) - datetime.fromisoformat(row.started_at)
+    if waited.total_seconds() < settings.unknown_task_patience:
+        delay = min(30.0, max(0.2, settings.unknown_task_patience / 60))
+        return Outcome(row.id, row.lease, "unknown", delay=delay, reason=_reason(describe(error)))
+    return Outcome(
+        row.id,
+        row.lease,
+        "failed",
+        error=error_entry(error, worker, row.attempts, settings.max_error_bytes),
+        fingerprint=fingerprint(error, row.task_path),
+        reason=_reason(f"no worker knew the task: {describe(error)}"),
+    )
+
+
+def _failed(running: RunningJob, error: BaseException) -> Outcome:
+    row = running.row
+    return Outcome(
+        row.id,
+        row.lease,
+        "failed",
+        error=_entry(running, error),
+        fingerprint=fingerprint(error, row.task_path),
+        started=running.started,
+    )
+
+
+def _entry(running: RunningJob, error: BaseException) -> str:
+    return error_entry(error, running.worker, running.row.attempts, conf.current().max_error_bytes)
+
+
+def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> float | None:
+    """Seconds until the next attempt, None if there is none."""
+    row, task, settings = running.row, running.task, conf.current()
+    attempt = row.attempts - row.forgiven_attempts
+    limit = row.max_attempts or task.max_attempts or settings.max_attempts
+    if attempt >= limit:
+        return None
+    base, ceiling = backoffs.get(row.queue_name, (None, None))
+    base = settings.backoff_base if base is None else base
+    ceiling = settings.backoff_ceiling if ceiling is None else ceiling
+    if isinstance(error, RetryLater):
+        if error.seconds is not None:
+            return error.seconds
+        return delay_before_retry(task, lambda: _result(running, error), error, attempt, base, ceiling)
+    if isinstance(error, asyncio.CancelledError):
+        return exponential(attempt, base, ceiling)
+    if not should_retry(task, error):
+        return None
+    return delay_before_retry(task, lambda: _result(running, error), error, attempt, base, ceiling)
+
+
+def _result(running: RunningJob, error: BaseException) -> TaskResult[..., Any]:
+    """The failed attempt as ``backoff`` callables get it: FAILED, this attempt already among its errors."""
+    job = copy.copy(running.job)
+    job.status = job.Status.FAILED
+    job.errors = [*job.errors, json.loads(_entry(running, error))]
+    job.worker = None
+    return running.task_result(job)
+
+
+def _until(until: datetime | timedelta) -> float:
+    if isinstance(until, timedelta):
+        return max(0.0, until.total_seconds())
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+def _reason(text: str) -> str:
+    clean = text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    return clean if len(clean) <= REASON_LIMIT else clean[: REASON_LIMIT - 1] + "…"

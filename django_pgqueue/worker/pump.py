@@ -1,0 +1,360 @@
+"""The pump: claims jobs, hands them to the executor, reports how they went. One to a process, one connection.
+
+    look:     is there room, and is it time? claim; found nothing: search for new ranges, claim again
+    report:   collected outcomes, together with the next claim in one round trip and one commit
+    sleep:    until outcomes, a notification, a signal, or the next look
+
+Stopping: nothing more is claimed, what nobody has started goes back, running jobs may finish within the grace,
+the rest goes back without spending an attempt. Losing the connection: jobs go on, outcomes wait, the pump
+reconnects for ever; claims whose answer was lost on the way are given back.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from .. import conf
+from ..lifecycle.finish import Outcome
+from . import registry
+from .connection import connect
+from .executor import Executor
+from .finder import Finder
+from .finisher import Finisher
+from .idle import Idle
+from .joblog import log_job
+from .pace import Pace
+from .policy_filler import fill_policy
+from .stats import STAT_SQL, Counter
+
+if TYPE_CHECKING:
+    from ..lifecycle.claim import Claimed
+    from .connection import Session
+    from .executor import Result
+    from .options import WorkerOptions
+    from .runner import Runner
+    from .waker import Waker
+
+__all__ = ["Pump"]
+
+logger = logging.getLogger(__name__)
+
+LONGEST_SLEEP = 1.0  # seconds
+QUEUE_SETTINGS_EVERY = 10.0  # seconds
+
+_LOST_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError)
+_TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_BAD_OUTCOME = (psycopg.DataError, psycopg.ProgrammingError, psycopg.IntegrityError, psycopg.NotSupportedError)
+
+
+class Pump:
+    """The loop of a worker process."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        *,
+        worker: int,
+        supervisor: int,
+        lease_base: int,
+        runner: Runner,
+        waker: Waker,
+    ) -> None:
+        self.options = options
+        self.executed = 0
+        """Jobs run so far."""
+        self._worker = worker
+        self._supervisor = supervisor
+        self._runner = runner
+        self._waker = waker
+        self._executor = Executor(runner, options.threads, waker)
+        self._finder = Finder(options, worker, lease_base)
+        self._finisher = Finisher()
+        self._idle = Idle(options.queues, conf.current().poll_interval)
+        self._pace = Pace(options.threads)
+        self._counter = Counter()
+        self._held: dict[int, tuple[Claimed, float]] = {}
+        self._session: Session | None = None
+        self._after_found: tuple[str, Any] | None = None
+        self._claimed = 0
+        self._exhausted = False
+        self._next_settings = 0.0
+        self._next_cancel_look = 0.0
+        self._stopping = False
+        self._drained = False
+        self._grace_ends = float("inf")
+
+    # -- from outside
+
+    def stop(self, grace: float) -> None:
+        """Claim no more, finish what runs within ``grace`` seconds, then end. Safe in a signal handler."""
+        self._stopping = True
+        self._grace_ends = min(self._grace_ends, monotonic() + grace)
+        self._waker.interrupt()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` was called."""
+        return self._stopping
+
+    def run(self) -> None:
+        """Work until stopped, or in a burst until nothing is due."""
+        self._connect()
+        try:
+            while not self._over():
+                try:
+                    self._turn()
+                except _TRANSIENT as error:
+                    logger.info("once more after %s", type(error).__name__)
+                except _LOST_CONNECTION as error:
+                    self._reconnect(error)
+        finally:
+            self._executor.stop()
+        self._executor.join(min(1.0, max(0.0, self._grace_ends - monotonic())))
+        self._end()
+
+    # -- one turn
+
+    def _turn(self) -> None:
+        session = self._live_session()
+        self._hear(session)
+        self._collect()
+        if self._stopping and not self._drained:
+            self._drain()
+        now = monotonic()
+        limit = self._room(now)
+        rows = self._exchange(session, limit, now)
+        if rows:
+            self._dispatch(session, rows)
+        elif limit:
+            self._look_further(session)
+        self._housekeeping(session, monotonic())
+        self._sleep(session)
+
+    def _hear(self, session: Session) -> None:
+        """Notifications first, then the look: one read after the look might be of a job that it missed."""
+        if session.pooled:
+            return
+        for notification in session.notifications():
+            word, _, rest = notification.payload.partition(" ")
+            if word == "cancel" and rest.isdigit():
+                self._runner.cancel(int(rest))
+            else:
+                self._idle.look_now()
+
+    def _collect(self) -> None:
+        results = self._executor.results
+        while results:
+            done = results.popleft()
+            self._finisher.add(done)
+            self._pace.learn([ran for _, _, ran in done])
+
+    def _room(self, now: float) -> int:
+        """How many jobs to claim now."""
+        if self._stopping or not self._idle.due(now):
+            return 0
+        held = len(self._held) - len(self._finisher)
+        limit = self._pace.wanted(held, running_low=held < self.options.threads)
+        if self.options.max_jobs is not None:
+            limit = min(limit, self.options.max_jobs - self._claimed)
+        return max(0, limit)
+
+    def _exchange(self, session: Session, limit: int, now: float) -> list[Claimed]:
+        """Report what is due and claim up to ``limit`` jobs, in one round trip."""
+        nothing_else_runs = len(self._finisher) == len(self._held)
+        enough = 1 if nothing_else_runs or self._stopping else max(1, self._pace.target // 4)
+        report = self._finisher.statement() if self._finisher.due(now, enough) else None
+        claim = self._finder.claim_statement(limit) if limit and self._may_claim() else None
+        if report is None and claim is None:
+            if self._finisher.due(now, enough):
+                self._reported(self._finisher.reported([]))
+            return []
+        statements = [statement for statement in (self._after_found, report, claim) if statement is not None]
+        try:
+            answers = session.run(*statements, durable=report is not None)
+        except _BAD_OUTCOME:
+            if report is None:
+                raise
+            self._reported(self._finisher.report_one_by_one(session))
+            return []
+        self._after_found = None
+        if report is not None:
+            self._reported(self._finisher.reported(answers[-2 if claim else -1]))
+        return self._finder.claimed(answers[-1]) if claim else []
+
+    def _may_claim(self) -> bool:
+        # Announced sleepers only look whether there is anything: the search costs them one statement, not two.
+        return self._finder.knows_ranges and not self._idle.announced
+
+    def _look_further(self, session: Session) -> None:
+        """The known ranges gave nothing: search, and claim what was found."""
+        thorough = self.options.burst and not self._held
+        due, next_due = self._finder.search(session, thorough=thorough)
+        if due:
+            statement = self._finder.claim_statement(self._room(monotonic()))
+            (answer,) = session.run(statement, durable=False)
+            rows = self._finder.claimed(answer)
+            if rows:
+                self._dispatch(session, rows)
+                return
+        self._exhausted = not due
+        if not self.options.burst:
+            self._idle.nothing_found(session, monotonic(), next_due)
+
+    def _dispatch(self, session: Session, rows: list[Claimed]) -> None:
+        now = monotonic()
+        self._after_found = self._idle.found() or self._after_found
+        self._exhausted = False
+        self._claimed += len(rows)
+        for row in rows:
+            self._held[row.id] = (row, now)
+        if any(row.on_lost is None for row in rows):
+            rows = fill_policy(session, rows)
+        self._executor.submit(rows, self._pace.job_seconds)
+        if self._finder.may_search(now):
+            self._finder.search(session)
+
+    def _reported(self, results: list[Result]) -> None:
+        for row, outcome, ran in results:
+            held = self._held.pop(row.id, None)
+            if outcome.kind in ("release", "unknown"):
+                continue
+            began = outcome.started or 0.0
+            waited = row.waited + (began - held[1] if held and began else 0.0)
+            self._counter.add(row, outcome.kind, max(0.0, waited), ran)
+            log_job(row, outcome, waited, ran)
+            self.executed += 1
+
+    # -- now and then
+
+    def _housekeeping(self, session: Session, now: float) -> None:
+        if self._counter.due(now):
+            session.run((STAT_SQL, self._counter.take(now)), durable=False)
+        if now >= self._next_settings:
+            self._next_settings = now + QUEUE_SETTINGS_EVERY
+            (rows,) = session.run(
+                ("SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue"
+                 " WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL", None)
+            )  # fmt: skip
+            self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
+        if now >= self._next_cancel_look:
+            self._next_cancel_look = now + conf.current().poll_interval
+            self._look_for_cancels(session, now)
+
+    def _look_for_cancels(self, session: Session, now: float) -> None:
+        """For notifications that got lost, and behind a pooler, where there are none."""
+        interval = conf.current().poll_interval
+        ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
+        if ids:
+            (rows,) = session.run(
+                ("SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[])"
+                 " AND cancel_requested_at IS NOT NULL", (ids,))
+            )  # fmt: skip
+            for (job_id,) in rows:
+                self._runner.cancel(job_id)
+
+    def _sleep(self, session: Session) -> None:
+        now = monotonic()
+        seconds = LONGEST_SLEEP
+        if self._finisher:
+            seconds = min(seconds, self._finisher.seconds_left(now))
+        if not self._stopping and self._pace.wanted(len(self._held) - len(self._finisher), running_low=True):
+            seconds = min(seconds, self._idle.seconds_left(now))
+        if self._executor.rebalance():
+            seconds = min(seconds, 0.005)
+        if self._stopping:
+            seconds = min(seconds, max(0.0, self._grace_ends - now))
+        files = () if session.pooled else (session.connection.fileno(),)
+        if seconds > 0:
+            self._waker.sleep(seconds, lambda: bool(self._executor.results), *files)
+
+    # -- the end
+
+    def _over(self) -> bool:
+        if self._stopping:
+            return self._drained and (not self._held or monotonic() >= self._grace_ends)
+        if self.options.max_jobs is not None and self._claimed >= self.options.max_jobs:
+            self.stop(self.options.grace)
+        return self.options.burst and self._exhausted and not self._held
+
+    def _drain(self) -> None:
+        """Give back what nobody has started."""
+        rows = self._executor.take_back()
+        self._finisher.add([(row, Outcome(row.id, row.lease, "release"), 0.0) for row in rows])
+        self._drained = True
+        registry.set_draining(self._live_session(), self._worker)
+
+    def _end(self) -> None:
+        """Report the last outcomes, give the rest back without spending an attempt, sign off."""
+        self._collect()
+        waiting = self._finisher.ids()
+        rest = [row for job_id, (row, _) in self._held.items() if job_id not in waiting]
+        if rest:
+            logger.warning("%d jobs did not finish within the grace and go back to their queues", len(rest))
+            reason = "its worker was stopped"
+            self._finisher.add(
+                [(row, Outcome(row.id, row.lease, "release", reason=reason), 0.0) for row in rest]
+            )
+        session = self._live_session()
+        try:
+            self._exchange(session, 0, float("inf"))
+            session.run((STAT_SQL, self._counter.take(monotonic())))
+            registry.unregister(session, self._worker)
+        except _LOST_CONNECTION as error:
+            logger.error("the server is gone; the last outcomes are lost, their jobs will run again: %s", error)
+        session.close()
+
+    # -- the connection
+
+    def _live_session(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    def _connect(self) -> None:
+        session = connect(self.options.alias)
+        registry.register(session, self._worker, self._supervisor, self.options)
+        self._idle.connected(session)
+        self._after_found = None
+        if session.pooled:
+            logger.warning(
+                "the database %r is behind a transaction pooler: the worker polls every %g s, without "
+                "notifications; a direct connection starts jobs sooner",
+                self.options.alias, conf.current().poll_interval,
+            )  # fmt: skip
+        self._session = session
+
+    def _reconnect(self, error: Exception) -> None:
+        logger.warning("the connection is lost: %s", str(error).strip() or type(error).__name__)
+        if self._session is not None:
+            self._session.close()
+        pause = 0.1
+        while True:
+            if self._stopping and monotonic() >= self._grace_ends:
+                raise error
+            self._waker.sleep(pause * random.uniform(0.5, 1.0), lambda: False)
+            pause = min(pause * 2, 10.0)
+            try:
+                self._connect()
+                self._give_back_strangers()
+            except _LOST_CONNECTION as again:
+                logger.warning("no connection yet: %s", str(again).strip())
+            else:
+                logger.info("connected again")
+                return
+
+    def _give_back_strangers(self) -> None:
+        """Claims that were committed but whose answer was lost with the connection: nobody runs them."""
+        session = self._live_session()
+        (rows,) = session.run(
+            ("SELECT id, lease FROM pgqueue_job_live WHERE worker = %s AND status = 'running'"
+             " AND NOT id = ANY (%s::bigint[])", (self._worker, list(self._held)))
+        )  # fmt: skip
+        if rows:
+            session.run(
+                ("SELECT pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], NULL, NULL, NULL, NULL, NULL,"
+                 " NULL, 20)", ([row[0] for row in rows], [row[1] for row in rows], ["release"] * len(rows)))
+            )  # fmt: skip

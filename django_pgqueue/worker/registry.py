@@ -1,0 +1,51 @@
+"""The worker's entry in the table of workers, and the lock that says that its process lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .connection import Session
+    from .options import WorkerOptions
+
+__all__ = ["register", "set_draining", "unregister"]
+
+_REGISTER = """
+    INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, state, started_at, heartbeat_at)
+    VALUES (%s, %s, %s, %s, %s::text[], %s, %s, 'running', clock_timestamp(), clock_timestamp())
+    ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp()
+"""
+
+
+def register(session: Session, worker: int, supervisor: int, options: WorkerOptions) -> None:
+    """Durably, before the first claim: what a lease names must be there. Done again after a reconnect.
+
+    On a direct path the session also holds the worker's advisory lock, which falls with the process.
+    """
+    if not session.pooled:
+        session.run(("SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))", (str(worker),)))
+    parameters = (
+        worker, socket.gethostname()[:255], os.getpid(), supervisor, list(options.queues), options.threads,
+        _version(),
+    )  # fmt: skip
+    session.run((_REGISTER, parameters))
+
+
+def set_draining(session: Session, worker: int) -> None:
+    """Show that the worker takes no more jobs."""
+    session.run(("UPDATE pgqueue_worker SET state = 'draining' WHERE id = %s", (worker,)))
+
+
+def unregister(session: Session, worker: int) -> None:
+    """The worker has ended, and holds no job."""
+    session.run(("DELETE FROM pgqueue_worker WHERE id = %s", (worker,)))
+
+
+def _version() -> str:
+    try:
+        return version("dj-pgqueue")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"

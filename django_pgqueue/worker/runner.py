@@ -1,0 +1,192 @@
+"""Run one job: find its task, call it in a context of its own, turn what happens into an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextvars import copy_context
+from inspect import iscoroutinefunction
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+from django.db.utils import IntegrityError, OperationalError
+
+from .. import conf
+from ..compat import TaskContext
+from ..definition import find_task
+from ..exceptions import PayloadError, UnknownTask
+from ..lifecycle.atomic import check_atomic
+from ..lifecycle.current import RUNNING
+from ..lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
+from . import outcomes
+from .django_connections import tidy_up
+from .running import RunningJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..definition import Task
+    from ..lifecycle.claim import Claimed
+    from .signals import Announcer
+
+__all__ = ["LEASE_LOST", "Runner"]
+
+logger = logging.getLogger(__name__)
+
+#: The kind of an outcome that needs no report: an atomic job finished, or lost its lease, in its own transaction.
+FINISHED = "finished"
+LEASE_LOST = "lost"
+
+_LOST_CODES = {"23Q01", "23Q02", "23Q03"}
+_SERIALIZATION_FAILURES = {"40001", "40P01"}
+_SERIALIZATION_TRIES = 5
+
+
+class Runner:
+    """Runs the jobs of one worker process. Used by many threads at once."""
+
+    def __init__(self, alias: str, worker: int, announcer: Announcer) -> None:
+        self.alias = alias
+        self.worker = worker
+        self.backoffs: outcomes.Backoffs = {}
+        self._announcer = announcer
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._async_paths: set[str] = set()
+        self._running: dict[int, RunningJob] = {}
+
+    def is_async(self, row: Claimed) -> bool:
+        """Whether the task of this job is known to be a coroutine function."""
+        return row.task_path in self._async_paths
+
+    def prepare(self, row: Claimed) -> RunningJob | Outcome:
+        """The job ready to run, or the outcome of one that cannot."""
+        if row.expired:
+            return outcomes.expired(row)
+        task = self._tasks.get(row.task_path)
+        if task is None:
+            try:
+                task = find_task(row.task_path)
+            except UnknownTask as error:
+                return outcomes.unknown_task(row, self.worker, error)
+            if iscoroutinefunction(task.func):
+                self._async_paths.add(row.task_path)
+            self._tasks[row.task_path] = task
+        return RunningJob(row, task, self.worker, self.alias)
+
+    def run(self, running: RunningJob) -> Outcome:
+        """Run a sync task on this thread."""
+        self._running[running.row.id] = running
+        tidy_up()
+        try:
+            return copy_context().run(self._run, running)
+        finally:
+            del self._running[running.row.id]
+            tidy_up()
+
+    async def run_async(self, running: RunningJob) -> Outcome:
+        """Run a coroutine task on the event loop. The caller made this coroutine a task of its own."""
+        self._running[running.row.id] = running
+        running.coroutine = asyncio.current_task()
+        RUNNING.set(running)
+        running.started = monotonic()
+        try:
+            self._announcer.started(running)
+            args, kwargs = _arguments(running)
+            value = await running.task.func(*args, **kwargs)
+            return self._succeeded(running, value)
+        except BaseException as error:
+            return self._failed(running, error)
+        finally:
+            del self._running[running.row.id]
+            if running.used_database:
+                await sync_to_async(tidy_up)()
+
+    def running(self) -> Iterator[RunningJob]:
+        """The jobs that run at this moment."""
+        return iter(list(self._running.values()))
+
+    def cancel(self, job_id: int) -> None:
+        """Ask a job to stop, if it runs here."""
+        running = self._running.get(job_id)
+        if running is not None and running.ask_to_stop():
+            logger.info("job %s was asked to stop", job_id)
+
+    def _run(self, running: RunningJob) -> Outcome:
+        RUNNING.set(running)
+        running.started = monotonic()
+        try:
+            self._announcer.started(running)
+            if running.task.atomic:
+                return self._run_atomic(running)
+            args, kwargs = _arguments(running)
+            return self._succeeded(running, running.task.func(*args, **kwargs))
+        except BaseException as error:  # SystemExit and KeyboardInterrupt are the task's, not ours
+            return self._failed(running, error)
+
+    def _run_atomic(self, running: RunningJob) -> Outcome:
+        """Body and finish in one transaction. A refused finish raises in it, so that nothing stays."""
+        check_atomic(running.task, self.alias)
+        for attempt in range(1, _SERIALIZATION_TRIES + 1):
+            try:
+                with transaction.atomic(using=self.alias):
+                    args, kwargs = _arguments(running)
+                    value = running.task.func(*args, **kwargs)
+                    outcome = self._succeeded(running, value)
+                    if outcome.kind == "failed":
+                        raise _Unstorable(outcome)
+                    parameters = finish_one_parameters(outcome, conf.current().keep_errors)
+                    with connections[self.alias].cursor() as cursor:
+                        cursor.execute(FINISH_ONE_SQL, parameters)
+            except _Unstorable as unstorable:
+                return unstorable.outcome
+            except IntegrityError as error:
+                if _code(error) not in _LOST_CODES:
+                    raise
+                logger.warning("job %s lost its lease; its transaction was rolled back: %s", running.row.id, error)
+                return outcome._replace(kind=LEASE_LOST)
+            except OperationalError as error:
+                if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:
+                    raise
+                logger.info("job %s: serialization failure, once more", running.row.id)
+            else:
+                return outcome._replace(kind=FINISHED)
+        raise AssertionError("the last try returns or raises")  # pragma: no cover
+
+    def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
+        try:
+            outcome = outcomes.succeeded(running, value)
+        except PayloadError as error:
+            self._announcer.failed(running)
+            return outcomes.not_encodable(running, error)
+        self._announcer.succeeded(running, value)
+        return outcome
+
+    def _failed(self, running: RunningJob, error: BaseException) -> Outcome:
+        outcome = outcomes.unsuccessful(running, error, self.backoffs)
+        if outcome.error is not None:
+            self._announcer.failed(running)
+        return outcome
+
+
+class _Unstorable(Exception):
+    """Rolls an atomic body back whose result is not JSON."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
+    row = running.row
+    args = json.loads(row.args) if row.args != "[]" else []
+    kwargs = json.loads(row.kwargs) if row.kwargs != "{}" else {}
+    if running.task.takes_context:
+        args.insert(0, TaskContext(task_result=running.task_result()))
+    return args, kwargs
+
+
+def _code(error: Exception) -> str | None:
+    return getattr(error.__cause__, "sqlstate", None)

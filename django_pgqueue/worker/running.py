@@ -1,0 +1,93 @@
+"""A job while it runs: the claimed row, what its task may ask of it, and the request to stop."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import cached_property
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any
+
+from ..backend import PgQueueBackend
+from ..models import Job
+from ..results import task_result
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ..compat import TaskResult
+    from ..definition import Task
+    from ..lifecycle.claim import Claimed
+
+__all__ = ["RunningJob"]
+
+# Race: the task may ask for its event in the moment in which the worker asks it to stop.
+_LOCK = Lock()
+
+
+class RunningJob:
+    """One claimed job on its way through a thread or the event loop."""
+
+    def __init__(self, row: Claimed, task: Task[..., Any], worker: int, alias: str) -> None:
+        self.row = row
+        self.task = task
+        self.worker = worker
+        self.alias = alias
+        self.started = 0.0
+        """``time.monotonic()`` when the task began."""
+        self.coroutine: asyncio.Task[Any] | None = None
+        self.used_database = False
+        """Whether an async task opened or reused a connection in the thread of ``sync_to_async``."""
+        self.asked_to_stop = False
+        self._event: Event | None = None
+
+    @property
+    def cancel_event(self) -> Event:
+        """Set when the job is asked to stop. Made on demand, for most jobs never look."""
+        with _LOCK:
+            if self._event is None:
+                self._event = Event()
+                if self.asked_to_stop:
+                    self._event.set()
+            return self._event
+
+    def ask_to_stop(self) -> bool:
+        """Called by the worker when somebody cancels the job; False if it was called before."""
+        with _LOCK:
+            if self.asked_to_stop:
+                return False
+            self.asked_to_stop = True
+            if self._event is not None:
+                self._event.set()
+        if self.coroutine is not None:
+            self.coroutine.get_loop().call_soon_threadsafe(self.coroutine.cancel)
+        return True
+
+    @cached_property
+    def job(self) -> Job:
+        """The ``Job`` with what the claim returned; ``refresh_from_db()`` gets what came later."""
+        row = self.row
+        job = Job(
+            id=row.id, shelf=0, status=Job.Status.RUNNING, task_path=row.task_path, args=json.loads(row.args),
+            kwargs=json.loads(row.kwargs), metadata=json.loads(row.metadata), queue_name=row.queue_name,
+            priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
+            enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
+            on_lost=row.on_lost, attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
+            crash_count=row.crash_count, worker=self.worker, lease=row.lease, started_at=_time(row.started_at),
+            last_attempted_at=_time(row.last_attempted_at), waiting_reason="", errors=json.loads(row.errors),
+            error_fingerprint="",
+        )  # fmt: skip
+        job._state.adding = False
+        job._state.db = self.alias
+        job._running = self
+        return job
+
+    def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
+        """The job as ``django.tasks`` sees it (or ``job``, a changed copy of it)."""
+        backend = self.task.get_backend()
+        home = backend.home() if isinstance(backend, PgQueueBackend) else self.alias
+        return task_result(job or self.job, self.task, backend.alias, home=home)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

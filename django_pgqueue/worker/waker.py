@@ -1,0 +1,54 @@
+"""What the pump sleeps on: its connection and a pipe that other threads and signal handlers write to."""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Waker"]
+
+
+class Waker:
+    """A sleep that anybody can end.
+
+    Race: news may come between the last look and the sleep. So the sleeper raises its flag first, then looks
+    once more, then sleeps; whoever brings news puts it where the sleeper looks, then reads the flag.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._asleep = False
+
+    def wake(self) -> None:
+        """End the sleep, if there is one. Cheap otherwise."""
+        if self._asleep:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """End the sleep, or the next one. Safe in a signal handler."""
+        try:
+            os.write(self._write, b"!")
+        except BlockingIOError:
+            pass  # the pipe is full of wake-ups already
+
+    def sleep(self, seconds: float, has_news: Callable[[], bool], *files: int) -> None:
+        """Sleep until woken, or one of ``files`` has something to read, or the time is over."""
+        self._asleep = True
+        try:
+            if not has_news():
+                readable, _, _ = select.select([self._read, *files], [], [], max(0.0, seconds))
+                if self._read in readable:
+                    os.read(self._read, 4096)
+        finally:
+            self._asleep = False
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._read)
+        os.close(self._write)
