@@ -32,7 +32,8 @@ from example_project.embedded_programs import EmbeddedServerError, give_to_serve
 
 __all__ = ["EmbeddedServerError", "ensure_server", "remove_server", "stop_server"]
 
-START_ATTEMPTS = 5  # a port found free may be taken before the server has it
+# A port found free may be taken before the server has it; a crashed server's children need a moment to end.
+START_ATTEMPTS = 5
 START_SECONDS = 60
 
 SETTINGS = {
@@ -54,13 +55,20 @@ def ensure_server(folder: Path, *, durable: bool = True) -> str:
     """
     with _locked(folder) as folder:
         server = _Server.load(folder) or _Server.create(folder)
-        if server.process() is None:
-            server.start(durable)
-        elif server.durable != durable:
+        if server.process() is not None and server.durable != durable:
             raise EmbeddedServerError(
                 f"The server in {folder} runs with durable={server.durable}. Stop it, or use another folder."
             )
-        server.wait_for_answer()
+        deadline = time.monotonic() + START_SECONDS
+        while not server.answers():
+            if server.process() is None:
+                server.start(durable)
+            elif time.monotonic() > deadline:
+                raise EmbeddedServerError(
+                    f"The server in {server.data} (process {server.process()}) is silent: see its server.log."
+                )
+            else:
+                time.sleep(0.1)  # it recovers from a crash, or is just ending
         return server.url
 
 
@@ -81,7 +89,7 @@ def remove_server(folder: Path) -> None:
             if server is not None:
                 server.stop()
                 shutil.rmtree(server.data if server.data.parent == folder else server.data.parent)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # another process may have done so
 
 
 class _Server:
@@ -161,8 +169,9 @@ class _Server:
                 self._start()
             except EmbeddedServerError as error:
                 failure = f"{error}\n{self._end_of_log()}"
-                if self.process() is not None or _is_free(self.port):
-                    break  # not the port's fault: it would fail again, or it is still on its way
+                if self.process() is not None:
+                    break  # slow, but on its way
+                time.sleep(0.3)
             else:
                 return
         raise EmbeddedServerError(f"PostgreSQL did not start. {failure}")
@@ -172,22 +181,18 @@ class _Server:
         if self.process() is not None:
             run("pg_ctl", "stop", "-D", str(self.data), "-m", "fast", "-t", str(START_SECONDS))
 
-    def wait_for_answer(self) -> None:
-        """Return when our server has answered; one that recovers from a crash may take a while."""
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                with psycopg.connect(self.url, connect_timeout=5) as connection:
-                    answer = connection.execute("SHOW data_directory").fetchone()
-                break
-            except psycopg.OperationalError as error:
-                if time.monotonic() > deadline:
-                    raise EmbeddedServerError(
-                        f"The server of {self.data} (process {self.process()}) does not answer: {error}"
-                    ) from error
-                time.sleep(0.2)
+    def answers(self) -> bool:
+        """Whether our server answers. Raises EmbeddedServerError if another one does."""
+        if self.process() is None:
+            return False
+        try:
+            with psycopg.connect(self.url, connect_timeout=5) as connection:
+                answer = connection.execute("SHOW data_directory").fetchone()
+        except psycopg.OperationalError:
+            return False
         if answer is None or Path(answer[0]).resolve() != self.data:
             raise EmbeddedServerError(f"The server on port {self.port} is not ours: it works on {answer}.")
+        return True
 
     def _start(self) -> None:
         settings = {**SETTINGS, **({} if self.durable else NOT_DURABLE), "port": str(self.port)}
@@ -245,13 +250,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as PostgreSQL does
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

