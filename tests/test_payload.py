@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import json
+import pathlib
+import uuid
+from collections import OrderedDict, UserDict, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_pgqueue.exceptions import PayloadError, PgQueueError
+from django_pgqueue.payload import encode_arguments, encode_metadata, encode_result
+
+MIB = 2**20
+Pair = namedtuple("Pair", "left right")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Size(enum.StrEnum):
+    SMALL = "small"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def loop() -> list[Any]:
+    itself: list[Any] = []
+    itself.append(itself)
+    return itself
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((), {}, ("[]", "{}")),
+        ((1, "a", None, True, 2.5), {}, ('[1,"a",null,true,2.5]', "{}")),
+        (([1, (2, 3)],), {"a": {"b": []}}, ("[[1,[2,3]]]", '{"a":{"b":[]}}')),
+        (("é😀",), {}, ('["é😀"]', "{}")),
+        (
+            (Size.SMALL, SafeString("s"), Pair(1, 2), OrderedDict(a=1)),
+            {},
+            ('["small","s",[1,2],{"a":1}]', "{}"),
+        ),
+        (("{curly}", "back\\u0000slash"), {}, ('["{curly}","back\\\\u0000slash"]', "{}")),
+    ],
+)
+def test_arguments_become_json(args: Any, kwargs: Any, expected: tuple[str, str]) -> None:
+    assert encode_arguments(args, kwargs, MIB) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "hint"),
+    [
+        (datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), "", "isoformat"),
+        (datetime.date(2026, 1, 1), "", "isoformat"),
+        (datetime.time(1), "", "isoformat"),
+        (datetime.timedelta(1), "", "total_seconds"),
+        (decimal.Decimal("1.5"), "", "str(value)"),
+        (uuid.UUID(int=1), "", "str(value)"),
+        (pathlib.Path("/"), "", "str(value)"),
+        (gettext_lazy("yes"), "", "str(value)"),
+        (b"x", "", "decode"),
+        ({1, 2}, "", "sorted"),
+        (Colour.RED, "", "value.value"),
+        (Point(1), "", "asdict"),
+        (1j, "", "real"),
+        (UserDict(), "", "dict(value)"),
+        (range(3), "", "list(value)"),
+        (object(), "", "Pass strings"),
+        (Point, "", "Pass strings"),
+        (float("nan"), "", "Pass None"),
+        (float("inf"), "", "Pass None"),
+        ("a\0b", "", "replace"),
+        ("\ud800", "", "surrogate"),
+        pytest.param(10**5000, "", "hex", id="huge"),
+        ({"when": datetime.date(2026, 1, 1)}, ".when", "isoformat"),
+        ({"a b": [0, {"c": b"x"}]}, "['a b'][1].c", "decode"),
+        ({"ok": 1, "deep": [[], [float("nan")]]}, ".deep[1][0]", "Pass None"),
+        ({5: "x"}, " has the key 5", "str(key)"),
+        ({None: "x"}, " has the key None", "str(key)"),
+        ({"a": {True: 1}}, ".a has the key True", "str(key)"),
+        ({"n\0": 1}, " has the key 'n\\x00'", "NUL"),
+        ({"\udfff": 1}, " has the key '\\udfff'", "surrogate"),
+        ([{"x": 1}, "\0"], "[1]", "NUL"),
+    ],
+)
+def test_what_is_not_json_is_refused_with_its_path_and_a_hint(value: object, path: str, hint: str) -> None:
+    for call, where in (
+        (lambda: encode_arguments((0, value), {}, MIB), "args[1]"),
+        (lambda: encode_arguments((), {"order": value}, MIB), "kwargs.order"),
+        (lambda: encode_metadata({"order": value}), "metadata.order"),
+        (lambda: encode_result(value, MIB), "result"),
+    ):
+        with pytest.raises(PayloadError) as caught:
+            call()
+        assert f"{where}{path}" in str(caught.value)
+        assert hint in str(caught.value)
+
+
+@pytest.mark.django_db
+def test_models_and_querysets_are_refused_with_what_to_pass_instead() -> None:
+    with pytest.raises(PayloadError, match=r"args\[0\] is a User.* primary key"):
+        encode_arguments((User(pk=1),), {}, MIB)
+    with pytest.raises(PayloadError, match=r"args\[0\] is a QuerySet.* list of primary keys"):
+        encode_arguments((User.objects.all(),), {}, MIB)
+
+
+@pytest.mark.parametrize(
+    "value", [loop(), deep(5000), deep(100_000), {"a": deep(300)}], ids=["loop", "5", "100", "d"]
+)
+def test_what_is_too_deep_is_refused(value: object) -> None:
+    with pytest.raises(PayloadError, match="levels deep") as caught:
+        encode_arguments((value,), {}, MIB)
+    assert len(str(caught.value)) < 300
+
+
+def test_the_error_is_what_callers_of_json_expect() -> None:
+    with pytest.raises(TypeError):
+        encode_result(object(), MIB)
+    with pytest.raises(ValueError, match="nan"):
+        encode_result(float("nan"), MIB)
+    assert issubclass(PayloadError, PgQueueError)
+
+
+def test_the_limit_counts_the_bytes_of_both() -> None:
+    args, kwargs = ("é" * 10,), {"a": "b"}
+    size = sum(len(text.encode()) for text in encode_arguments(args, kwargs, MIB))
+    assert encode_arguments(args, kwargs, size)
+    with pytest.raises(PayloadError, match=f"{size} bytes .* MAX_PAYLOAD_BYTES"):
+        encode_arguments(args, kwargs, size - 1)
+
+
+def test_a_result_has_a_limit_too() -> None:
+    assert encode_result("x" * 98, 100) == '"' + "x" * 98 + '"'
+    with pytest.raises(PayloadError, match="101 bytes"):
+        encode_result("x" * 99, 100)
+
+
+def test_no_result_is_none() -> None:
+    assert encode_result(None, 10) is None
+    assert encode_result(False, 10) == "false"
+    assert encode_result([], 10) == "[]"
+
+
+def test_metadata_is_an_object() -> None:
+    assert encode_metadata({}) == "{}"
+    assert encode_metadata({"why": ["late", 1]}) == '{"why":["late",1]}'
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+numbers = st.integers(-(10**30), 10**30) | st.floats(-1e15, 1e15, allow_subnormal=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.mark.django_db
+@given(values)
+@settings(max_examples=60, deadline=None)
+def test_what_is_accepted_comes_back_from_postgresql_unchanged(value: object) -> None:
+    text, _ = encode_arguments((value,), {}, MIB)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::jsonb::text", [text])
+        (stored,) = cursor.fetchone()
+    assert json.loads(stored) == [value]
