@@ -1,0 +1,619 @@
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import FrozenInstanceError, replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+import django_pgqueue
+from django_pgqueue import BoundTask, Task, compat, task
+from django_pgqueue.backend import IMPLICIT_BACKEND
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.definition import DjangoMadeTask, adopt, declared_tasks, find_task
+from django_pgqueue.exceptions import UnknownTask
+
+OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+FOREIGN = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
+
+
+@task(queue_name="mail", priority=10, metadata={"team": "shop", "level": 1})
+def send(order_id: int, *, note: str = "") -> str:
+    return f"{order_id}{note}"
+
+
+@task
+async def sleepy(x: int) -> int:
+    return x + 1
+
+
+@task
+def any_name(self: int, task: int, args: int, kwargs: int, cls: int, run_after: int) -> list[int]:
+    return [self, task, args, kwargs, cls, run_after]
+
+
+@task(takes_context=True)
+def with_context(context: Any, x: int) -> int:
+    return x
+
+
+@task(backoff=lambda exc, result: 3.0)
+def with_lambda() -> None: ...
+
+
+def plain(x: int) -> None: ...
+
+
+def replaced(x: int) -> None: ...
+
+
+other_name = task(replaced)
+
+
+def made_twice(x: int) -> None: ...
+
+
+first_of_two = task(made_twice)
+
+
+@task
+def made_twice(x: int) -> None: ...  # type: ignore[no-redef]
+
+
+def generator(x: int) -> Iterator[int]:
+    yield x
+
+
+async def async_generator(x: int) -> AsyncIterator[int]:
+    yield x
+
+
+async def coroutine(x: int) -> None: ...
+
+
+class Holder:
+    def method(self, x: int) -> None: ...
+
+    @staticmethod
+    def static(x: int) -> None: ...
+
+
+def nested() -> Callable[..., None]:
+    def inner(x: int) -> None: ...
+
+    return inner
+
+
+def pickled(value: Any) -> Any:
+    """What comes out of a pickle of `value`."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301
+
+
+def in_a_fresh_process(code: str, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": "."},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_imports_neither_django_nor_models() -> None:
+    code = "import django_pgqueue, sys; print([name for name in sys.modules if name.startswith('django.')])"
+    assert in_a_fresh_process(code) == "[]"
+
+
+def test_every_public_name_is_there_and_listed() -> None:
+    names = (
+        "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel retry aretry "
+        "current_job RetryLater Snooze CancelJob TaskTimeout"
+    ).split()
+    assert set(django_pgqueue.__all__) == set(names)
+    for name in names:
+        assert getattr(django_pgqueue, name).__name__ == name
+        assert name in dir(django_pgqueue)
+    with pytest.raises(AttributeError, match="no attribute 'enqueue_later'"):
+        django_pgqueue.enqueue_later  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_no_module_has_the_name_of_a_public_function() -> None:
+    folder = Path(django_pgqueue.__file__).parent
+    assert {path.stem for path in folder.iterdir()} & set(django_pgqueue.__all__) == set()
+
+
+def test_declaring_a_task_reads_no_settings(tmp_path: Path) -> None:
+    (tmp_path / "declares.py").write_text(
+        "from datetime import timedelta\n"
+        "from django_pgqueue import task\n"
+        "@task(backend='pg', queue_name='any', expires_after=timedelta(1))\n"
+        "def run(x): ...\n"
+        "later = run.using(queue_name='slow', run_after=timedelta(1))\n"
+    )
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import declares
+from django.conf import settings
+from django_pgqueue.compat import task_backends
+assert not settings.configured
+assert 'settings' not in vars(task_backends)
+print(declares.later.queue_name)
+"""
+    assert in_a_fresh_process(code) == "slow"
+
+
+def test_attributes() -> None:
+    assert send.func.__name__ == "send"
+    assert send.module_path == "tests.test_definition.send"
+    assert (send.queue_name, send.priority, send.metadata) == ("mail", 10, {"team": "shop", "level": 1})
+    assert (send.max_attempts, send.timeout, send.backoff, send.retry_on, send.fail_on) == (None,) * 5
+    assert (send.expires_after, send.on_lost, send.atomic, send.database) == (None, "rerun", False, None)
+    assert (send.run_after, send.run_after_delta, send.takes_context) == (None, None, False)
+
+
+def test_policy_is_normalised() -> None:
+    declared = task(backoff=[1, 2.5], retry_on=OSError, fail_on=[ValueError], priority=5)(plain)
+    assert declared.backoff == (1.0, 2.5)
+    assert declared.retry_on == (OSError,)
+    assert declared.fail_on == (ValueError,)
+    assert isinstance(hash(declared), int)
+
+
+def test_a_task_is_frozen_and_hashable() -> None:
+    with pytest.raises(FrozenInstanceError):
+        send.priority = 3  # type: ignore[misc]
+    assert len({send, send.using(priority=10), send.using(priority=11)}) == 2
+
+
+def test_call() -> None:
+    assert send.call(1, note="x") == "1x"
+    assert sleepy.call(1) == 2
+    assert any_name.call(self=1, task=2, args=3, kwargs=4, cls=5, run_after=6) == [1, 2, 3, 4, 5, 6]
+
+
+async def acall() -> list[Any]:
+    return [await sleepy.acall(1), await send.acall(1), await any_name.acall(1, 2, 3, 4, 5, run_after=6)]
+
+
+def test_acall() -> None:
+    from asgiref.sync import async_to_sync
+
+    assert async_to_sync(acall)() == [2, "1", [1, 2, 3, 4, 5, 6]]
+
+
+def test_bind_reserves_no_name() -> None:
+    bound = any_name.bind(self=1, task=2, args=3, kwargs=4, cls=5, run_after=6)
+    assert isinstance(bound, BoundTask)
+    assert bound.task is any_name
+    assert bound.args == ()
+    assert set(bound.kwargs) == {"self", "task", "args", "kwargs", "cls", "run_after"}
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: None, "is a lambda"),
+        (Holder.method, "is a method"),
+        (Holder.static, "is a method"),
+        (Holder().method, "is a method, not an ordinary function"),
+        (vars(Holder)["static"], "a staticmethod, not an ordinary function"),
+        (nested(), "is nested in another function"),
+        (len, "is a builtin"),
+        (print, "is a builtin"),
+        (functools.partial(plain, 1), "a partial, not an ordinary function"),
+        (Holder, "a type, not an ordinary function"),
+        (send, "a Task, not an ordinary function"),
+    ],
+)
+def test_what_no_worker_could_find_is_refused(function: Any, reason: str) -> None:
+    with pytest.raises(InvalidTask, match=reason) as caught:
+        task(function)
+    assert str(caught.value).startswith("Task function must be defined at a module level. ")
+    with pytest.raises(InvalidTask, match=reason):
+        task(queue_name="mail")(function)
+
+
+@pytest.mark.parametrize("function", [5, "tests.test_definition.plain", [], 0])
+def test_what_is_no_function_is_refused(function: Any) -> None:
+    with pytest.raises(InvalidTask, match="not an ordinary function"):
+        task(function)
+    with pytest.raises(InvalidTask, match="not an ordinary function"):
+        task()(function)
+
+
+@pytest.mark.parametrize("function", [generator, async_generator])
+def test_generator_functions_are_refused(function: Any) -> None:
+    with pytest.raises(InvalidTask, match="generator function"):
+        task(function)
+
+
+def test_takes_context_needs_a_context() -> None:
+    with pytest.raises(InvalidTask, match="does not have a first argument of 'context'"):
+        task(takes_context=True)(plain)  # type: ignore[arg-type]
+
+
+def test_atomic_is_refused_for_async() -> None:
+    with pytest.raises(InvalidTask, match=r"coroutine is async: atomic=True"):
+        task(atomic=True)(coroutine)
+    assert task(atomic=True)(plain).atomic
+
+
+def test_a_path_too_long_for_a_job_is_refused() -> None:
+    def long(x: int) -> None: ...
+
+    long.__qualname__ = "f" * 300
+    with pytest.raises(InvalidTask, match="a job holds 255"):
+        task(long)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_attempts", 0),
+        ("max_attempts", -1),
+        ("max_attempts", "5"),
+        ("max_attempts", True),
+        ("max_attempts", 2.0),
+        ("max_attempts", 2**31),
+        ("timeout", 0),
+        ("timeout", 1.5),
+        ("timeout", timedelta(seconds=5)),
+        ("backoff", -1),
+        ("backoff", []),
+        ("backoff", ()),
+        ("backoff", [1, -1]),
+        ("backoff", [1, "2"]),
+        ("backoff", "12"),
+        ("backoff", float("nan")),
+        ("backoff", float("inf")),
+        ("backoff", True),
+        ("backoff", timedelta(seconds=5)),
+        ("retry_on", OSError()),
+        ("retry_on", int),
+        ("retry_on", ("OSError",)),
+        ("retry_on", "OSError"),
+        ("fail_on", [OSError, 5]),
+        ("fail_on", 5),
+        ("expires_after", timedelta(0)),
+        ("expires_after", timedelta(-1)),
+        ("expires_after", timedelta(days=40_000)),
+        ("expires_after", 60),
+        ("on_lost", "explode"),
+        ("on_lost", None),
+        ("on_lost", []),
+        ("atomic", "yes"),
+        ("takes_context", 1),
+        ("metadata", [1]),
+        ("metadata", "late"),
+        ("metadata", {"when": datetime(2026, 1, 1, tzinfo=UTC)}),
+        ("metadata", {1: 2}),
+        ("priority", 101),
+        ("priority", -101),
+        ("priority", 3.1),
+        ("priority", "high"),
+        ("priority", None),
+        ("priority", float("nan")),
+        ("queue_name", ""),
+        ("queue_name", "a" * 101),
+        ("queue_name", "two words"),
+        ("queue_name", "é"),
+        ("queue_name", "mail\n"),
+        ("queue_name", None),
+        ("queue_name", 5),
+        ("backend", 5),
+        ("backend", ""),
+        ("database", 5),
+        ("database", ""),
+    ],
+)
+def test_bad_options_are_refused_where_the_task_is_declared(option: str, value: Any) -> None:
+    with pytest.raises(InvalidTask, match=option):
+        task(**{option: value})(plain)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_attempts", 1),
+        ("timeout", 1),
+        ("backoff", 0),
+        ("backoff", (1,)),
+        ("retry_on", ()),
+        ("retry_on", {OSError}),
+        ("fail_on", KeyboardInterrupt),
+        ("expires_after", timedelta(microseconds=1)),
+        ("on_lost", "fail"),
+        ("priority", -100),
+        ("priority", 100.0),
+        ("queue_name", "A_b-c.9"),
+        ("queue_name", "a" * 100),
+        ("metadata", None),
+    ],
+)
+def test_options_at_their_limits_are_accepted(option: str, value: Any) -> None:
+    assert isinstance(task(**{option: value})(plain), Task)  # type: ignore[call-overload]
+
+
+def test_unknown_options_are_type_errors() -> None:
+    for option in ("tries", "run_after"):
+        with pytest.raises(TypeError, match=option):
+            task(**{option: 3})(plain)  # type: ignore[call-overload]
+
+
+def test_using_changes_only_what_it_names() -> None:
+    variant = send.using(
+        priority=-5, queue_name="slow", metadata={"level": 2, "why": "late"}, database="other"
+    )
+    assert (variant.priority, variant.queue_name, variant.database) == (-5, "slow", "other")
+    assert variant.metadata == {"team": "shop", "level": 2, "why": "late"}
+    assert send.metadata == {"team": "shop", "level": 1}
+    assert variant.func is send.func
+    assert type(variant) is Task
+
+
+def test_using_with_none_changes_nothing() -> None:
+    variant = send.using(
+        priority=None, queue_name=None, run_after=None, backend=None, metadata=None, database=None
+    )
+    assert variant == send
+    assert variant is not send
+    assert send.using() == send
+
+
+@pytest.mark.parametrize(
+    "option", ["max_attempts", "timeout", "backoff", "on_lost", "atomic", "unknown", "func"]
+)
+def test_using_takes_no_policy(option: str) -> None:
+    with pytest.raises(TypeError, match=option):
+        send.using(**{option: 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": 101},
+        {"queue_name": "two words"},
+        {"metadata": {"x": b""}},
+        {"metadata": 5},
+        {"database": 5},
+        {"backend": 5},
+    ],
+)
+def test_using_refuses_bad_values(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTask, match=next(iter(options))):
+        send.using(**options)
+
+
+def test_a_delay_is_kept_as_such() -> None:
+    variant = send.using(run_after=timedelta(minutes=5))
+    assert (variant.run_after, variant.run_after_delta) == (None, timedelta(minutes=5))
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    assert (variant.using(run_after=at).run_after, variant.using(run_after=at).run_after_delta) == (at, None)
+    again = variant.using(run_after=at).using(run_after=timedelta(1))
+    assert (again.run_after, again.run_after_delta) == (None, timedelta(1))
+    assert variant.using(priority=1).run_after_delta == timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime(2030, 1, 1),  # noqa: DTZ001
+        datetime.max.replace(tzinfo=UTC),
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=12))),
+        timedelta(seconds=-1),
+        timedelta(days=40_000),
+        timedelta.max,
+        5,
+        "2030-01-01",
+        datetime(2030, 1, 1, tzinfo=UTC).date(),
+    ],
+)
+def test_bad_times_are_refused(value: Any) -> None:
+    with pytest.raises(InvalidTask, match="run_after must"):
+        send.using(run_after=value)
+
+
+@override_settings(USE_TZ=False)
+def test_naive_times_are_refused_without_time_zone_support_too() -> None:
+    with pytest.raises(InvalidTask, match="aware"):
+        send.using(run_after=datetime(2030, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("value", [datetime(2000, 1, 1, tzinfo=UTC), timedelta(0), timedelta(days=36_525)])
+def test_good_times_are_accepted(value: Any) -> None:
+    assert send.using(run_after=value) is not None
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        send,
+        sleepy,
+        with_lambda,
+        send.using(priority=3, run_after=timedelta(minutes=5), metadata={"a": 1}, database="other"),
+        with_lambda.using(run_after=datetime(2030, 1, 1, tzinfo=UTC), queue_name="slow"),
+    ],
+)
+def test_pickle_and_copy(original: Task[..., Any]) -> None:
+    assert pickled(original) == original
+    assert copy.copy(original) == original
+    assert copy.deepcopy(original) == original
+
+
+def test_a_task_is_pickled_by_its_path() -> None:
+    assert pickled(send) is send
+    with pytest.raises(UnknownTask):
+        pickle.dumps(task(plain))
+
+
+def test_pickle_survives_changed_queues() -> None:
+    with override_settings(TASKS={"default": {**OURS, "QUEUES": ["mail", "slow"]}}):
+        stored = pickle.dumps(send.using(queue_name="slow"))
+    with override_settings(TASKS={"default": {**OURS, "QUEUES": ["mail"]}}):
+        assert pickle.loads(stored).queue_name == "slow"  # noqa: S301
+
+
+def test_replace_validates() -> None:
+    assert replace(send, priority=5).priority == 5
+    assert replace(send, run_after=timedelta(1)).run_after_delta == timedelta(1)
+    with pytest.raises(InvalidTask):
+        replace(send, priority=500)
+
+
+def test_a_path_that_leads_back() -> None:
+    IMPLICIT_BACKEND.validate_task(send)
+    IMPLICIT_BACKEND.validate_task(send.using(priority=3))
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "reason"),
+    [
+        (other_name, "leads to a function, not back to this task"),
+        (first_of_two, "leads to another task, not back to this task"),
+        (other_name.using(priority=3), "not back to this task"),
+    ],
+)
+def test_a_path_that_does_not_lead_back(unreachable: Task[..., Any], reason: str) -> None:
+    with pytest.raises(InvalidTask, match=reason) as caught:
+        IMPLICIT_BACKEND.validate_task(unreachable)
+    assert f"write @task above def {unreachable.name}" in str(caught.value)
+
+
+def test_a_path_that_leads_nowhere() -> None:
+    def gone(x: int) -> None: ...
+
+    gone.__qualname__ = "gone"
+    with pytest.raises(InvalidTask, match=r"tests.test_definition.gone cannot be imported by a worker"):
+        IMPLICIT_BACKEND.validate_task(task(gone))
+
+
+def test_a_task_of_main_is_refused() -> None:
+    code = """
+from django.conf import settings
+settings.configure()
+from django_pgqueue import task
+from django_pgqueue.backend import IMPLICIT_BACKEND
+@task
+def run(): ...
+try:
+    IMPLICIT_BACKEND.validate_task(run)
+except Exception as error:
+    print(error)
+"""
+    assert "a worker cannot import __main__" in in_a_fresh_process(code)
+
+
+def test_the_verdict_is_kept_and_shared_with_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = replace(send, priority=7)
+    fresh.check_reachable()
+    monkeypatch.setattr("django_pgqueue.definition.check_path", lambda _: pytest.fail("looked again"))
+    fresh.check_reachable()
+    fresh.using(priority=3).check_reachable()
+
+
+def test_a_bad_verdict_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = task(replaced)
+    with pytest.raises(InvalidTask):
+        late.check_reachable()
+    monkeypatch.setattr(sys.modules[__name__], "replaced", late)
+    late.check_reachable()
+
+
+def test_find_task() -> None:
+    assert find_task("tests.test_definition.send") is send
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("tests.test_definition.nonsense", ImportError),
+        ("no_such_module.run", ModuleNotFoundError),
+        ("nonsense", ImportError),
+        ("", ImportError),
+        ("tests.test_definition.plain", type(None)),
+        ("tests.test_definition.Holder", type(None)),
+    ],
+)
+def test_find_task_says_why_not(path: str, cause: type) -> None:
+    with pytest.raises(UnknownTask) as caught:
+        find_task(path)
+    assert isinstance(caught.value.__cause__, cause)
+    assert repr(path) in str(caught.value)
+
+
+def test_find_task_survives_a_module_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module_that_raises.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnknownTask, match="ZeroDivisionError") as caught:
+        find_task("module_that_raises.run")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.fixture
+def of_another_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with override_settings(TASKS={"default": FOREIGN, "pg": OURS}):
+        plain_task = compat.DjangoTask(
+            func=plain, priority=0, backend="default", queue_name="default", run_after=None
+        )
+        monkeypatch.setattr(sys.modules[__name__], "plain", plain_task)
+        yield plain_task
+
+
+def test_a_task_of_another_backend_is_adopted(of_another_backend: Any) -> None:
+    assert not isinstance(of_another_backend, Task)
+    adopted = adopt(of_another_backend.using(backend="pg", priority=5))
+    assert isinstance(adopted, Task)
+    assert (adopted.backend, adopted.priority, adopted.max_attempts) == ("pg", 5, 1)
+    assert adopt(adopted) is adopted
+    found = find_task("tests.test_definition.plain")
+    assert isinstance(found, Task)
+    assert found.func is of_another_backend.func
+    assert find_task("tests.test_definition.plain").call(1) is None
+
+
+def test_a_plain_task_with_a_bad_time_gets_a_clear_error(of_another_backend: Any) -> None:
+    ours = of_another_backend.using(backend="pg")
+    assert adopt(ours.using(run_after=timedelta(minutes=5))).run_after_delta == timedelta(minutes=5)
+    with pytest.raises(InvalidTask, match="run_after must be"):
+        ours.using(run_after=5)
+
+
+def test_adopt_refuses_what_is_no_task() -> None:
+    with pytest.raises(InvalidTask, match="decorate the function"):
+        adopt(plain)  # type: ignore[arg-type]
+
+
+def test_declared_tasks_are_known_for_the_checks() -> None:
+    known = list(declared_tasks())
+    assert any(each is send for each in known)
+    variant = send.using(priority=77)
+    assert not any(each is variant for each in declared_tasks())
+
+
+def test_a_task_of_djangos_decorator_is_ours_with_one_attempt() -> None:
+    django_task = sys.modules[compat.DjangoTask.__module__].task  # type: ignore[attr-defined]
+    with override_settings(TASKS={"default": {**OURS, "QUEUES": ["default", "mail"]}}):
+        made = django_task(queue_name="mail", priority=3)(plain)
+        assert isinstance(made, DjangoMadeTask)
+        assert isinstance(made, Task)
+        assert (made.max_attempts, made.queue_name, made.priority, made.backend) == (1, "mail", 3, "default")
+        assert made.using(run_after=timedelta(1)).max_attempts == 1
+        with pytest.raises(InvalidTask, match="Queue 'slow' is not valid for backend"):
+            django_task(queue_name="slow")(plain)
+        with pytest.raises(InvalidTask, match="Queue 'slow' is not valid for backend"):
+            made.using(queue_name="slow")
+        with pytest.raises(InvalidTask, match="whole number"):
+            made.using(priority=101)

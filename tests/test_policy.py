@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_pgqueue import CancelJob, RetryLater, Snooze, TaskTimeout, policy, task
+from django_pgqueue.compat import TaskResult
+
+
+def plain(x: int) -> None: ...
+
+
+def failed() -> TaskResult[Any, Any]:
+    raise AssertionError("not to be made")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "expected"),
+    [
+        ({}, ValueError(), True),
+        ({}, SystemExit(), True),
+        ({"retry_on": OSError}, ValueError(), False),
+        ({"retry_on": OSError}, ConnectionError(), True),
+        ({"retry_on": ()}, OSError(), False),
+        ({"fail_on": OSError}, ConnectionError(), False),
+        ({"fail_on": OSError}, ValueError(), True),
+        ({"retry_on": OSError, "fail_on": ConnectionError}, ConnectionResetError(), False),
+        ({"retry_on": ConnectionError, "fail_on": OSError}, ConnectionError(), False),
+    ],
+)
+def test_should_retry(options: dict[str, Any], error: BaseException, expected: bool) -> None:
+    assert policy.should_retry(task(**options)(plain), error) is expected  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("backoff", "attempts", "delays"),
+    [
+        (5, [1, 2, 9], [5.0, 5.0, 5.0]),
+        (0, [1], [0.0]),
+        ([1, 10, 60], [1, 2, 3, 4, 99], [1.0, 10.0, 60.0, 60.0, 60.0]),
+    ],
+)
+def test_fixed_delays(backoff: Any, attempts: list[int], delays: list[float]) -> None:
+    declared = task(backoff=backoff)(plain)
+    error = ValueError()
+    assert [
+        policy.delay_before_retry(declared, failed, error, attempt, 15, 3600) for attempt in attempts
+    ] == delays
+
+
+def test_a_callable_gets_the_error_and_the_result() -> None:
+    seen: list[Any] = []
+
+    def backoff(exc: BaseException, result: Any, /) -> float | None:
+        seen.append((exc, result))
+        return 7
+
+    declared = task(backoff=backoff)(plain)
+    error, result = ValueError(), object()
+    delay = policy.delay_before_retry(declared, lambda: result, error, 1, 15, 3600)  # type: ignore[arg-type, return-value]
+    assert delay == 7.0
+    assert seen == [(error, result)]
+
+
+def test_a_callable_may_end_it() -> None:
+    declared = task(backoff=lambda exc, result: None)(plain)
+    assert policy.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600) is None  # type: ignore[arg-type, return-value]
+
+
+def raises(error: BaseException) -> Any:
+    def backoff(exc: BaseException, result: Any) -> float:
+        raise error
+
+    return backoff
+
+
+@pytest.mark.parametrize(
+    "backoff",
+    [
+        raises(ValueError()),
+        raises(SystemExit()),
+        lambda exc: 3.0,
+        lambda exc, result: "soon",
+        lambda exc, result: -1,
+        lambda exc, result: float("nan"),
+        lambda exc, result: float("inf"),
+        lambda exc, result: 1e300,
+        lambda exc, result: True,
+        lambda exc, result: timedelta(1),
+    ],
+)
+def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCaptureFixture) -> None:
+    declared = task(backoff=backoff)(plain)
+    delay = policy.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600)  # type: ignore[arg-type, return-value]
+    assert delay is not None
+    assert 7.5 <= delay <= 15
+    assert "backoff of tests.test_policy.plain" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("attempt", "most"), [(1, 15), (2, 30), (3, 60), (8, 1920), (9, 3600), (100, 3600), (10**6, 3600)]
+)
+def test_the_default_doubles_up_to_the_ceiling_with_jitter(attempt: int, most: float) -> None:
+    declared = task(plain)
+    delays = [policy.delay_before_retry(declared, failed, OSError(), attempt, 15, 3600) for _ in range(300)]
+    assert all(delay is not None and most / 2 <= delay <= most for delay in delays)
+    assert len(set(delays)) > 200
+
+
+def test_a_base_of_zero_does_not_wait() -> None:
+    assert policy.delay_before_retry(task(plain), failed, OSError(), 5, 0, 3600) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RetryLater(), "retry"),
+        (RetryLater(after=2.5), "retry after 2.5 s"),
+        (RetryLater(after=timedelta(minutes=1)), "retry after 60 s"),
+        (Snooze(until=timedelta(hours=1)), "snooze for 1:00:00"),
+        (Snooze(until=datetime(2030, 1, 1, tzinfo=UTC)), "snooze until 2030-01-01 00:00:00+00:00"),
+        (CancelJob(reason="gone"), "gone"),
+        (TaskTimeout("5 s"), "5 s"),
+    ],
+)
+def test_what_a_task_raises_can_be_printed_and_pickled(error: Exception, text: str) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert str(error) == str(again) == text
+    assert vars(error) == vars(again)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: RetryLater(after=-1), ValueError),
+        (lambda: RetryLater(after=float("nan")), ValueError),
+        (lambda: RetryLater(after=timedelta(days=40_000)), ValueError),
+        (lambda: RetryLater(after="soon"), TypeError),  # type: ignore[arg-type]
+        (lambda: RetryLater(after=True), TypeError),
+        (lambda: Snooze(until=timedelta(-1)), ValueError),
+        (lambda: Snooze(until=datetime(2030, 1, 1)), TypeError),  # noqa: DTZ001
+        (lambda: Snooze(until=5), TypeError),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_task_raises_is_validated(make: Callable[[], Exception], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        make()
