@@ -291,6 +291,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "holds_lock",
+                    models.BooleanField(
+                        db_default=True,
+                        help_text="Its process holds a session lock while it lives; not behind a transaction pooler.",
+                        verbose_name="holds its lock",
+                    ),
+                ),
+                (
                     "started_at",
                     models.DateTimeField(
                         db_default=django.db.models.functions.datetime.Now(), verbose_name="started at"

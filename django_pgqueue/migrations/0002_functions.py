@@ -28,6 +28,8 @@ class Migration(migrations.Migration):
         RunSQLFile("queues_between_v1.sql", "DROP FUNCTION pgqueue_queues_between_v1"),
         RunSQLFile("heads_v1.sql", "DROP FUNCTION pgqueue_heads_v1"),
         RunSQLFile("fill_v1.sql", "DROP FUNCTION pgqueue_fill_v1"),
+        RunSQLFile("recover_v1.sql", "DROP FUNCTION pgqueue_recover_v1"),
+        RunSQLFile("dead_workers_v1.sql", "DROP FUNCTION pgqueue_dead_workers_v1"),
         RunSQLFile("rotate_v1.sql", "DROP FUNCTION pgqueue_rotate_v1"),
         RunSQLFile("sweep_v1.sql", "DROP FUNCTION pgqueue_sweep_v1"),
         RunSQLFile("retain_v1.sql", "DROP FUNCTION pgqueue_retain_v1"),

@@ -25,6 +25,11 @@ class Worker(models.Model):
         choices=[("running", _("running")), ("draining", _("draining"))],
         db_default="running",
     )
+    holds_lock = models.BooleanField(
+        _("holds its lock"),
+        db_default=True,
+        help_text=_("Its process holds a session lock while it lives; not behind a transaction pooler."),
+    )
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
 

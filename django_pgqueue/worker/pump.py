@@ -27,6 +27,7 @@ from .finder import Finder
 from .finisher import Finisher
 from .idle import Idle
 from .joblog import log_job
+from .memory import resident_megabytes
 from .pace import Pace
 from .policy_filler import fill_policy
 from .stats import STAT_SQL, Counter
@@ -67,6 +68,8 @@ class Pump:
         self.options = options
         self.executed = 0
         """Jobs run so far."""
+        self.recycled = False
+        """Whether it stopped because it has run its number of jobs, or has grown too large."""
         self._worker = worker
         self._supervisor = supervisor
         self._runner = runner
@@ -84,6 +87,7 @@ class Pump:
         self._exhausted = False
         self._next_settings = 0.0
         self._next_cancel_look = 0.0
+        self._next_memory_look = 0.0
         self._stopping = False
         self._drained = False
         self._grace_ends = float("inf")
@@ -277,9 +281,20 @@ class Pump:
     def _over(self) -> bool:
         if self._stopping:
             return self._drained and (not self._held or monotonic() >= self._grace_ends)
-        if self.options.max_jobs is not None and self._claimed >= self.options.max_jobs:
-            self.stop(self.options.grace)
+        if self._has_had_its_day():
+            self.recycled = True
+            self.stop(float("inf"))  # it drains, however long that takes: nothing is dropped
         return self.options.burst and self._exhausted and not self._held
+
+    def _has_had_its_day(self) -> bool:
+        options = self.options
+        if options.max_jobs is not None and self._claimed >= options.max_jobs:
+            return True
+        now = monotonic()
+        if options.max_rss is None or now < self._next_memory_look:
+            return False
+        self._next_memory_look = now + 1.0
+        return resident_megabytes() > options.max_rss
 
     def _drain(self) -> None:
         """Give back what nobody has started."""

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["register", "set_draining", "unregister"]
 
 _REGISTER = """
-    INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, state, started_at, heartbeat_at)
-    VALUES (%s, %s, %s, %s, %s::text[], %s, %s, 'running', clock_timestamp(), clock_timestamp())
-    ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp()
+    INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, state, holds_lock,
+        started_at, heartbeat_at)
+    VALUES (%s, %s, %s, %s, %s::text[], %s, %s, 'running', %s, clock_timestamp(), clock_timestamp())
+    ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock
 """
 
 
@@ -29,7 +30,7 @@ def register(session: Session, worker: int, supervisor: int, options: WorkerOpti
         session.run(("SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))", (str(worker),)))
     parameters = (
         worker, socket.gethostname()[:255], os.getpid(), supervisor, list(options.queues), options.threads,
-        _version(),
+        _version(), not session.pooled,
     )  # fmt: skip
     session.run((_REGISTER, parameters))
 

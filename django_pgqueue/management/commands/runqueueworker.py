@@ -1,0 +1,63 @@
+"""``manage.py runqueueworker``: run jobs until told to stop."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.translation import gettext as _
+
+from ... import conf
+from ...worker.options import WorkerOptions
+from ...worker.supervisor import Supervisor
+from ...worker.verbosity import configure_logging
+from .._arguments import at_least, database_alias, queue_names
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+
+class Command(BaseCommand):
+    """Parse, call, exit code."""
+
+    help = "Run the jobs of django_pgqueue: starts worker processes and watches them, until SIGTERM or Ctrl-C."
+    requires_system_checks = "__all__"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add = parser.add_argument
+        add("--queues", type=queue_names, default=(), metavar="A,B", help="only these queues (default: all)")
+        add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues but these")
+        add("--processes", type=at_least(1), default=1, metavar="N", help="worker processes (default: 1)")
+        add("--threads", type=at_least(1), default=4, metavar="N", help="jobs at once in a process (default: 4)")
+        add("--burst", action="store_true", help="stop once nothing is due")
+        add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
+        add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after so many jobs")
+        add("--max-rss", type=at_least(1), metavar="MB", help="replace a process that holds more memory")
+        add("--grace", type=at_least(0), metavar="S", help="seconds for running jobs when stopped (default: 30)")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        if given["queues"] and given["exclude_queues"]:
+            raise CommandError(_("--queues and --exclude-queues exclude each other: name what to work on, or what not."))
+        configure_logging(given["verbosity"])
+        settings = conf.current()
+        options = WorkerOptions(
+            alias=given["database"] or database_alias(None),
+            queues=given["queues"],
+            exclude_queues=given["exclude_queues"],
+            processes=given["processes"],
+            threads=given["threads"],
+            burst=given["burst"],
+            max_jobs=given["max_jobs"],
+            max_rss=given["max_rss"],
+            grace=settings.grace if given["grace"] is None else float(given["grace"]),
+        )
+        try:
+            code = Supervisor(options, given["verbosity"]).run()
+        except psycopg.OperationalError as error:
+            raise CommandError(
+                _("The database %(alias)r cannot be reached: %(error)s")
+                % {"alias": options.alias, "error": str(error).strip()}
+            ) from error
+        sys.exit(code)
