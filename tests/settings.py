@@ -11,6 +11,8 @@ from typing import Any
 
 import environ
 
+NO_SERVER = "postgresql://postgres@127.0.0.1:1/postgres"  # nobody's port: refused at once
+
 SECRET_KEY = "only for tests"
 USE_TZ = True
 TIME_ZONE = "UTC"
@@ -26,13 +28,14 @@ def databases(url: str) -> dict[str, dict[str, Any]]:
     return {"default": default, "other": {**default, "NAME": f"{default['NAME']}_other"}}
 
 
-DATABASES = databases(os.environ.get("DATABASE_URL") or "postgresql://postgres@127.0.0.1/postgres")
+DATABASES = databases(os.environ.get("DATABASE_URL") or NO_SERVER)
 
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.messages",
+    "django.contrib.postgres",
     "django.contrib.sessions",
     "django_pgqueue",
     "tests.app",
