@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 
 from example_project.search.queries import search
@@ -9,7 +11,7 @@ from example_project.search.queries import search
 from .display import Screen, duration, printable
 from .summary import Summary, percentile
 
-QUERY = 'transaction "rolled back"'
+QUERY = "escape html"
 ANSWERS = 3
 
 
@@ -43,7 +45,24 @@ def show_answers(screen: Screen, query: str = QUERY) -> None:
         screen.say()
         screen.say(f"  {screen.style(hit.document.title, 'bold')}")
         screen.say(f"  {screen.style(hit.document.path, 'quiet')}")
-        screen.say(
-            "  "
-            + "".join(screen.mark(piece) if matched else printable(piece) for piece, matched in hit.pieces)
-        )
+        for line in wrap(hit.pieces, shutil.get_terminal_size().columns - 4):
+            words = (screen.mark(word) if matched else printable(word) for word, matched in line)
+            screen.say(f"  {''.join(words)}")
+
+
+def wrap(pieces: list[tuple[str, bool]], width: int) -> list[list[tuple[str, bool]]]:
+    """The pieces in lines of at most `width` characters (a longer word alone), white space made blanks."""
+    lines: list[list[tuple[str, bool]]] = [[]]
+    room = width
+    for piece, matched in pieces:
+        for word in re.findall(r"\S+|\s+", piece):
+            if not word.isspace():
+                if len(word) > room and lines[-1] and lines[-1][-1][0] == " ":
+                    lines.append([])
+                    room = width
+                lines[-1].append((word, matched))
+                room -= len(word)
+            elif lines[-1]:
+                lines[-1].append((" ", False))
+                room -= 1
+    return lines

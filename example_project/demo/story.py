@@ -84,7 +84,7 @@ class Story:
             if time.monotonic() > deadline:
                 raise CommandError(f"{depth:,} jobs are not done after {PATIENCE} s; see {worker.log}")
             worker.check()
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     def index_again(self) -> None:
         """A second run makes jobs only for what changed."""
@@ -92,8 +92,8 @@ class Story:
         again = self._index()
         self.screen.fact(
             "Second run",
-            f"{again.unchanged:,} unchanged, {again.changed:,} to look at again, {again.removed:,} gone; "
-            f"{len(again.job_ids):,} jobs in {again.seconds:.2f} s",
+            f"{again.unchanged:,} unchanged, {again.new:,} new, {again.changed:,} changed, "
+            f"{again.removed:,} removed in {again.seconds:.2f} s",
         )
 
     def _show_nothing_is_left(self, lost: Report) -> None:

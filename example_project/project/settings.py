@@ -17,7 +17,14 @@ from example_project.project.secrets import kept_secret
 
 env = environ.Env()
 
-DATABASES = {"default": env.db_url_config(database_url())}
+DATABASES = {
+    "default": {
+        # Kept open between jobs and requests: to connect takes longer than to index a small file.
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        **env.db_url_config(database_url()),
+    },
+}
 SECRET_KEY: str = env.str("SECRET_KEY", default="") or kept_secret(VAR / "secret_key", get_random_secret_key)
 DEBUG: bool = env.bool("DEBUG", default=True)
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
