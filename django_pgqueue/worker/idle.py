@@ -33,6 +33,8 @@ class Idle:
         self._names = list(queues) or [""]  # the empty name: sleeps for every queue
         self._poll_interval = poll_interval
         self._keys: list[int] = []
+        self.called = False
+        """Whether a notification has come since the last look: there is probably a job."""
         self._announced_at: float | None = None
         self._looks = 0
         self._next_look = 0.0
@@ -64,11 +66,13 @@ class Idle:
         return max(0.0, self._next_look - now)
 
     def look_now(self) -> None:
-        """Something has happened: look at once."""
+        """Somebody called: look at once."""
+        self.called = True
         self._next_look = 0.0
 
     def nothing_found(self, session: Session, now: float, next_due: float | None) -> None:
         """A look found no job. ``next_due``: seconds until the first job that waits for its time."""
+        self.called = False
         if session.pooled:
             self._sleep(now, next_due)
         elif self._announced_at is None:
@@ -84,6 +88,7 @@ class Idle:
 
     def found(self) -> tuple[str, tuple[list[int]]] | None:
         """A look found jobs. The statement that takes the announcement back, to be sent with the claim."""
+        self.called = False
         if self._announced_at is None:
             return None
         self._announced_at = None

@@ -191,8 +191,8 @@ class Pump:
         return self._finder.claimed(answers[-1]) if claim else []
 
     def _may_claim(self) -> bool:
-        # Announced sleepers only look whether there is anything: the search costs them one statement, not two.
-        return self._finder.knows_ranges and not self._idle.announced
+        # A sleeper that nobody has called only looks whether there is anything: one statement, not two.
+        return self._finder.knows_ranges and (self._idle.called or not self._idle.announced)
 
     def _look_further(self, session: Session) -> None:
         """The known ranges gave nothing: search, and claim what was found."""
