@@ -1,3 +1,29 @@
 """Tasks that the tests enqueue."""
 
 from __future__ import annotations
+
+from datetime import timedelta
+
+from django_pgqueue import task
+
+
+@task
+def noop(*args: object, **kwargs: object) -> None:
+    """Nothing, whatever it is given."""
+
+
+@task(queue_name="mail", priority=10, max_attempts=3, timeout=60, on_lost="fail", metadata={"of": "mail"})
+def mail(number: int) -> int:
+    """A task with a policy."""
+    return number
+
+
+@task(expires_after=timedelta(hours=2))
+def short_lived() -> None:
+    """Too old to be useful after two hours."""
+
+
+@task(database="other")
+def elsewhere(number: int) -> int:
+    """A task whose jobs lie in the other database."""
+    return number

@@ -1,0 +1,3 @@
+"""Helpers of the tests: connections of their own, forced interleavings, query plans."""
+
+from __future__ import annotations

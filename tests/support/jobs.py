@@ -1,0 +1,105 @@
+"""The life of a job in single statements, on any connection, as the worker sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django_pgqueue.lifecycle.claim import Claimed, claim_sql
+from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+
+from .sessions import Connection
+
+__all__ = ["LONG_AGO", "add", "cancel", "claim", "finish", "live", "over", "retry", "rotate", "statuses", "value"]
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Range(NamedTuple):
+    """Where a claim looks."""
+
+    queue_name: str = "default"
+    priority: int = 0
+    mark: datetime = LONG_AGO
+    mark_id: int = 0
+
+
+def value(connection: Connection, query: str, *parameters: Any) -> Any:
+    """The first column of the first row."""
+    row = connection.execute(query, parameters or None).fetchone()
+    return None if row is None else row[0]
+
+
+def add(connection: Connection, count: int = 1, **options: Any) -> list[int]:
+    """Enqueue by the function for plain SQL; `options` are its parameters."""
+    given = {"task_path": "tests.app.tasks.noop", **options}
+    arguments = ", ".join(f"{name} => %({name})s" for name in given)
+    query = f"SELECT pgqueue_enqueue({arguments}) FROM generate_series(1, {count})"
+    return [row[0] for row in connection.execute(query, given).fetchall()]
+
+
+def claim(
+    connection: Connection,
+    limit: int = 100,
+    *,
+    worker: int = 1,
+    lease: int = 1,
+    ranges: Sequence[Range] = (Range(),),
+    statement: str = "",
+) -> list[Claimed]:
+    """Claim as a worker does. Its rows, in the order of the id."""
+    queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
+    cursor = connection.execute(
+        statement or claim_sql("default"),
+        {
+            "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
+            "worker": worker, "lease": lease,
+        },
+    )  # fmt: skip
+    return sorted(Claimed._make(row) for row in cursor.fetchall())
+
+
+def finish(connection: Connection, jobs: Sequence[int], kind: str = "done", *, lease: int = 1, **more: Any) -> list[int]:
+    """Report one outcome for several jobs. The ids that were accepted."""
+    outcomes = [Outcome(job, lease, kind, **more) for job in jobs]
+    accepted = value(connection, FINISH_SQL, *finish_parameters(outcomes, 20))
+    return sorted(accepted)
+
+
+def cancel(connection: Connection, jobs: Sequence[int]) -> int:
+    """The statement of ``cancel()``."""
+    return int(value(connection, "SELECT pgqueue_cancel_v1(%s::bigint[])", list(jobs)))
+
+
+def retry(connection: Connection, jobs: Sequence[int]) -> int:
+    """The statement of ``retry()``."""
+    return int(value(connection, "SELECT pgqueue_retry_v1(%s::bigint[])", list(jobs)))
+
+
+def rotate(connection: Connection) -> str:
+    """One turn of upkeep for the ring."""
+    return str(value(connection, "SELECT pgqueue_rotate_v1()"))
+
+
+def statuses(connection: Connection) -> dict[int, str]:
+    """Every job there is, wherever it lies."""
+    return {row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job").fetchall()}
+
+
+def live(connection: Connection) -> dict[int, str]:
+    """The jobs that are not over."""
+    return {row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job_live").fetchall()}
+
+
+def over(
+    connection: Connection, shelf: int, age: str, count: int = 1, *, status: str = "done", queue_name: str = "default"
+) -> list[int]:
+    """Jobs in history, finished an `age` (an interval) ago."""
+    rows = connection.execute(
+        "INSERT INTO pgqueue_job (shelf, status, task_path, queue_name, finished_at)"
+        " SELECT %s, %s, 'tests.app.tasks.noop', %s, clock_timestamp() - %s::interval"
+        " FROM generate_series(1, %s) RETURNING id",
+        (shelf, status, queue_name, age, count),
+    )
+    return [row[0] for row in rows.fetchall()]

@@ -1,0 +1,101 @@
+"""Second connections, and statements that are known to wait for a lock, so that interleavings are forced.
+
+Nothing here sleeps for luck: `Background.blocked` asks the server whether the statement waits, up to a deadline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from threading import Thread
+from typing import Any, Generic, Protocol, TypeVar
+
+import psycopg
+import pytest
+from django.db import connections
+
+__all__ = ["Background", "Connect", "Connection", "connect", "start"]
+
+DEADLINE = 20.0  # seconds
+
+Connection = psycopg.Connection[Any]
+T = TypeVar("T")
+
+
+class Connect(Protocol):
+    """What the fixture `connect` gives: open a connection of one's own to the database of an alias."""
+
+    def __call__(self, alias: str = "default", *, autocommit: bool = False, options: str = "") -> Connection: ...
+
+
+@pytest.fixture
+def connect(transactional_db: None) -> Iterator[Connect]:
+    """Connections beside Django's; closed, and so rolled back, before the tables are flushed."""
+    with ExitStack() as stack:
+
+        def open_one(alias: str = "default", *, autocommit: bool = False, options: str = "") -> Connection:
+            connection = open_raw(alias, autocommit=autocommit, options=options)
+            stack.callback(connection.close)
+            return connection
+
+        yield open_one
+
+
+def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = "") -> Connection:
+    """A psycopg connection with Django's parameters, without its adapters and time zone."""
+    parameters = dict(connections[alias].get_connection_params())
+    for name in ("cursor_factory", "context", "autocommit"):
+        parameters.pop(name, None)
+    if options:
+        parameters["options"] = f"{parameters.get('options', '')} {options}".strip()
+    return psycopg.connect(**parameters, autocommit=autocommit)
+
+
+class Background(Generic[T]):
+    """A call in a thread of its own, which works on one connection that a lock may hold up."""
+
+    def __init__(self, connection: Connection, call: Callable[[], T]) -> None:
+        self._pid = connection.info.backend_pid
+        self._future: Future[T] = Future()
+        self._thread = Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], T]) -> None:
+        try:
+            self._future.set_result(call())
+        except BaseException as error:
+            self._future.set_exception(error)
+
+    def blocked(self) -> Background[T]:
+        """Wait until it waits for a lock. It is an error if it ends before."""
+        with open_raw() as observer:
+            until = time.monotonic() + DEADLINE
+            while time.monotonic() < until:
+                row = observer.execute("SELECT cardinality(pg_blocking_pids(%s))", (self._pid,)).fetchone()
+                if row is not None and row[0] > 0:
+                    return self
+                if self._future.done():
+                    raise AssertionError(f"did not wait for a lock, but gave {self._future.result()!r}")
+                time.sleep(0.002)
+        raise AssertionError("neither ended nor waited for a lock")
+
+    def result(self) -> T:
+        """What the call gave, or its exception."""
+        return self._future.result(DEADLINE)
+
+
+def start(connection: Connection, call: Callable[..., T], *args: Any, **kwargs: Any) -> Background[T]:
+    """Run ``call(connection, ...)`` in the background."""
+    return Background(connection, lambda: call(connection, *args, **kwargs))
+
+
+def until(found: Callable[[], T], *, seconds: float = DEADLINE) -> T:
+    """Ask until the answer is true, up to a deadline."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = found()
+        if answer or time.monotonic() > end:
+            return answer
+        time.sleep(0.002)
