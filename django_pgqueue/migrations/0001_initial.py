@@ -2,8 +2,9 @@
 
 import django.core.validators
 import django.db.models.functions.datetime
-import django_pgqueue.models.fields
 from django.db import migrations, models
+
+import django_pgqueue.models.fields
 
 from ..operations import RunSQLFile
 
@@ -200,6 +201,12 @@ class Migration(migrations.Migration):
                         "verbose_name_plural": "jobs",
                         "db_table": "pgqueue_job",
                         "required_db_vendor": "postgresql",
+                        "default_permissions": ("view",),
+                        "permissions": (
+                            ("cancel_job", "Can cancel job"),
+                            ("retry_job", "Can retry job"),
+                            ("run_job", "Can run job now"),
+                        ),
                     },
                 ),
             ],

@@ -73,9 +73,10 @@ class JobQuerySet(models.QuerySet["Job"]):
         return await aretry(self)
 
     # Not from templates, and not on the manager: ``Job.objects.cancel()`` would mean every job there is.
+    _method: Any
     for _method in (cancel, acancel, retry, aretry):
-        _method.alters_data = True  # type: ignore[attr-defined]
-        _method.queryset_only = True  # type: ignore[attr-defined]
+        _method.alters_data = True
+        _method.queryset_only = True
     del _method
 
 
@@ -86,7 +87,9 @@ class JobFields(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     shelf = models.SmallIntegerField(_("shelf"), db_default=0, editable=False)
-    status = models.CharField(_("status"), max_length=16, choices=Status.choices, db_default=Status.PENDING.value)
+    status = models.CharField(
+        _("status"), max_length=16, choices=Status.choices, db_default=Status.PENDING.value
+    )
 
     task_path = models.CharField(_("task"), max_length=255)
     args = models.JSONField(_("arguments"), db_default=models.Value([], models.JSONField()))
@@ -117,7 +120,9 @@ class JobFields(models.Model):
     finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
     result = models.JSONField(_("result"), null=True, blank=True)
     errors = models.JSONField(_("errors"), db_default=models.Value([], models.JSONField()))
-    error_fingerprint = models.CharField(_("fingerprint of the error"), max_length=40, db_default="", blank=True)
+    error_fingerprint = models.CharField(
+        _("fingerprint of the error"), max_length=40, db_default="", blank=True
+    )
 
     class Meta:
         abstract = True
@@ -138,19 +143,23 @@ class JobFields(models.Model):
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether the job was asked to stop. In the job's own task this is the latest news, without a query."""
+        """Whether the job was asked to stop. In the job's own task this is the latest news, without a
+        query.
+        """
         running: Any = getattr(self, "_running", None)
         if running is not None and running.asked_to_stop:
             return True
         return self.cancel_requested_at is not None
 
     def wait_for_cancel(self, timeout: float) -> bool:
-        """In the job's own (sync) task: sleep up to ``timeout`` seconds, but no longer than until it is asked to
-        stop. Returns whether it was. Elsewhere raises ``LookupError``.
+        """In the job's own (sync) task: sleep up to ``timeout`` seconds, but no longer than until it is asked
+        to stop. Returns whether it was. Elsewhere raises ``LookupError``.
         """
         running: Any = getattr(self, "_running", None)
         if running is None:
-            raise LookupError("wait_for_cancel() is for the task of the job itself: current_job().wait_for_cancel(1)")
+            raise LookupError(
+                "wait_for_cancel() is for the task of the job itself: current_job().wait_for_cancel(1)"
+            )
         asked: bool = running.cancel_event.wait(timeout)
         return asked
 
@@ -170,6 +179,13 @@ class Job(JobFields):
         required_db_vendor = "postgresql"
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        # What the admin offers: nobody adds, changes or deletes a job by hand.
+        default_permissions = ("view",)
+        permissions = (
+            ("cancel_job", "Can cancel job"),
+            ("retry_job", "Can retry job"),
+            ("run_job", "Can run job now"),
+        )
 
     def __str__(self) -> str:
         return f"{self.task_path} ({self.pk})"
