@@ -2,16 +2,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from django_pgqueue import CancelJob, RetryLater, Snooze, TaskTimeout, policy, task
+from django_pgqueue import CancelJob, RetryLater, Snooze, Task, TaskTimeout, policy, task
 from django_pgqueue.compat import TaskResult
 
 
-def plain(x: int) -> None: ...
+@task
+def run(x: int) -> None: ...
+
+
+def with_policy(**policy: Any) -> Task[..., Any]:
+    return replace(run, **policy)
 
 
 def failed() -> TaskResult[Any, Any]:
@@ -33,7 +39,7 @@ def failed() -> TaskResult[Any, Any]:
     ],
 )
 def test_should_retry(options: dict[str, Any], error: BaseException, expected: bool) -> None:
-    assert policy.should_retry(task(**options)(plain), error) is expected  # type: ignore[call-overload]
+    assert policy.should_retry(with_policy(**options), error) is expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,7 @@ def test_should_retry(options: dict[str, Any], error: BaseException, expected: b
     ],
 )
 def test_fixed_delays(backoff: Any, attempts: list[int], delays: list[float]) -> None:
-    declared = task(backoff=backoff)(plain)
+    declared = with_policy(backoff=backoff)
     error = ValueError()
     assert [
         policy.delay_before_retry(declared, failed, error, attempt, 15, 3600) for attempt in attempts
@@ -59,7 +65,7 @@ def test_a_callable_gets_the_error_and_the_result() -> None:
         seen.append((exc, result))
         return 7
 
-    declared = task(backoff=backoff)(plain)
+    declared = with_policy(backoff=backoff)
     error, result = ValueError(), object()
     delay = policy.delay_before_retry(declared, lambda: result, error, 1, 15, 3600)  # type: ignore[arg-type, return-value]
     assert delay == 7.0
@@ -67,7 +73,7 @@ def test_a_callable_gets_the_error_and_the_result() -> None:
 
 
 def test_a_callable_may_end_it() -> None:
-    declared = task(backoff=lambda exc, result: None)(plain)
+    declared = with_policy(backoff=lambda exc, result: None)
     assert policy.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600) is None  # type: ignore[arg-type, return-value]
 
 
@@ -94,25 +100,25 @@ def raises(error: BaseException) -> Any:
     ],
 )
 def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCaptureFixture) -> None:
-    declared = task(backoff=backoff)(plain)
+    declared = with_policy(backoff=backoff)
     delay = policy.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600)  # type: ignore[arg-type, return-value]
     assert delay is not None
     assert 7.5 <= delay <= 15
-    assert "backoff of tests.test_policy.plain" in caplog.text
+    assert "backoff of tests.test_policy.run" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("attempt", "most"), [(1, 15), (2, 30), (3, 60), (8, 1920), (9, 3600), (100, 3600), (10**6, 3600)]
 )
 def test_the_default_doubles_up_to_the_ceiling_with_jitter(attempt: int, most: float) -> None:
-    declared = task(plain)
+    declared = run
     delays = [policy.delay_before_retry(declared, failed, OSError(), attempt, 15, 3600) for _ in range(300)]
     assert all(delay is not None and most / 2 <= delay <= most for delay in delays)
     assert len(set(delays)) > 200
 
 
 def test_a_base_of_zero_does_not_wait() -> None:
-    assert policy.delay_before_retry(task(plain), failed, OSError(), 5, 0, 3600) == 0
+    assert policy.delay_before_retry(run, failed, OSError(), 5, 0, 3600) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,455 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.test import override_settings
+
+from django_pgqueue import aenqueue, compat, enqueue, enqueue_many, results, task
+from django_pgqueue.backend import IMPLICIT_BACKEND, PgQueueBackend, is_ours, resolve
+from django_pgqueue.compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    InvalidTaskBackend,
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+)
+from django_pgqueue.definition import IMPLICIT, Task
+from django_pgqueue.exceptions import PayloadError, WrongBackend
+from django_pgqueue.models import Job
+
+OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+_DJANGO = compat.DjangoTask.__module__.removesuffix(".base")
+DUMMY = {"BACKEND": f"{_DJANGO}.backends.dummy.DummyBackend"}
+IMMEDIATE = {"BACKEND": f"{_DJANGO}.backends.immediate.ImmediateBackend"}
+
+
+@task(queue_name="mail", metadata={"team": "shop"})
+def send(order_id: int, *, note: str = "") -> str:
+    return note
+
+
+@task
+async def sleepy(x: int) -> str:
+    return str(x)
+
+
+@task(backend="other")
+def elsewhere(x: int) -> None: ...
+
+
+@task
+def plain(x: int) -> None: ...
+
+
+@pytest.fixture
+def plain_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A task of Django's own decorator on ``TASKS["default"]``, which is not ours."""
+    with override_settings(TASKS={"default": DUMMY, "pg": OURS}):
+        made = sys.modules[compat.DjangoTask.__module__].task(plain.func)
+        monkeypatch.setattr(sys.modules[__name__], "plain", made)
+        yield made
+
+
+def test_without_tasks_there_is_an_implicit_backend() -> None:
+    backend = send.get_backend()
+    assert backend is IMPLICIT_BACKEND
+    assert is_ours(backend)
+    assert (backend.alias, backend.queues, backend.database) == (IMPLICIT, set(), None)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "alias"),
+    [
+        ({"default": OURS}, "default"),
+        ({"a": OURS, "default": OURS}, "default"),
+        ({"default": DUMMY, "b": OURS, "a": OURS}, "b"),
+        ({"a": DUMMY, "b": OURS}, "b"),
+        ({"default": {"BACKEND": "no.such.Backend"}, "b": OURS}, "b"),
+        ({"default": {"BACKEND": "django.core.mail.send_mail"}, "b": OURS}, "b"),
+        ({"default": {}, "b": OURS}, "b"),
+        ({"default": DUMMY}, IMPLICIT),
+        ({}, IMPLICIT),
+    ],
+)
+def test_a_task_without_a_backend_goes_to_the_first_of_ours(tasks: dict[str, Any], alias: str) -> None:
+    with override_settings(TASKS=tasks):
+        assert send.get_backend().alias == alias
+        assert send.get_backend() is send.get_backend()
+    assert send.get_backend() is IMPLICIT_BACKEND
+
+
+def test_an_unknown_backend() -> None:
+    with pytest.raises(InvalidTaskBackend, match="other"):
+        elsewhere.get_backend()
+    with pytest.raises(InvalidTaskBackend, match="nowhere"):
+        send.using(backend="nowhere")
+    with override_settings(TASKS={"other": OURS}):
+        assert elsewhere.get_backend() is task_backends["other"]
+
+
+def test_is_ours() -> None:
+    class Child(PgQueueBackend):
+        pass
+
+    assert is_ours(Child)
+    assert is_ours(Child("x", {}))
+    with override_settings(TASKS={"default": DUMMY}):
+        assert not is_ours(task_backends["default"])
+    assert not is_ours(BaseTaskBackend)  # type: ignore[type-abstract]
+
+
+def test_flags() -> None:
+    assert PgQueueBackend.supports_defer
+    assert PgQueueBackend.supports_async_task
+    assert PgQueueBackend.supports_get_result
+    assert PgQueueBackend.supports_priority
+    assert issubclass(PgQueueBackend.task_class, Task)
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"OPTIONS": {"databse": "x"}}, r"TASKS\['pg'\]\['OPTIONS'\] has no option 'databse'"),
+        ({"OPTIONS": {"MAX_ATTEMPTS": 5}}, "goes into PGQUEUE"),
+        ({"OPTIONS": {"database": 5}}, "database must be an alias"),
+        ({"OPTIONS": ["database"]}, "must be a dict"),
+        ({"QUEUES": "mail"}, "must be a list of names"),
+        ({"QUEUES": None}, "must be a list of names"),
+        ({"QUEUES": ["two words"]}, "letters, digits"),
+    ],
+)
+def test_bad_parameters_are_refused(params: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=reason):
+        PgQueueBackend("pg", params)
+    with (
+        override_settings(TASKS={"pg": {**OURS, **params}}),
+        pytest.raises(ImproperlyConfigured, match=reason),
+    ):
+        resolve("pg")
+
+
+def test_good_parameters() -> None:
+    backend = PgQueueBackend("pg", {"QUEUES": ("a", "b"), "OPTIONS": {"database": "other"}})
+    assert backend.queues == {"a", "b"}
+    assert backend.database == "other"
+    assert backend.home() == "other"
+    assert PgQueueBackend("pg", {}).home() == "default"
+
+
+@pytest.mark.django_db
+def test_queues_that_are_declared_are_the_only_ones() -> None:
+    with override_settings(TASKS={"default": {**OURS, "QUEUES": ["default", "slow"]}}):
+        for refused in (
+            lambda: send.enqueue(1),
+            lambda: enqueue(send, 1),
+            lambda: send.using(queue_name="fast"),
+        ):
+            with pytest.raises(InvalidTask, match=r"is not valid for backend.*declares default, slow"):
+                refused()
+        assert enqueue(send.using(queue_name="slow"), 1).queue_name == "slow"
+    assert enqueue(send, 1).queue_name == "mail"
+
+
+@pytest.mark.django_db
+def test_enqueue_gives_a_result() -> None:
+    result = send.enqueue(5, note="x")
+    job = Job.objects.get()
+    assert result.id == str(job.pk)
+    assert result.task is send
+    assert result.status == TaskResultStatus.READY
+    assert (result.args, result.kwargs) == ([5], {"note": "x"})
+    assert result.enqueued_at == job.enqueued_at
+    assert (result.started_at, result.finished_at, result.last_attempted_at) == (None, None, None)
+    assert (result.errors, result.worker_ids, result.attempts) == ([], [], 0)
+    assert result.backend == IMPLICIT
+    assert not result.is_finished
+    assert job.task_path == "tests.test_backend.send"
+
+
+@pytest.mark.django_db
+def test_get_result_finds_the_same() -> None:
+    result = send.using(priority=5, metadata={"why": "late"}).enqueue(5)
+    found: Any = send.get_result(result.id)
+    assert found == result
+    assert found.task.metadata == {"team": "shop", "why": "late"}
+    assert send.get_result(send.enqueue(5).id).task == send
+    result.refresh()
+    assert found == result
+
+
+@pytest.mark.django_db
+@override_settings(TASKS={"default": OURS})
+def test_get_result_with_a_backend_in_tasks() -> None:
+    result = send.enqueue(5)
+    assert result.backend == "default"
+    assert send.get_result(result.id) == result
+    assert task_backends["default"].get_result(result.id) == result
+
+
+@pytest.mark.django_db
+def test_run_after_is_on_the_result() -> None:
+    at = datetime(2040, 1, 1, tzinfo=UTC)
+    assert send.get_result(send.using(run_after=at).enqueue(1).id).task.run_after == at
+    delayed = send.get_result(send.using(run_after=timedelta(hours=1)).enqueue(1).id)
+    assert delayed.enqueued_at is not None
+    assert delayed.task.run_after == delayed.enqueued_at + timedelta(hours=1)
+
+
+@pytest.mark.django_db
+def test_get_result_of_another_task() -> None:
+    with pytest.raises(TaskResultMismatch):
+        sleepy.get_result(send.enqueue(1).id)
+
+
+@pytest.mark.django_db
+def test_a_result_does_not_fail_when_queues_changed() -> None:
+    result = send.enqueue(1)
+    with override_settings(TASKS={"default": {**OURS, "QUEUES": ["default"]}}):
+        assert task_backends["default"].get_result(result.id).task.queue_name == "mail"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "x",
+        "-1",
+        "0",
+        "5.0",
+        "\u0661",
+        " 5",
+        "5 ",
+        "5:",
+        ":5",
+        "other:x",
+        "no such:5",
+        "9" * 19,
+        "9" * 5000,
+    ],
+)
+def test_what_is_no_id(bad: str) -> None:
+    with pytest.raises(TaskResultDoesNotExist):
+        send.get_result(bad)
+
+
+@pytest.mark.django_db
+def test_a_job_that_is_not_there() -> None:
+    for missing in ("5", 5, str(2**63 - 1)):
+        with pytest.raises(TaskResultDoesNotExist, match="no longer"):
+            send.get_result(missing)  # type: ignore[arg-type]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no_such_module.run", "is there, but no task 'no_such_module.run'"),
+        ("tests.test_backend.gone", "is there, but no task"),
+        ("tests.test_backend.finished", "is not a task but a function"),
+    ],
+)
+def test_a_job_whose_task_is_not_there(path: str, reason: str) -> None:
+    job = enqueue(send, 1)
+    Job.objects.filter(pk=job.pk).update(task_path=path)
+    with pytest.raises(TaskResultDoesNotExist, match=reason):
+        send.get_result(str(job.pk))
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_the_id_tells_the_database_if_it_is_not_the_backends_own() -> None:
+    result = send.using(database="other").enqueue(1)
+    job = Job.objects.using("other").get()
+    assert result.id == f"other:{job.pk}"
+    assert not Job.objects.exists()
+    found: Any = send.get_result(result.id)
+    assert found.id == result.id
+    assert found.task.database == "other"
+    with pytest.raises(TaskResultDoesNotExist):
+        send.get_result(str(job.pk))
+    with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": "other"}}}):
+        assert send.get_result(str(job.pk)).id == str(job.pk)
+        assert send.get_result(f"other:{job.pk}").id == str(job.pk)
+        assert Job.objects.using("other").filter(pk=send.enqueue(1).id).exists()
+        assert send.using(database="default").enqueue(1).id == f"default:{Job.objects.get().pk}"
+
+
+@pytest.mark.django_db
+def test_every_status_has_one_of_djangos() -> None:
+    assert set(results._STATUSES) == {str(status) for status in Job.Status}
+    assert {results._STATUSES[str(status)] for status in Job.Status if not status.is_terminal} == {
+        TaskResultStatus.READY,
+        TaskResultStatus.RUNNING,
+    }
+    ready = {str(status) for status in Job.Status if results._STATUSES[str(status)] == TaskResultStatus.READY}
+    assert ready == {"pending", "retry", "blocked"}
+    assert results._STATUSES["done"] == TaskResultStatus.SUCCESSFUL
+    assert results._STATUSES["failed"] == results._STATUSES["cancelled"] == TaskResultStatus.FAILED
+
+
+def finished(status: str, **values: Any) -> Job:
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+    job = Job(
+        id=5,
+        status=status,
+        task_path="tests.test_backend.send",
+        args=[1],
+        kwargs={},
+        metadata={},
+        queue_name="mail",
+        priority=0,
+        enqueued_at=now,
+        run_after=now,
+        errors=[],
+        attempts=0,
+        worker=None,
+    )
+    for name, value in values.items():
+        setattr(job, name, value)
+    return job
+
+
+def test_the_result_of_a_job_that_is_done() -> None:
+    result = results.task_result(
+        finished("done", result={"a": 1}, attempts=1, worker=7), send, "pg", home="default"
+    )
+    assert result.return_value == {"a": 1}
+    assert result.is_finished
+    assert result.worker_ids == ["7"]
+    assert result.attempts == 1
+    assert result.backend == "pg"
+
+
+def test_the_result_of_a_job_that_failed() -> None:
+    error = {
+        "class": "builtins.ValueError",
+        "message": "no",
+        "traceback": "Traceback ...",
+        "worker": 7,
+        "attempt": 1,
+        "started_at": "2026-11-01T00:00:00+00:00",
+        "finished_at": "2026-11-01T00:00:01+00:00",
+    }
+    result = results.task_result(
+        finished("failed", errors=[error, error], attempts=2), send, "pg", home="default"
+    )
+    assert result.status == TaskResultStatus.FAILED
+    assert result.errors[0].exception_class is ValueError
+    assert result.errors[1].traceback == "Traceback ..."
+    assert result.attempts == 2
+    with pytest.raises(ValueError, match="failed"):
+        result.return_value  # noqa: B018
+
+
+def test_the_task_of_a_retried_job_does_not_claim_a_start_time() -> None:
+    job = finished("retry", attempts=1, run_after=datetime(2026, 11, 2, tzinfo=UTC))
+    assert results.task_of(job, send, IMPLICIT, home="default").run_after is None
+
+
+@pytest.mark.parametrize(
+    ("public", "parsed"), [("5", (None, 5)), ("other:5", ("other", 5)), ("a:b:5", ("a:b", 5))]
+)
+def test_public_ids(public: str, parsed: tuple[str | None, int]) -> None:
+    assert results.parse_id(public) == parsed
+    assert results.public_id(parsed[1], parsed[0], "default") == public
+
+
+@pytest.mark.django_db
+def test_task_enqueued_is_sent() -> None:
+    seen: list[Any] = []
+
+    def receiver(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        seen.append((sender, task_result))
+
+    task_enqueued.connect(receiver)
+    try:
+        result = send.enqueue(1)
+        async_to_sync(send.aenqueue)(2)
+    finally:
+        task_enqueued.disconnect(receiver)
+    assert seen[0] == (PgQueueBackend, result)
+    assert seen[1][1].args == [2]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async() -> None:
+    async def run() -> None:
+        result = await sleepy.aenqueue(1)
+        assert result.task is sleepy
+        assert await sleepy.aget_result(result.id) == result
+        await result.arefresh()
+        assert (await aenqueue(sleepy, 2)).args == [2]
+        with pytest.raises(TaskResultDoesNotExist):
+            await sleepy.aget_result("nonsense")
+
+    async_to_sync(run)()
+    assert Job.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rollback_takes_the_job_away() -> None:
+    with transaction.atomic():
+        result = send.enqueue(1)
+        assert send.get_result(result.id) == result
+        transaction.set_rollback(True)
+    with pytest.raises(TaskResultDoesNotExist):
+        send.get_result(result.id)
+
+
+@pytest.mark.django_db
+def test_arguments_that_are_not_json_are_refused() -> None:
+    for value in (datetime.now(UTC), float("nan"), "a\0b", b"x", {1: 2}):
+        with pytest.raises(PayloadError, match=r"args\[0\]"):
+            send.enqueue(value)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Unsupported type"):
+        send.enqueue(object())  # type: ignore[arg-type]
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_plain_task_of_django_goes_to_our_backend_by_using(plain_task: Any) -> None:
+    assert not isinstance(plain_task, Task)
+    result = plain_task.using(backend="pg", priority=5).enqueue(1)
+    job = Job.objects.get()
+    assert (job.priority, job.max_attempts, job.task_path) == (5, 1, "tests.test_backend.plain")
+    found = task_backends["pg"].get_result(result.id)
+    assert found.task.backend == "pg"
+    assert found.task.func is plain_task.func
+    assert enqueue(plain_task.using(backend="pg"), 1).max_attempts == 1
+
+
+@pytest.mark.django_db
+def test_our_functions_refuse_a_task_of_another_backend(plain_task: Any) -> None:
+    with pytest.raises(WrongBackend, match="'default'"):
+        enqueue(plain_task, 1)
+    with pytest.raises(WrongBackend, match="'default'"):
+        enqueue(send.using(backend="default", queue_name="default"), 1)
+    with pytest.raises(WrongBackend, match="'default'"):
+        enqueue_many([send.using(backend="default", queue_name="default").bind(1)])
+    assert not Job.objects.exists()
+
+
+def test_our_task_on_another_backend_keeps_its_delay() -> None:
+    with override_settings(TASKS={"default": {**DUMMY, "QUEUES": []}, "now": {**IMMEDIATE, "QUEUES": []}}):
+        delayed = send.using(backend="default", run_after=timedelta(hours=1))
+        result = delayed.enqueue(1)
+        assert result.task.run_after is not None
+        assert abs(result.task.run_after - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=5)
+        with pytest.raises(InvalidTask, match="does not support run_after"):
+            delayed.using(backend="now")
+        assert send.using(backend="now").enqueue(1, note="x").return_value == "x"
+
+
+def test_a_foreign_backend_validates_its_tasks_itself() -> None:
+    with override_settings(TASKS={"default": DUMMY}), pytest.raises(InvalidTask, match="Queue 'mail'"):
+        send.using(backend="default")

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.apps import apps
+from django.core.checks import CheckMessage, run_checks
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+
+from django_pgqueue import checks, compat, definition, task
+from django_pgqueue.definition import Task
+
+OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+DUMMY = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
+
+
+@task
+def fine(x: int) -> None: ...
+
+
+def replaced(x: int) -> None: ...
+
+
+class Router:
+    """Sends everything to one database."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "other"
+
+
+@pytest.fixture(autouse=True)
+def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tasks of other tests are not looked at; those of earlier ones here are gone, tracebacks and all."""
+    gc.collect()
+
+    everything = definition.declared_tasks
+
+    def declared() -> Iterator[Task[..., Any]]:
+        return (each for each in everything() if each.func.__module__ == __name__)
+
+    monkeypatch.setattr(definition, "declared_tasks", declared)
+
+
+def found(messages: list[CheckMessage]) -> list[str]:
+    """The ids of the messages; each of them must say what to do."""
+    for message in messages:
+        assert message.hint
+        assert message.msg.strip()
+    return sorted(str(message.id) for message in messages)
+
+
+@pytest.fixture
+def app_with_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes an installed app whose `tasks` module has the given source."""
+    made: list[Any] = []
+
+    def make(source: str) -> list[Any]:
+        name = f"app_{uuid4().hex}"
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "tasks.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        override = override_settings(INSTALLED_APPS=[name])
+        override.enable()
+        made.append(override)
+        return [apps.get_app_config(name)]
+
+    yield make
+    for override in made:
+        override.disable()
+
+
+def test_the_checks_are_registered_and_the_tests_own_settings_pass() -> None:
+    assert found(run_checks(tags=[checks.TAG])) == []
+    with override_settings(PGQUEUE={"NO": 1}):
+        assert found(run_checks(tags=[checks.TAG])) == ["pgqueue.E002"]
+
+
+def test_every_id_is_in_a_docstring_of_its_check() -> None:
+    source = Path(checks.__file__).read_text()
+    for number in (1, 2, 3, 4, 5, 6, 7, 8):
+        assert source.count(f"E{number:03}") >= 2
+    for number in (1, 2):
+        assert source.count(f"W{number:03}") >= 2
+
+
+def test_e002_unknown_setting() -> None:
+    with override_settings(PGQUEUE={"MAX_ATEMPTS": 1}):
+        (message,) = checks.check_settings(None)
+    assert message.id == "pgqueue.E002"
+    assert "'MAX_ATEMPTS'" in message.msg
+    assert message.hint == "Did you mean 'MAX_ATTEMPTS'?"
+
+
+@pytest.mark.parametrize("given", [{"GRACE": -1}, {"BACKOFF_BASE": 7200}, 5])
+def test_e003_bad_values(given: object) -> None:
+    with override_settings(PGQUEUE=given):
+        assert found(checks.check_settings(None)) == ["pgqueue.E003"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"BACKEND": "no.such.Backend"}, {"BACKEND": "django.core.mail.send_mail"}, {}, {"BACKEND": None}],
+)
+def test_e004_a_backend_that_cannot_be_imported(entry: dict[str, Any]) -> None:
+    with override_settings(TASKS={"default": OURS, "bad": entry}):
+        (message,) = checks.check_backends(None)
+    assert message.id == "pgqueue.E004"
+    assert "TASKS['bad']" in message.msg
+    assert OURS["BACKEND"] in str(message.hint)
+
+
+@pytest.mark.parametrize("params", [{"OPTIONS": {"databse": "x"}}, {"QUEUES": "mail"}, {"OPTIONS": None}])
+def test_e005_a_backend_of_ours_with_bad_parameters(params: dict[str, Any]) -> None:
+    with override_settings(TASKS={"default": {**OURS, **params}}):
+        assert found(checks.check_backends(None)) == ["pgqueue.E005"]
+        assert found(checks.check_databases(None)) == []
+
+
+def test_e005_a_database_that_does_not_exist() -> None:
+    with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": "nowhere"}}}):
+        (message,) = checks.check_databases(None)
+    assert message.id == "pgqueue.E005"
+    assert "'nowhere'" in message.msg
+    assert "TASKS['default']['OPTIONS']['database']" in message.msg
+    assert "default" in str(message.hint)
+
+
+def test_e005_a_task_whose_database_does_not_exist() -> None:
+    lost = task(database="nowhere")(replaced)
+    (message,) = checks.check_databases(None)
+    assert lost.module_path in message.msg
+
+
+def test_w001_the_default_backend_is_foreign() -> None:
+    with override_settings(TASKS={"default": DUMMY}):
+        (message,) = checks.check_backends(None)
+        assert message.id == "pgqueue.W001"
+        assert not message.is_serious()
+        assert OURS["BACKEND"] in str(message.hint)
+    with override_settings(TASKS={"default": DUMMY, "pg": OURS}):
+        (message,) = checks.check_backends(None)
+        assert "'pg'" in str(message.hint)
+
+
+@pytest.mark.parametrize("tasks", [{"default": OURS}, {"pg": OURS}, {"default": OURS, "other": DUMMY}, {}])
+def test_no_warning_about_backends(tasks: dict[str, Any]) -> None:
+    with override_settings(TASKS=tasks):
+        assert found(checks.check_backends(None)) == []
+
+
+def test_no_warning_without_tasks() -> None:
+    assert found(checks.check_backends(None)) == []
+
+
+@pytest.fixture
+def other_is_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections["other"], "vendor", "sqlite")
+
+
+@pytest.mark.usefixtures("other_is_sqlite")
+def test_e001_only_databases_that_jobs_go_to_matter() -> None:
+    assert found(checks.check_databases(None)) == []
+
+
+@pytest.mark.usefixtures("other_is_sqlite")
+def test_e001_by_a_backend() -> None:
+    with override_settings(TASKS={"pg": {**OURS, "OPTIONS": {"database": "other"}}}):
+        (message,) = checks.check_databases(None)
+    assert message.id == "pgqueue.E001"
+    assert "'other' by TASKS['pg']['OPTIONS']['database']" in message.msg
+    assert "sqlite" in message.msg
+
+
+@pytest.mark.usefixtures("other_is_sqlite")
+def test_e001_by_a_router() -> None:
+    with override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]):
+        (message,) = checks.check_databases(None)
+    assert message.id == "pgqueue.E001"
+    assert "'other' by DATABASE_ROUTERS" in message.msg
+
+
+@pytest.mark.usefixtures("other_is_sqlite")
+def test_e001_by_a_task() -> None:
+    declared = task(database="other")(replaced)
+    (message,) = checks.check_databases(None)
+    assert message.id == "pgqueue.E001"
+    assert f"by the task {declared.module_path}" in message.msg
+
+
+def test_e006_a_django_without_tasks_and_without_the_package_that_brings_them() -> None:
+    code = """
+import sys
+import django
+from django.conf import settings
+from django.core.checks import run_checks
+django.VERSION = (5, 2, 0, "final", 0)
+sys.modules["django_tasks"] = None
+settings.configure(
+    INSTALLED_APPS=["django_pgqueue"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
+    TASKS={"default": {"BACKEND": "no.such.Backend"}},
+)
+django.setup()
+for message in run_checks(tags=["pgqueue"]):
+    print(message.id, message.msg, message.hint)
+try:
+    from django_pgqueue import task
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": "."},
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("pgqueue.E006 Django 5.2 has no django.tasks")
+    assert first.endswith("Install django-tasks, or Django 6.0 or newer.")
+    assert "pip install django-tasks" in second
+
+
+def test_e007_a_task_whose_path_does_not_lead_back() -> None:
+    lost: Task[..., Any] = task(replaced)
+    (message,) = checks.check_tasks([])
+    assert message.id == "pgqueue.E007"
+    assert lost.module_path in message.msg
+    assert message.hint == "Write @task above def replaced, outermost."
+    again = task(replaced)
+    assert len(checks.check_tasks([])) == 1
+    del lost, again, message
+    assert found(checks.check_tasks([])) == []
+
+
+def test_e008_a_module_that_declares_a_bad_task(app_with_tasks: Any) -> None:
+    configs = app_with_tasks("from django_pgqueue import task\nrun = task(lambda x: x)\n")
+    (message,) = checks.check_tasks(configs)
+    assert message.id == "pgqueue.E008"
+    assert f"{configs[0].name}.tasks" in message.msg
+    assert "is a lambda" in message.msg
+
+
+@pytest.mark.parametrize("source", ["import celery_of_somebody_else", "1 / 0", "def ("])
+def test_w002_a_module_that_cannot_be_imported(app_with_tasks: Any, source: str) -> None:
+    configs = app_with_tasks(source)
+    (message,) = checks.check_tasks(configs)
+    assert message.id == "pgqueue.W002"
+    assert not message.is_serious()
+    assert f"{configs[0].name}.tasks" in message.msg
+
+
+def test_a_module_of_good_tasks(app_with_tasks: Any) -> None:
+    configs = app_with_tasks("from django_pgqueue import task\n@task\ndef run(x): ...\n")
+    assert found(checks.check_tasks(configs)) == []
+
+
+def test_only_the_given_apps_are_looked_at(app_with_tasks: Any) -> None:
+    app_with_tasks("1 / 0")
+    assert found(checks.check_tasks([])) == []
+    assert found(checks.check_tasks(None)) == ["pgqueue.W002"]
+
+
+def test_the_command_passes() -> None:
+    call_command("check", fail_level="WARNING")
