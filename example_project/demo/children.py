@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +19,18 @@ from example_project.project.places import VAR
 
 MANAGE = Path(__file__).resolve().parents[1] / "manage.py"
 GRACE = 15  # seconds that a child has to end by itself
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Raise CommandError if another demonstration of this checkout is up: they would use the same files."""
+    VAR.mkdir(exist_ok=True)
+    with (VAR / "demo.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError("Another demo of this checkout is running; stop it first.") from None
+        yield
 
 
 class Child:

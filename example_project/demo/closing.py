@@ -22,16 +22,16 @@ def show_summary(screen: Screen, summary: Summary) -> None:
     screen.fact("Rate", f"{summary.rate:,.0f} jobs/s for {summary.elapsed:.1f} s")
     for name, times in (("Waited", summary.waited), ("Ran", summary.ran)):
         points = (f"p{percent} {duration(percentile(times, percent)):<9}" for percent in (50, 95, 99))
-        screen.fact(name, " ".join(points))
+        screen.fact(name, " ".join(points).rstrip())
     screen.fact(
         "Queue's share",
         f"{duration(summary.overhead)} a job ({summary.workers} processes were at it for "
         f"{summary.worked:.1f} s together, {sum(summary.ran):.1f} s of it in the task)",
     )
     for failure in summary.failures:
-        screen.fact(
-            "Failed", f"{failure.count:3,} {failure.kind:<11} {screen.style(failure.example, 'quiet')}"
-        )
+        room = max(20, shutil.get_terminal_size().columns - 33)
+        example = screen.style(failure.example[:room], "quiet")
+        screen.fact("Failed", f"{failure.count:3,} {failure.kind:<11} {example}")
 
 
 def show_answers(screen: Screen, query: str = QUERY) -> None:

@@ -23,19 +23,27 @@ USER = "demo"
 START = 30  # seconds that the server may take to answer
 
 
-def start_server(port: int | None) -> tuple[Child, str]:
-    """A server on the port, else on the usual one or any free one, and its address once it answers."""
-    port = _free_port(port)
-    server = Child("server", "runserver", "--noreload", f"{HOST}:{port}", debug=True)
-    address = f"http://{HOST}:{port}/"
+def free_address(wanted: int | None) -> str:
+    """Host and port for the server: the wanted port, else the usual one or any free one."""
+    for port in [wanted] if wanted else [PORT, 0]:
+        with socket.socket() as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind((HOST, port))
+            except OSError:
+                continue
+            return f"{HOST}:{candidate.getsockname()[1]}"
+    raise CommandError(f"Port {wanted} cannot be used; name another one with --port, or none.")
+
+
+def wait_for_answer(server: Child, address: str) -> None:
+    """Return when the server answers. Raises CommandError if it ends, or takes longer than START."""
     deadline = time.monotonic() + START
     while not _answers(address):
         server.check()
         if time.monotonic() > deadline:
-            server.stop()
             raise CommandError(f"{address} does not answer after {START} s; see {server.log}")
         time.sleep(0.05)
-    return server, address
 
 
 def login() -> str:
@@ -62,22 +70,9 @@ def wait_for_ever(screen: Screen, *children: Child) -> None:
         screen.say()
 
 
-def _free_port(wanted: int | None) -> int:
-    for port in [wanted] if wanted else [PORT, 0]:
-        with socket.socket() as candidate:
-            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                candidate.bind((HOST, port))
-            except OSError:
-                continue
-            number: int = candidate.getsockname()[1]
-            return number
-    raise CommandError(f"Port {wanted} is taken; name another one with --port, or none.")
-
-
 def _answers(address: str) -> bool:
     try:
-        with urllib.request.urlopen(address, timeout=5):  # noqa: S310
+        with urllib.request.urlopen(f"http://{address}/", timeout=5):
             return True
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False

@@ -10,16 +10,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from example_project.demo.children import Child
+from example_project.demo.children import Child, only_one
 from example_project.demo.closing import show_answers, show_summary
 from example_project.demo.corpus import LIMIT
 from example_project.demo.display import Screen
-from example_project.demo.serving import USER, login, start_server, wait_for_ever
+from example_project.demo.serving import USER, free_address, login, wait_for_answer, wait_for_ever
 from example_project.demo.story import Story
 from example_project.demo.summary import summarize
 from example_project.project.database import stop_own_server
 
-WORKER = ("runqueueworker", "--processes", "2", "--threads", "1")
+WORKER = ("runqueueworker", "--processes", "2", "--threads", "1", "--grace", "5")
 
 
 class Command(BaseCommand):
@@ -37,8 +37,10 @@ class Command(BaseCommand):
         screen = Screen(sys.stdout)
         for number in (signal.SIGTERM, signal.SIGHUP):  # as with Ctrl-C, what we started ends with us
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         try:
             with ExitStack() as stack:
+                stack.enter_context(only_one())
                 stack.callback(stop_own_server)
                 self._tell(screen, stack, options)
         except KeyboardInterrupt:
@@ -56,11 +58,12 @@ class Command(BaseCommand):
         story.index_again()
         show_answers(screen)
         if options["serve"]:
-            server, address = start_server(options["port"])
-            stack.enter_context(server)
+            address = free_address(options["port"])
+            server = stack.enter_context(Child("server", "runserver", "--noreload", address, debug=True))
+            wait_for_answer(server, address)
             screen.title("Open in a browser")
-            screen.fact("Search", address)
-            screen.fact("Admin", f"{address}admin/")
+            screen.fact("Search", f"http://{address}/")
+            screen.fact("Admin", f"http://{address}/admin/")
             screen.fact("User", USER)
             screen.fact("Password", login())
             wait_for_ever(screen, worker, server)
