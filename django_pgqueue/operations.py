@@ -31,9 +31,11 @@ class RunSQLFile(migrations.RunSQL):
         super().__init__([_ENTER, (SQL_FOLDER / name).read_text(encoding="utf-8"), _LEAVE], reverse)
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        """For migrations."""
         return self.__class__.__qualname__, [self.name, self.reverse], {}
 
     def describe(self) -> str:
+        """What ``migrate --plan`` shows."""
         return f"Install {self.name}"
 
     def _run_sql(self, schema_editor: BaseDatabaseSchemaEditor, sqls: Any) -> None:

@@ -72,4 +72,4 @@ def exponential(attempt: int, base: float, ceiling: float) -> float:
     """
     # Beyond 2**63 the ceiling is reached from any base worth the name, and floats do not overflow.
     longest = min(ceiling, base * 2.0 ** min(attempt - 1, 63))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
+    return longest * random.uniform(0.5, 1.0)

@@ -1,7 +1,7 @@
 """Atomic tasks: the body and the finish of the job are one transaction, so the effect happens exactly once.
 
-That holds only for what the body writes on the connection of its job. So the job of an atomic task must lie in
-the database where the task works: the one that its decorator names, else ``default``.
+That holds only for what the body writes on the connection of its job. So the job of an atomic task must lie
+in the database where the task works: the one that its decorator names, else ``default``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The claim: a Django queryset with ``select_for_update(skip_locked=True)``, wrapped into one UPDATE.
 
-A worker looks at ranges: a range is one (queue, priority), bounded below by the mark that the worker holds for
-it (``worker/marks.py``) and above by the clock. The ranges come as arrays in the order in which they are to be
-drained, and one statement takes rows from them until it has enough: the nested loop hands out and locks one
-row at a time, so the outer LIMIT locks no more than it returns.
+A worker looks at ranges: a range is one (queue, priority), bounded below by the mark that the worker holds
+for it (``worker/marks.py``) and above by the clock. The ranges come as arrays in the order in which they are
+to be drained, and one statement takes rows from them until it has enough: the nested loop hands out and locks
+one row at a time, so the outer LIMIT locks no more than it returns.
 
 Three things that look odd and are on purpose. The statuses are literals, since a generic plan cannot match a
 parameter with the predicate of the partial index. The rows are named by ``= ANY (ARRAY(..))``: a join with
@@ -20,10 +20,7 @@ from typing import NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import F
-from django.db.models.fields.tuple_lookups import (  # type: ignore[attr-defined]
-    Tuple,
-    TupleGreaterThan,
-)
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.db.models.functions import Now
 
 from ..models import LiveJob
@@ -74,11 +71,9 @@ _SENTINELS = {
 def claim_sql(alias: str) -> str:
     """The statement, with the parameters ``queues, priorities, marks, mark_ids, limit, worker, lease``."""
     due = (
-        LiveJob.objects.using(alias)
+        LiveJob._default_manager.using(alias)
         .filter(
-            TupleGreaterThan(
-                Tuple(F("run_after"), F("id")), (datetime(1971, 2, 3, tzinfo=UTC), -424_242)
-            ),
+            TupleGreaterThan(Tuple(F("run_after"), F("id")), (datetime(1971, 2, 3, tzinfo=UTC), -424_242)),
             status__in=["pending", "retry"],
             queue_name="~queue~",
             priority=31_999,
@@ -116,4 +111,4 @@ def claim_sql(alias: str) -> str:
             deadline = clock_timestamp() + job.timeout * interval '1 second', waiting_reason = ''
         WHERE job.id = ANY (ARRAY(SELECT picked.id FROM picked))
         RETURNING {returned}
-    """
+    """  # noqa: S608 - made of constants and of what Django compiled

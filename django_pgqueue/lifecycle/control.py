@@ -64,7 +64,9 @@ async def arun_now(jobs: Jobs, /) -> int:
 def _call(function: str, jobs: Jobs) -> int:
     if isinstance(jobs, QuerySet):
         if not issubclass(jobs.model, Job):
-            raise TypeError(f"a queryset of {jobs.model.__name__} holds no jobs: Job.objects.filter(...) does")
+            raise TypeError(
+                f"a queryset of {jobs.model.__name__} holds no jobs: Job.objects.filter(...) does"
+            )
         jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router for a place to write
         alias = jobs.db
         query = jobs.values("pk").query

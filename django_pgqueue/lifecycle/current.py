@@ -1,4 +1,6 @@
-"""The job that is running here: known to the task's own code, its threads by ``to_thread``, its coroutines."""
+"""The job that is running here: known to the task's own code, its threads by ``to_thread``, its
+coroutines.
+"""
 
 from __future__ import annotations
 

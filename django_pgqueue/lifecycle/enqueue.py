@@ -2,7 +2,8 @@
 
 One statement for one job, one for each chunk of many. Nothing is committed here: a rollback takes the jobs
 away together with the rows that they belong to. What a call asks for is checked before the database sees it
-(``backend.validate_task``, ``payload``); the functions in SQL check once more, for those who call them directly.
+(``backend.validate_task``, ``payload``); the functions in SQL check once more, for those who call them
+directly.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _ONE = (
     " %s::double precision, %s::integer, %s::integer, %s, %s::integer)"
 )
 _MANY = (
-    "SELECT pgqueue_enqueue_many_v1(%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[],"
-    " %s::integer[], %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[],"
-    " %s::integer[], %s::text[], %s::integer)"
+    "SELECT pgqueue_enqueue_many_v1(%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[],"
+    " %s::text[], %s::integer[], %s::timestamptz[], %s::double precision[], %s::double precision[],"
+    " %s::integer[], %s::integer[], %s::text[], %s::integer)"
 )
 
 
@@ -60,7 +61,9 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
 
 
 async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
-    """Like ``enqueue()``, for async code; inside ``transaction.atomic`` call ``enqueue`` by ``sync_to_async``."""
+    """Like ``enqueue()``, for async code; inside ``transaction.atomic`` call ``enqueue`` by
+    ``sync_to_async``.
+    """
     return await aenqueue_task(task, args, kwargs)
 
 
@@ -157,8 +160,8 @@ def _lane(task: Any) -> _Lane:
     backend = task.get_backend()
     if not is_ours(backend):
         raise WrongBackend(
-            f"{task.module_path} is bound to the backend {task.backend!r} ({type(backend).__name__}), which is "
-            f"not a queue of django_pgqueue: call {task.name}.enqueue() for that one, or name another backend."
+            f"{task.module_path} is bound to the backend {task.backend!r} ({type(backend).__name__}), which "
+            "is not a queue of django_pgqueue: call its .enqueue() for that one, or name another backend."
         )
     backend.validate_task(task)
     alias = task.database or backend.home()

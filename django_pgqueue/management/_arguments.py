@@ -46,5 +46,7 @@ def database_alias(text: str | None) -> str:
     if text is None:
         return router.db_for_write(Job)
     if text not in connections.settings:
-        raise ArgumentTypeError(f"{text!r} is not in DATABASES: there are {', '.join(sorted(connections.settings))}")
+        raise ArgumentTypeError(
+            f"{text!r} is not in DATABASES: there are {', '.join(sorted(connections.settings))}"
+        )
     return text

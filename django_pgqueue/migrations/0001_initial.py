@@ -235,7 +235,7 @@ class Migration(migrations.Migration):
                     "keep_done",
                     models.DurationField(
                         blank=True,
-                        help_text="Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means RETENTION.",
+                        help_text="Such as “90 00:00:00” for 90 days. Zero: nothing; empty: RETENTION.",
                         null=True,
                         verbose_name="keep done and cancelled jobs for",
                     ),
@@ -244,7 +244,9 @@ class Migration(migrations.Migration):
                     "keep_failed",
                     models.DurationField(
                         blank=True,
-                        help_text="Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means FAILED_RETENTION.",
+                        help_text=(
+                            "Such as “90 00:00:00” for 90 days. Zero: nothing; empty: FAILED_RETENTION."
+                        ),
                         null=True,
                         verbose_name="keep failed jobs for",
                     ),
@@ -301,7 +303,7 @@ class Migration(migrations.Migration):
                     "holds_lock",
                     models.BooleanField(
                         db_default=True,
-                        help_text="Its process holds a session lock while it lives; not behind a transaction pooler.",
+                        help_text="Its process holds a session lock while it lives; not behind a pooler.",
                         verbose_name="holds its lock",
                     ),
                 ),

@@ -1,4 +1,6 @@
-"""A plain array column: Django's ``ArrayField`` would ask every project to install ``django.contrib.postgres``."""
+"""A plain array column: Django's ``ArrayField`` would ask every project to install
+``django.contrib.postgres``.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 else:
     Field = models.Field
 
+
 class ArrayColumn(Field):
     """A list in a column of PostgreSQL's type ``element[]``; psycopg converts both ways. Never edited."""
 
@@ -22,9 +25,11 @@ class ArrayColumn(Field):
         super().__init__(*args, **kwargs)
 
     def deconstruct(self) -> tuple[str, str, list[Any], dict[str, Any]]:
+        """For migrations."""
         name, path, args, kwargs = super().deconstruct()
         del kwargs["editable"]
         return name, path, [self.element, *args], kwargs
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
+        """The type of the column."""
         return f"{self.element}[]"

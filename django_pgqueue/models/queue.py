@@ -22,13 +22,13 @@ class Queue(models.Model):
         _("keep done and cancelled jobs for"),
         null=True,
         blank=True,
-        help_text=_("Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means RETENTION."),
+        help_text=_("Such as “90 00:00:00” for 90 days. Zero: nothing; empty: RETENTION."),
     )
     keep_failed = models.DurationField(
         _("keep failed jobs for"),
         null=True,
         blank=True,
-        help_text=_("Days and time, such as “90 00:00:00”. Zero keeps nothing; empty means FAILED_RETENTION."),
+        help_text=_("Such as “90 00:00:00” for 90 days. Zero: nothing; empty: FAILED_RETENTION."),
     )
     backoff_base = models.FloatField(
         _("first wait before a retry, in seconds"), null=True, blank=True, validators=[MinValueValidator(0)]

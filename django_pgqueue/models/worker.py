@@ -28,7 +28,7 @@ class Worker(models.Model):
     holds_lock = models.BooleanField(
         _("holds its lock"),
         db_default=True,
-        help_text=_("Its process holds a session lock while it lives; not behind a transaction pooler."),
+        help_text=_("Its process holds a session lock while it lives; not behind a pooler."),
     )
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())

@@ -1,0 +1,1 @@
+"""Short rounds of upkeep that any supervisor may do."""

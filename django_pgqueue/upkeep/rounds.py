@@ -1,7 +1,7 @@
 """Upkeep: short rounds that any supervisor may do at any time, so that there is no leader to elect.
 
-Each round is one function of the database that takes an advisory lock for its transaction, or skips what others
-have locked: two supervisors at once do no harm and no double work.
+Each round is one function of the database that takes an advisory lock for its transaction, or skips what
+others have locked: two supervisors at once do no harm and no double work.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def tell_retention(session: Session) -> None:
 def recover_dead(session: Session) -> int:
     """Give back the jobs of workers that are dead, whoever supervised them; returns how many."""
     settings = conf.current()
-    (rows,) = session.run(
-        ("SELECT pgqueue_dead_workers_v1(%s, %s)", (settings.heartbeat, settings.lease))
-    )
+    (rows,) = session.run(("SELECT pgqueue_dead_workers_v1(%s, %s)", (settings.heartbeat, settings.lease)))
     dead = [worker for (worker,) in rows]
     if not dead:
         return 0
@@ -76,7 +74,7 @@ def recover_dead(session: Session) -> int:
 
 def recover(session: Session, workers: list[int]) -> int:
     """Give back all jobs of these workers, and strike them off the table; returns how many jobs."""
-    total = 0
+    total: int = 0
     while True:
         ((answer,),) = session.run(
             ("SELECT pgqueue_recover_v1(%s::bigint[], %s, %s)", (workers, BATCH, conf.current().keep_errors))
@@ -86,8 +84,11 @@ def recover(session: Session, workers: list[int]) -> int:
             break
     session.run(
         (
-            "DELETE FROM pgqueue_worker AS worker WHERE worker.id = ANY (%s::bigint[]) AND NOT EXISTS ("
-            " SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = worker.id)",
+            """
+            DELETE FROM pgqueue_worker AS worker WHERE worker.id = ANY (%s::bigint[]) AND NOT EXISTS (
+                SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = worker.id
+            )
+            """,
             (workers,),
         )
     )

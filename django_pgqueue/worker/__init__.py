@@ -1,0 +1,1 @@
+"""The worker: a supervisor, its processes, and in each a pump, job threads and an event loop."""

@@ -2,7 +2,8 @@
 
 On a direct path the session is set up once: timeouts, generic plans for the prepared statements. Behind a
 transaction pooler, which shows itself because ``pg_backend_pid()`` is not the process that the connection was
-told of, no state of a session may be used: statements are not prepared, and timeouts are set in each transaction.
+told of, no state of a session may be used: statements are not prepared, and timeouts are set in each
+transaction.
 """
 
 from __future__ import annotations

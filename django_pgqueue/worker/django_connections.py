@@ -1,7 +1,7 @@
 """Django's connections around a job: as around a request, and only those that were used.
 
-A connection that is broken, too old (``CONN_MAX_AGE``), or left by the task in a transaction is closed, with a
-pool: given back. The next job gets a new one by itself.
+A connection that is broken, too old (``CONN_MAX_AGE``), or left by the task in a transaction is closed, with
+a pool: given back. The next job gets a new one by itself.
 """
 
 from __future__ import annotations

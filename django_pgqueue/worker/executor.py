@@ -1,9 +1,10 @@
 """Job threads and the event loop: claimed rows go in, outcomes come out.
 
 Waking a thread costs more than running a tiny job, so rows travel in chunks: the whole claim where jobs take
-microseconds, one by one where they take milliseconds. Its owner takes the rows of a chunk from the front. When a
-job turns out slow, the pump takes the rest of its chunk back (``rebalance``) and gives it to another thread, so
-that nobody waits behind it. Taking a row is one atomic operation on a deque: both may try, one gets it.
+microseconds, one by one where they take milliseconds. Its owner takes the rows of a chunk from the front.
+When a job turns out slow, the pump takes the rest of its chunk back (``rebalance``) and gives it to another
+thread, so that nobody waits behind it. Taking a row is one atomic operation on a deque: both may try, one
+gets it.
 """
 
 from __future__ import annotations
@@ -137,10 +138,7 @@ class Executor:
             if chunk is None:
                 break
             self._active[number] = chunk
-            try:
-                self._waiting.remove(chunk)
-            except ValueError:  # pragma: no cover - it is always there; the deque is only for take_back
-                pass
+            self._waiting.remove(chunk)
             self._run_chunk(chunk)
             del self._active[number]
         connections.close_all()
@@ -177,7 +175,9 @@ class Executor:
             return self._runner.run(ready)
         except BaseException as error:  # a bug of ours must not cost the thread, nor the job its life
             logger.exception("job %s: the worker failed around its task", row.id)
-            return Outcome(row.id, row.lease, "release", delay=30.0, reason=f"the worker failed: {error!r}"[:500])
+            return Outcome(
+                row.id, row.lease, "release", delay=30.0, reason=f"the worker failed: {error!r}"[:500]
+            )
 
     def _publish(self, done: list[Result]) -> None:
         if done:

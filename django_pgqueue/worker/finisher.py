@@ -67,7 +67,9 @@ class Finisher:
         results = []
         for row, outcome, ran in done:
             if outcome.kind not in (FINISHED, LEASE_LOST) and outcome.id not in ids:
-                logger.warning("job %s: the lease was lost, its outcome (%s) was refused", row.id, outcome.kind)
+                logger.warning(
+                    "job %s: the lease was lost, its outcome (%s) was refused", row.id, outcome.kind
+                )
                 outcome = outcome._replace(kind=LEASE_LOST)
             results.append((row, outcome, ran))
         return results

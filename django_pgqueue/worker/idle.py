@@ -4,11 +4,11 @@
     announced, asleep --notified, poll interval over, next job due--> look; found: awake
 
 Enqueuers send a NOTIFY only if somebody holds the sleepers' lock, and only one of them at a time
-(``sql/wake_v1.sql``). Race: a job may be committed by one that saw no sleeper, or that left the NOTIFY to another,
-and become visible after the first look. Hence the looks after the announcement: measured with 32 clients that
-overlap, jobs later than 100 ms were 176 of 192 without them and 0 of 496 with them. What is later still, the
-poll finds. Notifications are read before a look, never after it: one read afterwards might be of a job that the
-look has missed.
+(``sql/wake_v1.sql``). Race: a job may be committed by one that saw no sleeper, or that left the NOTIFY to
+another, and become visible after the first look. Hence the looks after the announcement: measured with 32
+clients that overlap, jobs later than 100 ms were 176 of 192 without them and 0 of 496 with them. What is
+later still, the poll finds. Notifications are read before a look, never after it: one read afterwards might
+be of a job that the look has missed.
 
 Behind a transaction pooler there are no session locks and no notifications: the worker polls.
 """
@@ -76,7 +76,9 @@ class Idle:
         if session.pooled:
             self._sleep(now, next_due)
         elif self._announced_at is None:
-            session.run(("SELECT pg_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key", (self._keys,)))
+            session.run(
+                ("SELECT pg_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key", (self._keys,))
+            )
             self._announced_at = now
             self._looks = 0
             self._next_look = now  # the first look after the announcement comes at once

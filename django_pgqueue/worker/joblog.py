@@ -29,7 +29,7 @@ def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float) -> None:
         "job %s %s %s (queue %s, attempt %s, waited %.3f s, ran %.3f s)%s",
         row.id, row.task_path, word, row.queue_name, row.attempts, waited, ran, reason,
         extra={
-            "job_id": row.id, "task_path": row.task_path, "queue_name": row.queue_name, "attempt": row.attempts,
-            "outcome": word, "waited": waited, "ran": ran,
+            "job_id": row.id, "task_path": row.task_path, "queue_name": row.queue_name,
+            "attempt": row.attempts, "outcome": word, "waited": waited, "ran": ran,
         },
     )  # fmt: skip

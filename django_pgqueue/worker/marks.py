@@ -1,24 +1,25 @@
 """Where a worker looks for jobs: ranges, each with its mark.
 
-A range is one (queue, priority). Its mark is the pair (run_after, id) below which this worker expects nothing:
-the claim reads the index from there, so that it does not walk again over the entries of jobs that are gone, which
-stay in the index as long as anybody holds an old snapshot.
+A range is one (queue, priority). Its mark is the pair (run_after, id) below which this worker expects
+nothing: the claim reads the index from there, so that it does not walk again over the entries of jobs that
+are gone, which stay in the index as long as anybody holds an old snapshot.
 
     unknown --learn(head)--> known: mark just below its first job
     known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
     known   --learn(head below the mark)--> mark lowered to it
     known   --nothing found for a minute--> forgotten
 
-Marks are hints: a wrong one costs time, never a job. Whatever becomes claimable gets a ``run_after`` that is not
-in the past, so it lies above the marks. Below one lies only what committed late (a long bulk insert makes all of
-its rows late; half a second covers the usual ones), or was edited by hand. ``learn`` with the heads of a rescan
-from the start finds those. A rescan walks over the dead entries, so it is rationed: the next one comes when fifty
-times its own cost has passed. Between rescans new ranges are found by probing only the gaps between known ones.
+Marks are hints: a wrong one costs time, never a job. Whatever becomes claimable gets a ``run_after`` that is
+not in the past, so it lies above the marks. Below one lies only what committed late (a long bulk insert makes
+all of its rows late; half a second covers the usual ones), or was edited by hand. ``learn`` with the heads of
+a rescan from the start finds those. A rescan walks over the dead entries, so it is rationed: the next one
+comes when fifty times its own cost has passed. Between rescans new ranges are found by probing only the gaps
+between known ones.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Backoffs", "expired", "not_encodable", "succeeded", "unknown_task", "unsuccessful"]
 
-#: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says nothing.
+#: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says
+#: nothing.
 Backoffs = dict[str, tuple[float | None, float | None]]
 
 REASON_LIMIT = 500
@@ -38,7 +39,9 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
 
 
 def not_encodable(running: RunningJob, error: PayloadError) -> Outcome:
-    """The task did its work but returned what is not JSON: failed for good, a retry would do the work twice."""
+    """The task did its work but returned what is not JSON: failed for good, a retry would do the work
+    twice.
+    """
     return _failed(running, error)
 
 

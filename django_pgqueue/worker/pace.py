@@ -1,7 +1,7 @@
 """How many jobs a worker takes: as many as can start soon, never more.
 
-Free slots, and what the slots will be through with within 50 ms at the pace of late. So jobs of microseconds come
-in large batches, and a job of seconds is never held by a worker that has no slot for it.
+Free slots, and what the slots will be through with within 50 ms at the pace of late. So jobs of microseconds
+come in large batches, and a job of seconds is never held by a worker that has no slot for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One worker process: a pump on the main thread, and what ends it.
 
-SIGTERM and SIGINT stop it within the grace, a second one at once. When its supervisor is gone, which shows as the
-end of its standard input, it stops in the same way: no process is left behind.
+SIGTERM and SIGINT stop it within the grace, a second one at once. When its supervisor is gone, which shows as
+the end of its standard input, it stops in the same way: no process is left behind.
 """
 
 from __future__ import annotations
@@ -103,5 +103,3 @@ def _stop_with_supervisor(pump: Pump) -> None:
     if not pump.stopping:
         logger.warning("the supervisor is gone; this worker stops")
     pump.stop(pump.options.grace)
-
-

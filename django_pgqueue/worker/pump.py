@@ -4,9 +4,9 @@
     report:   collected outcomes, together with the next claim in one round trip and one commit
     sleep:    until outcomes, a notification, a signal, or the next look
 
-Stopping: nothing more is claimed, what nobody has started goes back, running jobs may finish within the grace,
-the rest goes back without spending an attempt. Losing the connection: jobs go on, outcomes wait, the pump
-reconnects for ever; claims whose answer was lost on the way are given back.
+Stopping: nothing more is claimed, what nobody has started goes back, running jobs may finish within the
+grace, the rest goes back without spending an attempt. Losing the connection: jobs go on, outcomes wait, the
+pump reconnects for ever; claims whose answer was lost on the way are given back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from .. import conf
-from ..lifecycle.finish import Outcome
+from ..lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
 from . import registry
 from .connection import connect
 from .executor import Executor
@@ -49,7 +49,24 @@ QUEUE_SETTINGS_EVERY = 10.0  # seconds
 
 _LOST_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError)
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-_BAD_OUTCOME = (psycopg.DataError, psycopg.ProgrammingError, psycopg.IntegrityError, psycopg.NotSupportedError)
+_BAD_OUTCOME = (
+    psycopg.DataError,
+    psycopg.ProgrammingError,
+    psycopg.IntegrityError,
+    psycopg.NotSupportedError,
+)
+
+_QUEUE_SETTINGS_SQL = """
+    SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue
+    WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
+"""
+_CANCELS_SQL = """
+    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND cancel_requested_at IS NOT NULL
+"""
+_STRANGERS_SQL = """
+    SELECT id, lease FROM pgqueue_job_live
+    WHERE worker = %s AND status = 'running' AND NOT id = ANY (%s::bigint[])
+"""
 
 
 class Pump:
@@ -240,10 +257,7 @@ class Pump:
             session.run((STAT_SQL, self._counter.take(now)), durable=False)
         if now >= self._next_settings:
             self._next_settings = now + QUEUE_SETTINGS_EVERY
-            (rows,) = session.run(
-                ("SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue"
-                 " WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL", None)
-            )  # fmt: skip
+            (rows,) = session.run((_QUEUE_SETTINGS_SQL, None))
             self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
         if now >= self._next_cancel_look:
             self._next_cancel_look = now + conf.current().poll_interval
@@ -254,10 +268,7 @@ class Pump:
         interval = conf.current().poll_interval
         ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
         if ids:
-            (rows,) = session.run(
-                ("SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[])"
-                 " AND cancel_requested_at IS NOT NULL", (ids,))
-            )  # fmt: skip
+            (rows,) = session.run((_CANCELS_SQL, (ids,)))
             for (job_id,) in rows:
                 self._runner.cancel(job_id)
 
@@ -320,7 +331,9 @@ class Pump:
             session.run((STAT_SQL, self._counter.take(monotonic())))
             registry.unregister(session, self._worker)
         except _LOST_CONNECTION as error:
-            logger.error("the server is gone; the last outcomes are lost, their jobs will run again: %s", error)
+            logger.error(
+                "the server is gone; the last outcomes are lost, their jobs will run again: %s", error
+            )
         session.close()
 
     # -- the connection
@@ -364,12 +377,11 @@ class Pump:
     def _give_back_strangers(self) -> None:
         """Claims that were committed but whose answer was lost with the connection: nobody runs them."""
         session = self._live_session()
-        (rows,) = session.run(
-            ("SELECT id, lease FROM pgqueue_job_live WHERE worker = %s AND status = 'running'"
-             " AND NOT id = ANY (%s::bigint[])", (self._worker, list(self._held)))
-        )  # fmt: skip
+        (rows,) = session.run((_STRANGERS_SQL, (self._worker, list(self._held))))
         if rows:
             session.run(
-                ("SELECT pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], NULL, NULL, NULL, NULL, NULL,"
-                 " NULL, 20)", ([row[0] for row in rows], [row[1] for row in rows], ["release"] * len(rows)))
-            )  # fmt: skip
+                (
+                    FINISH_SQL,
+                    finish_parameters([Outcome(job, lease, "release") for job, lease in rows], keep_errors=1),
+                )
+            )

@@ -36,7 +36,8 @@ __all__ = ["LEASE_LOST", "Runner"]
 
 logger = logging.getLogger(__name__)
 
-#: The kind of an outcome that needs no report: an atomic job finished, or lost its lease, in its own transaction.
+#: The kind of an outcome that needs no report: an atomic job finished, or lost its lease, in its own
+#: transaction.
 FINISHED = "finished"
 LEASE_LOST = "lost"
 
@@ -145,7 +146,9 @@ class Runner:
             except IntegrityError as error:
                 if _code(error) not in _LOST_CODES:
                     raise
-                logger.warning("job %s lost its lease; its transaction was rolled back: %s", running.row.id, error)
+                logger.warning(
+                    "job %s lost its lease; its transaction was rolled back: %s", running.row.id, error
+                )
                 return outcome._replace(kind=LEASE_LOST)
             except OperationalError as error:
                 if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:

@@ -73,13 +73,13 @@ class RunningJob:
             priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
             on_lost=row.on_lost, attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
-            crash_count=row.crash_count, worker=self.worker, lease=row.lease, started_at=_time(row.started_at),
-            last_attempted_at=_time(row.last_attempted_at), waiting_reason="", errors=json.loads(row.errors),
-            error_fingerprint="",
+            crash_count=row.crash_count, worker=self.worker, lease=row.lease,
+            started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
+            waiting_reason="", errors=json.loads(row.errors), error_fingerprint="",
         )  # fmt: skip
         job._state.adding = False
         job._state.db = self.alias
-        job._running = self
+        job._running = self  # type: ignore[attr-defined]  # Job.cancel_requested looks here
         return job
 
     def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
@@ -89,5 +89,5 @@ class RunningJob:
         return task_result(job or self.job, self.task, backend.alias, home=home)
 
 
-def _time(text: str | None) -> datetime | None:
+def _time(text: str | None) -> Any:
     return None if text is None else datetime.fromisoformat(text)

@@ -1,8 +1,8 @@
 """Django's task signals, sent when anybody listens: each costs as much as running a small job.
 
 Django itself connects a receiver that writes a log line. It is worth calling only if that line would go
-anywhere, which Django's default logging decides by a filter of its handler. The answer is looked up once a second.
-A failed attempt always sends its signal: the line is an error then.
+anywhere, which Django's default logging decides by a filter of its handler. The answer is looked up once a
+second. A failed attempt always sends its signal: the line is an error then.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Announcer:
 def _send(signal: Signal, result: Any) -> None:
     for receiver, answer in signal.send_robust(type(result.task.get_backend()), task_result=result):
         if isinstance(answer, Exception):
-            logging.getLogger(__name__).error("receiver %r of a task signal raised", receiver, exc_info=answer)
+            logging.getLogger(__name__).error(
+                "receiver %r of a task signal raised", receiver, exc_info=answer
+            )
 
 
 def _has_listeners(signal: Signal) -> bool:

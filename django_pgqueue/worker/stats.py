@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["STAT_SQL", "Counter"]
 
 STAT_SQL = (
-    "SELECT pgqueue_stat_v1(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],"
-    " %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
+    "SELECT pgqueue_stat_v1(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],"
+    " %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
 )
 FLUSH_EVERY = 10.0  # seconds
 
@@ -76,4 +76,3 @@ class Counter:
             number_array([minute.wait_seconds for minute in minutes]),
             number_array([minute.run_seconds for minute in minutes]),
         )
-

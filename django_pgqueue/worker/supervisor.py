@@ -5,8 +5,8 @@
     upkeep:  short rounds that any supervisor may do (``upkeep/``)
     stop:    forward the signal, wait for the processes, as long as their grace
 
-Since it runs no task, a task that holds the GIL of its process cannot keep it from beating for that process. A
-process that is stopped (SIGSTOP) exists but does not live: nobody beats for it.
+Since it runs no task, a task that holds the GIL of its process cannot keep it from beating for that process.
+A process that is stopped (SIGSTOP) exists but does not live: nobody beats for it.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ class Supervisor:
         if self._signals:
             child.start_at = float("inf")
         elif child.stillbirths >= STILLBIRTHS:
-            logger.critical("worker processes cannot start (%s, %s times in a row): see above", how, STILLBIRTHS)
+            logger.critical(
+                "worker processes cannot start (%s, %s times in a row): see above", how, STILLBIRTHS
+            )
             self._exit_code = 1
             self.stop()
             child.start_at = float("inf")
@@ -174,7 +176,7 @@ class Supervisor:
             [sys.executable, "-m", "django_pgqueue.worker", assignment.to_json()],
             stdin=subprocess.PIPE,
             # The path by which this process finds the project's modules, whatever started it.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             # Out of the terminal's group: Ctrl-C comes once, from here.
             process_group=0 if os.name == "posix" else None,
         )
@@ -210,7 +212,11 @@ class Supervisor:
             self._next_beat = self._next_connect
 
     def _beat(self, session: Session) -> None:
-        alive = [child.worker for child in self._children if child.process is not None and _lives(child.process.pid)]
+        alive = [
+            child.worker
+            for child in self._children
+            if child.process is not None and _lives(child.process.pid)
+        ]
         session.run(
             (
                 "UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() WHERE id = ANY (%s::bigint[])",

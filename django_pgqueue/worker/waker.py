@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ class Waker:
 
     def interrupt(self) -> None:
         """End the sleep, or the next one. Safe in a signal handler."""
-        try:
+        with suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._write, b"!")
-        except BlockingIOError:
-            pass  # the pipe is full of wake-ups already
 
     def sleep(self, seconds: float, has_news: Callable[[], bool], *files: int) -> None:
         """Sleep until woken, or one of ``files`` has something to read, or the time is over."""

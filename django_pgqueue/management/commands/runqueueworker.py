@@ -22,24 +22,41 @@ if TYPE_CHECKING:
 class Command(BaseCommand):
     """Parse, call, exit code."""
 
-    help = "Run the jobs of django_pgqueue: starts worker processes and watches them, until SIGTERM or Ctrl-C."
+    help = (
+        "Run the jobs of django_pgqueue: starts worker processes and watches them, until SIGTERM or Ctrl-C."
+    )
     requires_system_checks = "__all__"
 
     def add_arguments(self, parser: CommandParser) -> None:
+        """The options."""
         add = parser.add_argument
         add("--queues", type=queue_names, default=(), metavar="A,B", help="only these queues (default: all)")
         add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues but these")
         add("--processes", type=at_least(1), default=1, metavar="N", help="worker processes (default: 1)")
-        add("--threads", type=at_least(1), default=4, metavar="N", help="jobs at once in a process (default: 4)")
+        add(
+            "--threads",
+            type=at_least(1),
+            default=4,
+            metavar="N",
+            help="jobs at once in a process (default: 4)",
+        )
         add("--burst", action="store_true", help="stop once nothing is due")
         add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
         add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after so many jobs")
         add("--max-rss", type=at_least(1), metavar="MB", help="replace a process that holds more memory")
-        add("--grace", type=at_least(0), metavar="S", help="seconds for running jobs when stopped (default: 30)")
+        add(
+            "--grace",
+            type=at_least(0),
+            metavar="S",
+            help="seconds for running jobs when stopped (default: 30)",
+        )
 
     def handle(self, *args: Any, **given: Any) -> None:
+        """Run until stopped, then exit with the supervisor's code."""
         if given["queues"] and given["exclude_queues"]:
-            raise CommandError(_("--queues and --exclude-queues exclude each other: name what to work on, or what not."))
+            raise CommandError(
+                _("--queues and --exclude-queues exclude each other: name what to work on, or what not.")
+            )
         configure_logging(given["verbosity"])
         settings = conf.current()
         options = WorkerOptions(
