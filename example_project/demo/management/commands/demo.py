@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from contextlib import ExitStack
@@ -46,6 +47,9 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             screen.say("\nStopped.")
             sys.exit(130)
+        except BrokenPipeError:  # the reader of a pipe has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
 
     def _tell(self, screen: Screen, stack: ExitStack, options: dict[str, Any]) -> None:
         story = Story(screen, max(1, options["files"]))
