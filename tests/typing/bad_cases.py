@@ -18,7 +18,6 @@ from django_pgqueue import (
     enqueue_many,
     task,
 )
-from django_pgqueue.models import Job
 
 
 @task(queue_name="mail")
@@ -90,7 +89,6 @@ def what_is_no_task() -> None:
     cancel(1.5)  # refused
     cancel([1])  # refused
     print(current_job().nonsense)  # refused
-    Job.objects.cancel()  # refused
 
 
 def options_of_one_call() -> None:
