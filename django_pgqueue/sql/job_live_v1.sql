@@ -2,7 +2,9 @@
 -- twice and deleted, so free space is left on the pages and vacuum comes early and at full speed.
 CREATE TABLE pgqueue_job_live PARTITION OF pgqueue_job (
     PRIMARY KEY (id),
-    CONSTRAINT pgqueue_job_live_status CHECK (status IN ('pending', 'retry', 'running', 'blocked'))
+    CONSTRAINT pgqueue_job_live_status CHECK (status IN ('pending', 'retry', 'running', 'blocked')),
+    -- Rows that no worker would look at: better refused than never run.
+    CONSTRAINT pgqueue_job_live_lane CHECK (priority BETWEEN -100 AND 100 AND queue_name <> '')
 ) FOR VALUES IN (0) WITH (
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0,

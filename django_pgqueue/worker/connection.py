@@ -27,9 +27,11 @@ logger = logging.getLogger(__name__)
 STATEMENT_TIMEOUT = 60_000
 LOCK_TIMEOUT = 10_000
 
-_LIMITS = (
+_SETTINGS = (
     f"SELECT set_config('statement_timeout', '{STATEMENT_TIMEOUT}', %(local)s),"
-    f" set_config('lock_timeout', '{LOCK_TIMEOUT}', %(local)s)"
+    f" set_config('lock_timeout', '{LOCK_TIMEOUT}', %(local)s),"
+    # Times come as text, which is compared as text.
+    " set_config('TimeZone', 'UTC', %(local)s), set_config('DateStyle', 'ISO', %(local)s)"
 )
 
 
@@ -47,7 +49,7 @@ class Session:
         """
         head: list[tuple[str, Any]] = []
         if self.pooled:
-            head.append((_LIMITS, {"local": True}))
+            head.append((_SETTINGS, {"local": True}))
         if not durable:
             head.append(("SELECT set_config('synchronous_commit', 'off', true)", None))
         cursors = []
@@ -92,9 +94,7 @@ def connect(alias: str) -> Session:
     if role:
         connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
     if not session.pooled:
-        connection.execute(_LIMITS, {"local": False})
-        connection.execute("SET TIME ZONE 'UTC'")
-        connection.execute("SET DateStyle TO ISO")
+        connection.execute(_SETTINGS, {"local": False})
         connection.execute("SET plan_cache_mode TO force_generic_plan")
         connection.execute("SET default_transaction_isolation TO 'read committed'")
     return session

@@ -33,6 +33,7 @@ class Idle:
         self._names = list(queues) or [""]  # the empty name: sleeps for every queue
         self._poll_interval = poll_interval
         self._keys: list[int] = []
+        self._locked = False
         self.called = False
         """Whether a notification has come since the last look: there is probably a job."""
         self._announced_at: float | None = None
@@ -47,6 +48,7 @@ class Idle:
     def connected(self, session: Session) -> None:
         """A new session: LISTEN, and no lock is held any more."""
         self._announced_at = None
+        self._locked = False
         self._next_look = 0.0
         if session.pooled:
             return
@@ -76,9 +78,10 @@ class Idle:
         if session.pooled:
             self._sleep(now, next_due)
         elif self._announced_at is None:
-            session.run(
-                ("SELECT pg_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key", (self._keys,))
-            )
+            if not self._locked:
+                lock = "SELECT pg_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key"
+                session.run((lock, (self._keys,)))
+                self._locked = True
             self._announced_at = now
             self._looks = 0
             self._next_look = now  # the first look after the announcement comes at once
@@ -88,13 +91,24 @@ class Idle:
         else:
             self._sleep(now, next_due)
 
-    def found(self) -> tuple[str, tuple[list[int]]] | None:
-        """A look found jobs. The statement that takes the announcement back, to be sent with the claim."""
+    def found(self) -> None:
+        """A look found jobs: the worker is awake."""
         self.called = False
-        if self._announced_at is None:
-            return None
         self._announced_at = None
+
+    def release(self) -> tuple[str, tuple[list[int]]] | None:
+        """The statement that lets the sleepers' lock go once the worker is awake, to ride with the next claim.
+
+        Advisory locks are counted: it is taken at most once, and let go once.
+        """
+        if not self._locked or self._announced_at is not None:
+            return None
+        self._locked = False
         return "SELECT pg_advisory_unlock_shared(key) FROM unnest(%s::bigint[]) AS key", (self._keys,)
+
+    def pause(self, now: float, seconds: float) -> None:
+        """Do not look again for a while."""
+        self._next_look = now + seconds
 
     def _sleep(self, now: float, next_due: float | None) -> None:
         pause = self._poll_interval * random.uniform(0.8, 1.0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import random
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
 QUEUE_SETTINGS_EVERY = 10.0  # seconds
+BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
+HOARD_SECONDS = 1.0  # a job that nobody has started after this time goes back: another worker may be free
 
 _LOST_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError)
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -99,11 +101,11 @@ class Pump:
         self._counter = Counter()
         self._held: dict[int, tuple[Claimed, float]] = {}
         self._session: Session | None = None
-        self._after_found: tuple[str, Any] | None = None
         self._claimed = 0
         self._exhausted = False
         self._next_settings = 0.0
         self._next_cancel_look = 0.0
+        self._dispatched_at = 0.0
         self._next_memory_look = 0.0
         self._stopping = False
         self._drained = False
@@ -194,7 +196,8 @@ class Pump:
             if self._finisher.due(now, enough):
                 self._reported(self._finisher.reported([]))
             return []
-        statements = [statement for statement in (self._after_found, report, claim) if statement is not None]
+        release = self._idle.release()
+        statements = [statement for statement in (release, report, claim) if statement is not None]
         try:
             answers = session.run(*statements, durable=report is not None)
         except _BAD_OUTCOME:
@@ -202,7 +205,6 @@ class Pump:
                 raise
             self._reported(self._finisher.report_one_by_one(session))
             return []
-        self._after_found = None
         if report is not None:
             self._reported(self._finisher.reported(answers[-2 if claim else -1]))
         return self._finder.claimed(answers[-1]) if claim else []
@@ -223,14 +225,17 @@ class Pump:
                 self._dispatch(session, rows)
                 return
         self._exhausted = not due
-        if not self.options.burst:
+        if self.options.burst:
+            self._idle.pause(monotonic(), BURST_PAUSE)
+        else:
             self._idle.nothing_found(session, monotonic(), next_due)
 
     def _dispatch(self, session: Session, rows: list[Claimed]) -> None:
         now = monotonic()
-        self._after_found = self._idle.found() or self._after_found
+        self._idle.found()
         self._exhausted = False
         self._claimed += len(rows)
+        self._dispatched_at = now
         for row in rows:
             self._held[row.id] = (row, now)
         if any(row.on_lost is None for row in rows):
@@ -252,7 +257,16 @@ class Pump:
 
     # -- now and then
 
+    def _give_hoard_back(self, now: float) -> None:
+        """Jobs that looked quick and are not: what was claimed ahead of them must not wait here."""
+        if now - self._dispatched_at > HOARD_SECONDS and len(self._held) > self.options.threads:
+            self._dispatched_at = now
+            rows = self._executor.take_back()
+            self._pace.learn([HOARD_SECONDS])
+            self._finisher.add([(row, Outcome(row.id, row.lease, "release"), 0.0) for row in rows])
+
     def _housekeeping(self, session: Session, now: float) -> None:
+        self._give_hoard_back(now)
         if self._counter.due(now):
             session.run((STAT_SQL, self._counter.take(now)), durable=False)
         if now >= self._next_settings:
@@ -346,7 +360,6 @@ class Pump:
         session = connect(self.options.alias)
         registry.register(session, self._worker, self._supervisor, self.options)
         self._idle.connected(session)
-        self._after_found = None
         if session.pooled:
             logger.warning(
                 "the database %r is behind a transaction pooler: the worker polls every %g s, without "

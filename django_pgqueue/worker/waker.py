@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
+import selectors
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,11 @@ class Waker:
         self._asleep = True
         try:
             if not has_news():
-                readable, _, _ = select.select([self._read, *files], [], [], max(0.0, seconds))
-                if self._read in readable:
+                with selectors.DefaultSelector() as selector:
+                    for file in (self._read, *files):
+                        selector.register(file, selectors.EVENT_READ)
+                    ready = [key.fd for key, _ in selector.select(max(0.0, seconds))]
+                if self._read in ready:
                     os.read(self._read, 4096)
         finally:
             self._asleep = False
