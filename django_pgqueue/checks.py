@@ -114,7 +114,9 @@ def _backends() -> Iterator[CheckMessage]:
             try:
                 task_backends[alias]
             except ImproperlyConfigured as error:
-                yield Error(str(error), hint="See the options of our backend in TASKS.", id=f"{TAG}.E005")
+                yield Error(
+                    str(error), hint="OPTIONS takes 'database', QUEUES a list of names.", id=f"{TAG}.E005"
+                )
     default = task_backends.settings.get("default", {})
     cls = backend_class(default)
     # Django's own default is no decision of the project.

@@ -252,7 +252,7 @@ def find_task(path: str) -> Task[..., Any]:
     """The task at `path`. Raises UnknownTask, with the failed import as its cause."""
     try:
         found = import_string(path)
-    except Exception as error:  # whatever the module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever the module raises while it is imported
         raise UnknownTask(f"no task {path!r}: {type(error).__qualname__}: {error}") from error
     if isinstance(found, Task):
         return found

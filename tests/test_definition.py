@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import django
 import pytest
 from django.test import override_settings
 
@@ -550,12 +551,17 @@ def test_find_task_says_why_not(path: str, cause: type) -> None:
     assert repr(path) in str(caught.value)
 
 
-def test_find_task_survives_a_module_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "module_that_raises.py").write_text("1 / 0")
+@pytest.mark.parametrize(
+    ("source", "error"), [("1 / 0", ZeroDivisionError), ("raise SystemExit", SystemExit)]
+)
+def test_find_task_survives_a_module_that_raises(
+    source: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_that_raises.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UnknownTask, match="ZeroDivisionError") as caught:
+    with pytest.raises(UnknownTask, match=error.__name__) as caught:
         find_task("module_that_raises.run")
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert isinstance(caught.value.__cause__, error)
 
 
 @pytest.fixture
@@ -613,3 +619,11 @@ def test_a_task_of_djangos_decorator_is_ours_with_one_attempt() -> None:
             made.using(queue_name="slow")
         with pytest.raises(InvalidTask, match="whole number"):
             made.using(priority=101)
+
+
+@pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="Django 6.0's decorator passes no options on")
+def test_djangos_decorator_takes_our_policy_too() -> None:
+    django_task = sys.modules[compat.DjangoTask.__module__].task
+    with override_settings(TASKS={"default": OURS}):
+        made = django_task(max_attempts=3, timeout=5, retry_on=OSError)(plain.func)
+    assert (made.max_attempts, made.timeout, made.retry_on) == (3, 5, (OSError,))
