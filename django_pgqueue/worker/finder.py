@@ -70,8 +70,8 @@ class Finder:
         now = monotonic()
         if rescan:
             self._marks.rescanned(started, now)
-        self._marks.learn((Head(*row[:4]) for row in answer), now)
+        heads = [Head(*row) for row in answer]
+        self._marks.learn(heads, now)
         self._marks.forget(now)
-        waits = [row[4] for row in answer]
-        later = [wait for wait in waits if wait > 0]
-        return len(later) < len(waits), min(later, default=None)
+        later = [head.due_in for head in heads if head.due_in > 0]
+        return len(later) < len(heads), min(later, default=None)

@@ -4,7 +4,7 @@ A range is one (queue, priority). Its mark is the pair (run_after, id) below whi
 nothing: the claim reads the index from there, so that it does not walk again over the entries of jobs that
 are gone, which stay in the index as long as anybody holds an old snapshot.
 
-    unknown --learn(head)--> known: mark just below its first job
+    unknown --learn(head)--> known: mark just below its first job, but never later than half a second ago
     known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
     known   --learn(head below the mark)--> mark lowered to it
     known   --nothing found for a minute--> forgotten
@@ -19,7 +19,7 @@ between known ones.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ FORGET_AFTER = 60.0  # seconds
 RESCAN_RATION = 50.0  # a rescan may take this part of the time
 RESCAN_SOONEST = 0.05  # seconds
 
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
 
 class Head(NamedTuple):
     """The first job of a range, as ``pgqueue_heads_v1`` returns it."""
@@ -42,6 +45,7 @@ class Head(NamedTuple):
     priority: int
     run_after: str
     id: int
+    due_in: float  # seconds
 
 
 class _Range:
@@ -110,6 +114,9 @@ class Marks:
         for head in heads:
             key = (head.queue_name, head.priority)
             start = (_time(head.run_after), head.id - 1)
+            if head.due_in > -LAG.total_seconds():
+                # What is enqueued next, or committed late, may be due before this first job.
+                start = (start[0] - timedelta(seconds=head.due_in) - LAG, 0)
             found = self._ranges.get(key)
             if found is None:
                 self._ranges[key] = _Range(*start, now)
@@ -156,4 +163,7 @@ def _turned(level: list[tuple[str, int]], turn: int) -> list[tuple[str, int]]:
 
 
 def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # an edit by hand: infinity, a year before Christ or after 9999
+        return _EARLIEST if text.startswith("-") or text.endswith("BC") else _LATEST

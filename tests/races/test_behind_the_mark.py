@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+from django.utils import timezone
+
+from django_pgqueue.worker.connection import Session
+from django_pgqueue.worker.connection import connect as connect_worker
+from django_pgqueue.worker.finder import Finder
+from django_pgqueue.worker.options import WorkerOptions
+from tests.support.jobs import add
+from tests.support.sessions import Connect, Connection, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Claimer:
+    """What a worker does to get jobs, step by step."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.finder = Finder(WorkerOptions(), worker=1, lease_base=1000)
+
+    def claim(self, limit: int = 100) -> list[int]:
+        if not self.finder.knows_ranges:
+            return []
+        (rows,) = self.session.run(self.finder.claim_statement(limit))
+        return [row.id for row in self.finder.claimed(rows)]
+
+    def search(self) -> bool:
+        return self.finder.search(self.session)[0]
+
+    def look(self) -> list[int]:
+        """As the pump: claim, else search and claim."""
+        return self.claim() or (self.claim() if self.search() else [])
+
+
+@pytest.fixture
+def claimer(transactional_db: None) -> Iterator[Claimer]:
+    session = connect_worker("default")
+    yield Claimer(session)
+    session.close()
+
+
+def backdate(connection: Connection, job: int, age: str) -> None:
+    """As if the transaction that enqueued the job had begun that long ago."""
+    connection.execute(
+        "UPDATE pgqueue_job_live SET run_after = clock_timestamp() - %s::interval WHERE id = %s", (age, job)
+    )
+
+
+def raise_the_mark(claimer: Claimer, connection: Connection, age: str = "5 seconds") -> None:
+    """Let the worker claim a job of that age, so that it looks for younger ones only."""
+    (job,) = add(connection)
+    backdate(connection, job, age)
+    connection.commit()
+    assert claimer.look() == [job]
+
+
+def spend_the_ration(claimer: Claimer) -> None:
+    """Say that the last rescan was dear: the next one must wait for hours."""
+    claimer.finder._marks.rescanned(monotonic() - 1000, monotonic())
+
+
+def allow_a_rescan(claimer: Claimer) -> None:
+    """Say that it was cheap: the next one may come after 50 ms."""
+    claimer.finder._marks.rescanned(monotonic(), monotonic())
+
+
+def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(claimer: Claimer, connect: Connect) -> None:
+    slow, quick = connect(), connect()
+    (late,) = add(slow)
+    backdate(slow, late, "10 seconds")
+    raise_the_mark(claimer, quick)
+    spend_the_ration(claimer)
+    slow.commit()
+    assert claimer.claim() == [], "it lies behind the mark"
+    assert not claimer.search(), "a search of the gaps does not look behind the mark"
+    allow_a_rescan(claimer)
+    assert until(claimer.look) == [late]
+
+
+def test_a_job_committed_less_than_half_a_second_late_is_found_at_once(claimer: Claimer, connect: Connect) -> None:
+    slow, quick = connect(), connect()
+    (late,) = add(slow)
+    on_time = add(quick, 3)
+    quick.commit()
+    assert claimer.look() == on_time
+    spend_the_ration(claimer)
+    # The mark lies half a second before the claim: what the test itself took since is no part of it.
+    slow.execute(
+        "UPDATE pgqueue_job_live AS job SET run_after = claimed.last_attempted_at - interval '0.4 seconds'"
+        " FROM pgqueue_job_live AS claimed WHERE job.id = %s AND claimed.id = %s",
+        (late, on_time[-1]),
+    )
+    slow.commit()
+    assert claimer.claim() == [late]
+
+
+@pytest.mark.parametrize("later", [timedelta(seconds=30), timedelta(days=1)])
+def test_a_first_job_that_is_due_later_hides_none_that_is_due_before(
+    claimer: Claimer, connect: Connect, later: timedelta
+) -> None:
+    other = connect()
+    add(other, run_after=timezone.now() + later)
+    other.commit()
+    assert not claimer.search()
+    spend_the_ration(claimer)
+    (job,) = add(other)
+    other.commit()
+    assert claimer.claim() == [job]
+
+
+def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(claimer: Claimer, connect: Connect) -> None:
+    editor = connect()
+    (urgent,) = add(editor, priority=50)
+    editor.commit()
+    assert claimer.look() == [urgent]
+    (waiting,) = add(editor)
+    backdate(editor, waiting, "10 seconds")
+    editor.commit()
+    spend_the_ration(claimer)
+    editor.execute("UPDATE pgqueue_job_live SET priority = 50 WHERE id = %s", (waiting,))
+    editor.commit()
+    # Its old range is empty, and in the new one it lies behind the mark.
+    assert claimer.claim() == []
+    assert not claimer.search()
+    allow_a_rescan(claimer)
+    assert until(claimer.look) == [waiting]
+
+
+def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claimer, connect: Connect) -> None:
+    editor = connect()
+    (later,) = add(editor, run_after="2099-01-01T00:00:00Z")
+    editor.commit()
+    raise_the_mark(claimer, editor)
+    spend_the_ration(claimer)
+    backdate(editor, later, "1 hour")
+    editor.commit()
+    assert claimer.claim() == []
+    assert not claimer.search()
+    allow_a_rescan(claimer)
+    assert until(claimer.look) == [later]
+
+
+def test_a_new_priority_and_a_new_queue_are_found_without_a_rescan(claimer: Claimer, connect: Connect) -> None:
+    other = connect()
+    raise_the_mark(claimer, other)
+    spend_the_ration(claimer)
+    jobs = [*add(other, priority=7), *add(other, priority=-7), *add(other, queue_name="a"), *add(other, queue_name="z")]
+    other.commit()
+    assert claimer.search()
+    assert sorted(claimer.claim()) == jobs
+
+
+def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, connect: Connect) -> None:
+    other = connect()
+    first, second, third, fourth = add(other, 4)
+    for job in (first, second, third, fourth):
+        backdate(other, job, "10 seconds")
+    other.commit()
+    assert sorted(claimer.look()) == [first, second, third, fourth]
+    raise_the_mark(claimer, other)
+    spend_the_ration(claimer)
+    lease = 1001
+    for job, kind in ((first, "retry"), (second, "release"), (third, "done"), (fourth, "snooze")):
+        other.execute(
+            "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s], NULL, NULL, NULL, NULL, NULL,"
+            " NULL, 20)", (job, lease, kind),
+        )  # fmt: skip
+    other.execute("SELECT pgqueue_retry(%s)", (third,))
+    other.commit()
+    assert sorted(claimer.claim()) == [first, second, third, fourth]
