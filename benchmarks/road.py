@@ -1,0 +1,209 @@
+"""The figures of the road from end to end: ``python -m benchmarks.road``.
+
+Starts a durable PostgreSQL of its own (``fsync`` and ``synchronous_commit`` on; DATABASE_URL names another),
+real worker processes, and prints medians of several runs:
+
+    drain      no-op jobs a second, between the first claim and the last finish, with 1 and 2 processes
+    pick-up    from the end of the enqueueing transaction to the start of the job, with one idle worker
+    enqueue    microseconds for one job (its own commit; inside a transaction), jobs a second in bulk
+    cost       commits and bytes of WAL a job for the whole road; resident memory of a worker process
+
+Claims commit asynchronously, as always; finishes are durable.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = 5
+DRAINED = 40_000
+PICKED_UP = 200
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    if not os.environ.get("DATABASE_URL"):
+        from example_project.embedded import ensure_server
+
+        os.environ["DATABASE_URL"] = ensure_server(ROOT / "var" / "benchmarks")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0)
+    server = {name: _one(f"SHOW {name}") for name in ("server_version", "synchronous_commit", "fsync")}
+    print(f"Python {sys.version.split()[0]}, Django {django.__version__}, {os.cpu_count()} cores, {server}")
+    drain()
+    pick_up()
+    enqueue()
+
+
+def drain() -> None:
+    """Jobs a second, and what a job costs."""
+    for processes in (1, 2):
+        rates, wal, commits = [], [], []
+        for _ in range(RUNS):
+            _empty()
+            before = _costs()
+            _fill(DRAINED)
+            _run_worker("--burst", "--processes", str(processes)).wait()
+            after = _costs()
+            seconds = _one(
+                "SELECT extract(epoch FROM max(finished_at) - min(last_attempted_at))::float8"
+                " FROM pgqueue_job"
+            )
+            rates.append(DRAINED / seconds)
+            wal.append((after[0] - before[0]) / DRAINED)
+            commits.append((after[1] - before[1]) / DRAINED)
+        print(
+            f"drain, {processes} process(es): {statistics.median(rates):,.0f} jobs/s"
+            f" ({min(rates):,.0f} to {max(rates):,.0f}), {statistics.median(commits):.3f} commits"
+            f" and {statistics.median(wal):,.0f} bytes of WAL a job (with its enqueue)"
+        )
+
+
+def pick_up() -> None:
+    """How soon an idle worker starts a job."""
+    from benchmarks.tasks import noop
+    from django_pgqueue import enqueue as put
+
+    _empty()
+    worker = _run_worker()
+    try:
+        _wait_for("SELECT count(*) = 1 FROM pgqueue_worker")
+        time.sleep(2)  # imports and first plans are not what is measured
+        committed: dict[int, float] = {}
+        for _ in range(PICKED_UP):
+            time.sleep(random.uniform(0.05, 0.3))
+            job = put(noop)
+            committed[job.pk] = time.time()
+        _wait_for("SELECT count(*) = 0 FROM pgqueue_job_live")
+        started = _rows("SELECT id, extract(epoch FROM last_attempted_at)::float8 FROM pgqueue_job")
+        # Both clocks are this machine's. A job may start before the client has heard of its commit.
+        waits = sorted(max(0.0, start - committed[job_id]) * 1e3 for job_id, start in started)
+        memory = [_resident(pid) for (pid,) in _rows("SELECT pid FROM pgqueue_worker")]
+    finally:
+        worker.terminate()
+        worker.wait()
+    print(
+        f"pick-up, idle worker: p50 {_part(waits, 0.50):.2f} ms, p95 {_part(waits, 0.95):.2f} ms,"
+        f" p99 {_part(waits, 0.99):.2f} ms, max {waits[-1]:.2f} ms"
+    )
+    print(f"memory: {memory[0]:.0f} MB in a worker process, {_bare_django():.0f} MB in bare Django")
+
+
+def enqueue() -> None:
+    """What enqueueing takes."""
+    from django.db import transaction
+
+    from benchmarks.tasks import noop
+    from django_pgqueue import enqueue as put
+    from django_pgqueue import enqueue_many
+
+    alone, inside, bulk = [], [], []
+    for _ in range(RUNS):
+        _empty()
+        alone.append(_microseconds(lambda: [put(noop) for _ in range(500)]) / 500)
+        with transaction.atomic():
+            inside.append(_microseconds(lambda: [put(noop) for _ in range(500)]) / 500)
+        many = _microseconds(lambda: enqueue_many(noop.bind() for _ in range(DRAINED)))
+        bulk.append(1e6 * DRAINED / many)
+    print(
+        f"enqueue: {statistics.median(alone):,.0f} us with its own commit, {statistics.median(inside):,.0f} us"
+        f" inside a transaction, {statistics.median(bulk):,.0f} jobs/s in bulk"
+    )
+
+
+def _fill(jobs: int) -> None:
+    from benchmarks.tasks import noop
+    from django_pgqueue import enqueue_many
+
+    enqueue_many(noop.bind() for _ in range(jobs))
+    _execute("VACUUM ANALYZE pgqueue_job_live")
+    _execute("CHECKPOINT")
+
+
+def _run_worker(*options: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *options], cwd=ROOT
+    )
+
+
+def _empty() -> None:
+    _execute("TRUNCATE pgqueue_job, pgqueue_stat")
+
+
+def _costs() -> tuple[int, int]:
+    """Bytes of WAL and commits so far."""
+    _execute("SELECT pg_stat_clear_snapshot()")
+    (row,) = _rows(
+        "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, xact_commit FROM pg_stat_database"
+        " WHERE datname = current_database()"
+    )
+    return int(row[0]), int(row[1])
+
+
+def _resident(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _bare_django() -> float:
+    code = (
+        "import django; django.setup(); from django.db import connection; connection.cursor().execute('SELECT 1');"
+        "from pathlib import Path; import os;"
+        "print(int(Path('/proc/self/statm').read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20)"
+    )
+    return float(
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True).stdout
+    )
+
+
+def _microseconds(work: Any) -> float:
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e6
+
+
+def _part(values: list[float], part: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * part))]
+
+
+def _wait_for(question: str) -> None:
+    deadline = time.monotonic() + 60
+    while not _one(question):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"still not true after a minute: {question}")
+        time.sleep(0.05)
+
+
+def _execute(statement: str) -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def _rows(query: str) -> list[tuple[Any, ...]]:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
+
+
+def _one(query: str) -> Any:
+    return _rows(query)[0][0]
+
+
+if __name__ == "__main__":
+    main()
