@@ -118,7 +118,8 @@ def enqueue() -> None:
         many = _microseconds(lambda: enqueue_many(noop.bind() for _ in range(DRAINED)))
         bulk.append(1e6 * DRAINED / many)
     print(
-        f"enqueue: {statistics.median(alone):,.0f} us with its own commit, {statistics.median(inside):,.0f} us"
+        f"enqueue: {statistics.median(alone):,.0f} us with its own commit,"
+        f" {statistics.median(inside):,.0f} us"
         f" inside a transaction, {statistics.median(bulk):,.0f} jobs/s in bulk"
     )
 
@@ -159,7 +160,8 @@ def _resident(pid: int) -> float:
 
 def _bare_django() -> float:
     code = (
-        "import django; django.setup(); from django.db import connection; connection.cursor().execute('SELECT 1');"
+        "import django; django.setup();"
+        "from django.db import connection; connection.cursor().execute('SELECT 1');"
         "from pathlib import Path; import os;"
         "print(int(Path('/proc/self/statm').read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 2**20)"
     )
