@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from django_pgqueue.worker.connection import Session
+from django_pgqueue.worker.connection import connect as connect_worker
+from django_pgqueue.worker.finder import Finder
+from django_pgqueue.worker.idle import Idle
+from django_pgqueue.worker.options import WorkerOptions
+from tests.support.jobs import add, claim, finish, over, retry, value
+from tests.support.sessions import Connect, Connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+POLL = 30.0  # seconds: no job of these tests may have to wait for it
+
+
+class Sleeper:
+    """A worker without jobs, whose clock the test moves."""
+
+    def __init__(self, *queues: str) -> None:
+        self.session: Session = connect_worker("default")
+        self.idle = Idle(queues, POLL)
+        self.idle.connected(self.session)
+        self.finder = Finder(WorkerOptions(queues=queues), worker=1, lease_base=1)
+        self.now = 1000.0
+
+    def look(self) -> bool:
+        """One look for jobs, after the clock has reached its time. Whether there were any."""
+        self.now += self.idle.seconds_left(self.now)
+        due, next_due = self.finder.search(self.session, thorough=True)
+        if not due:
+            self.idle.nothing_found(self.session, self.now, next_due)
+        return due
+
+    def announce(self) -> None:
+        assert not self.look()
+        assert self.idle.announced
+
+    def sleep(self) -> None:
+        """All the looks until it really sleeps."""
+        self.announce()
+        while self.idle.seconds_left(self.now) < 1:
+            assert not self.look()
+
+    def wake(self) -> None:
+        """It has found jobs: the sleepers' lock goes."""
+        self.idle.found()
+        release = self.idle.release()
+        assert release is not None
+        self.session.run(release)
+        assert self.idle.release() is None
+
+    def heard(self, other: Connection) -> list[str]:
+        """What was notified so far. `other` sends a last one, to know when all has arrived."""
+        other.execute("SELECT pg_notify(pgqueue_channel_v1(), 'end')")
+        payloads: list[str] = []
+        for notification in self.session.connection.notifies(timeout=20):
+            if notification.payload == "end":
+                return payloads
+            payloads.append(notification.payload)
+        raise AssertionError("the last notification has not come")
+
+
+@pytest.fixture
+def sleeper(transactional_db: None) -> Iterator[Sleeper]:
+    one = Sleeper()
+    yield one
+    one.session.close()
+
+
+@pytest.fixture
+def other(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def test_a_sleeper_is_woken_by_a_commit(sleeper: Sleeper, other: Connection) -> None:
+    sleeper.sleep()
+    with other.transaction():
+        add(other, 3)
+    assert sleeper.heard(other) == ["wake default"]
+    assert sleeper.look()
+
+
+def test_sleepers_are_looked_for_at_the_commit(sleeper: Sleeper, other: Connection, connect: Connect) -> None:
+    enqueuer = connect()
+    add(enqueuer)
+    sleeper.sleep()
+    enqueuer.commit()
+    assert sleeper.heard(other) == ["wake default"]
+
+
+def test_a_rollback_wakes_nobody(sleeper: Sleeper, other: Connection) -> None:
+    sleeper.sleep()
+    with other.transaction(force_rollback=True):
+        add(other)
+    assert sleeper.heard(other) == []
+
+
+def test_nobody_is_notified_while_nobody_sleeps(sleeper: Sleeper, other: Connection) -> None:
+    sleeper.sleep()
+    sleeper.wake()
+    add(other, 3)
+    assert sleeper.heard(other) == []
+
+
+def test_a_worker_falls_asleep_after_five_looks(sleeper: Sleeper) -> None:
+    looks = []
+    start = sleeper.now
+    sleeper.announce()
+    while sleeper.idle.seconds_left(sleeper.now) < 1:
+        sleeper.look()
+        looks.append(round(sleeper.now - start, 3))
+    assert looks == [0, 0.005, 0.02, 0.06, 0.2]
+    assert 0.8 * POLL <= sleeper.idle.seconds_left(sleeper.now) <= POLL
+
+
+def test_a_job_whose_commit_saw_no_sleeper_is_found_by_the_looks(
+    sleeper: Sleeper, other: Connection, connect: Connect
+) -> None:
+    enqueuer = connect()
+    add(enqueuer)
+    # The trigger runs now, as it does at the beginning of a commit; nobody sleeps yet.
+    enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    sleeper.announce()
+    assert not sleeper.look()
+    enqueuer.commit()
+    assert sleeper.heard(other) == []
+    assert sleeper.idle.seconds_left(sleeper.now) <= 0.2
+    assert sleeper.look()
+
+
+def test_a_job_whose_commit_left_the_notify_to_another_is_found_by_the_looks(
+    sleeper: Sleeper, other: Connection, connect: Connect
+) -> None:
+    sleeper.sleep()
+    first, second = connect(), connect()
+    for enqueuer in (first, second):
+        add(enqueuer)
+        enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    first.commit()
+    assert sleeper.heard(other) == ["wake default"]
+    # Woken, it finds the first one's job, and goes to sleep again; only then is the second one's visible.
+    sleeper.idle.look_now()
+    assert sleeper.look()
+    sleeper.wake()
+    claim(other)
+    sleeper.announce()
+    assert not sleeper.look()
+    second.commit()
+    assert sleeper.heard(other) == []
+    assert sleeper.idle.seconds_left(sleeper.now) <= 0.2
+    assert sleeper.look()
+
+
+def test_of_eight_enqueuers_at_once_one_notifies(sleeper: Sleeper, other: Connection, connect: Connect) -> None:
+    sleeper.sleep()
+    enqueuers = [connect() for _ in range(8)]
+    for enqueuer in enqueuers:
+        add(enqueuer)
+        enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    for enqueuer in enqueuers:
+        enqueuer.commit()
+    assert sleeper.heard(other) == ["wake default"]
+
+
+def test_an_enqueue_after_set_constraints_immediate_still_wakes(
+    sleeper: Sleeper, other: Connection, connect: Connect
+) -> None:
+    enqueuer = connect()
+    add(enqueuer)
+    enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    sleeper.sleep()
+    add(enqueuer)
+    enqueuer.commit()
+    assert sleeper.heard(other) == ["wake default"]
+
+
+def test_an_enqueue_after_a_rolled_back_savepoint_still_wakes(sleeper: Sleeper, other: Connection) -> None:
+    sleeper.sleep()
+    with other.transaction():
+        with other.transaction(force_rollback=True):
+            add(other)
+        add(other)
+    assert sleeper.heard(other) == ["wake default"]
+
+
+def test_each_queue_of_a_transaction_wakes_its_own_sleepers(other: Connection) -> None:
+    mail = Sleeper("mail", "news")
+    try:
+        mail.sleep()
+        with other.transaction():
+            add(other)
+            add(other, 2, queue_name="mail")
+            add(other, queue_name="mailing")
+        assert mail.heard(other) == ["wake mail"]
+    finally:
+        mail.session.close()
+
+
+@pytest.mark.parametrize(("delay", "woken"), [(50, ["wake default"]), (120, [])])
+def test_only_jobs_due_before_the_longest_poll_wake(
+    sleeper: Sleeper, other: Connection, delay: int, woken: list[str]
+) -> None:
+    sleeper.sleep()
+    add(other, run_after=timezone.now() + timedelta(seconds=delay))
+    assert sleeper.heard(other) == woken
+
+
+def test_a_sleeper_looks_again_when_the_next_job_is_due(sleeper: Sleeper, other: Connection) -> None:
+    add(other, run_after=timezone.now() + timedelta(seconds=20))
+    sleeper.sleep()
+    assert 15 < sleeper.idle.seconds_left(sleeper.now) <= 20
+
+
+def test_what_becomes_claimable_again_wakes(sleeper: Sleeper, other: Connection) -> None:
+    (failed,) = over(other, 9, "1 day", status="failed")
+    given_back, retried = add(other, 2)
+    claim(other)
+    (later,) = add(other, run_after=timezone.now() + timedelta(days=1))
+    sleeper.sleep()
+    assert retry(other, [failed]) == 1
+    assert sleeper.heard(other) == ["wake default"]
+    finish(other, [given_back], "release")
+    assert sleeper.heard(other) == ["wake default"]
+    finish(other, [retried], "retry", delay=3600)
+    assert sleeper.heard(other) == []
+    other.execute("SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", (later,))
+    assert sleeper.heard(other) == ["wake default"]
+
+
+def test_a_job_moved_to_another_queue_wakes_the_sleepers_there(other: Connection) -> None:
+    (job,) = add(other)
+    mail = Sleeper("mail")
+    try:
+        mail.sleep()
+        other.execute("UPDATE pgqueue_job_live SET queue_name = 'mail' WHERE id = %s", (job,))
+        assert mail.heard(other) == ["wake mail"]
+    finally:
+        mail.session.close()
+
+
+def test_a_worker_does_not_wake_itself(sleeper: Sleeper, other: Connection) -> None:
+    sleeper.sleep()
+    add(sleeper.session.connection)
+    assert sleeper.heard(other) == []
+
+
+def test_a_transaction_with_the_notify_turned_off_can_be_prepared(sleeper: Sleeper, other: Connection) -> None:
+    if value(other, "SHOW max_prepared_transactions") == "0":
+        pytest.skip("the server allows no prepared transactions")
+    sleeper.sleep()
+    other.execute("BEGIN")
+    other.execute("SET LOCAL pgqueue.notify = off")
+    add(other)
+    other.execute("PREPARE TRANSACTION 'pgqueue_test'")
+    other.execute("COMMIT PREPARED 'pgqueue_test'")
+    assert sleeper.heard(other) == []
+    assert sleeper.look()
+    add(other)
+    assert sleeper.heard(other) == ["wake default"], "the setting ended with its transaction"
