@@ -1,0 +1,110 @@
+"""Rows in every state a job can be in, as the queue itself would have left them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from factory.declarations import LazyFunction, Sequence, Trait
+from factory.django import DjangoModelFactory
+
+from django_pgqueue.models import Job, JobStat, Queue, Worker
+from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+
+ERROR = {
+    "class": "shop.errors.GatewayDown",
+    "message": "no answer from the gateway",
+    "traceback": "Traceback (most recent call last):\n  File ...\nshop.errors.GatewayDown: no answer",
+    "worker": "7",
+    "attempt": 1,
+    "started_at": "2026-11-21T00:00:00+00:00",
+    "finished_at": "2026-11-21T00:00:01+00:00",
+}
+
+
+class JobFactory(DjangoModelFactory[Job]):
+    """A pending job that is due; the traits are the other states."""
+
+    class Meta:
+        model = Job
+
+    class Params:
+        """The other states."""
+
+        scheduled = Trait(run_after=LazyFunction(lambda: timezone.now() + timedelta(hours=1)))
+        retrying = Trait(
+            status=Job.Status.RETRY,
+            attempts=1,
+            errors=[ERROR],
+            run_after=LazyFunction(lambda: timezone.now() + timedelta(minutes=1)),
+        )
+        running = Trait(
+            status=Job.Status.RUNNING,
+            attempts=1,
+            worker=7,
+            lease=Sequence(lambda n: n + 1),
+            started_at=LazyFunction(timezone.now),
+            last_attempted_at=LazyFunction(timezone.now),
+        )
+        over = Trait(
+            shelf=1,
+            attempts=1,
+            worker=7,
+            started_at=LazyFunction(timezone.now),
+            last_attempted_at=LazyFunction(timezone.now),
+            finished_at=LazyFunction(timezone.now),
+        )
+        done = Trait(over=True, status=Job.Status.DONE, result="fine")
+        failed = Trait(
+            over=True, shelf=9, status=Job.Status.FAILED, errors=[ERROR], error_fingerprint="f" * 40
+        )
+        cancelled = Trait(over=True, status=Job.Status.CANCELLED)
+
+    task_path = "tests.app.tasks.add"
+    args = LazyFunction(lambda: [1, 2])
+    kwargs = LazyFunction(dict[str, Any])
+    queue_name = "default"
+    status = Job.Status.PENDING
+    max_attempts = 5
+    on_lost = "rerun"
+    run_after = LazyFunction(timezone.now)
+    enqueued_at = LazyFunction(timezone.now)
+
+
+class QueueFactory(DjangoModelFactory[Queue]):
+    """A queue with settings of its own."""
+
+    class Meta:
+        model = Queue
+
+    name = Sequence(lambda n: f"queue-{n}")
+
+
+class WorkerFactory(DjangoModelFactory[Worker]):
+    """A worker process that has just sent its heartbeat."""
+
+    class Meta:
+        model = Worker
+
+    id = Sequence(lambda n: n + 1)
+    host = "app-1"
+    pid = Sequence(lambda n: 1000 + n)
+    supervisor = 1
+    queues = LazyFunction(list[str])
+    slots = 4
+    version = "1.0"
+
+
+class JobStatFactory(DjangoModelFactory[JobStat]):
+    """One minute of a task."""
+
+    class Meta:
+        model = JobStat
+
+    minute = LazyFunction(lambda: timezone.now().replace(second=0, microsecond=0))
+    queue_name = "default"
+    task_path = "tests.app.tasks.add"
+    done = 10
+    wait_histogram = LazyFunction(lambda: [0] * (len(HISTOGRAM_BOUNDS) + 1))
+    run_histogram = LazyFunction(lambda: [0] * (len(HISTOGRAM_BOUNDS) + 1))

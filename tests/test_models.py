@@ -1,0 +1,80 @@
+"""The models: what a job says of itself, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.models import Job
+from tests.support.factories import ERROR, JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+
+pytestmark = pytest.mark.django_db
+
+STATES = ["scheduled", "retrying", "running", "done", "failed", "cancelled"]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_job_in_every_state_is_stored_and_found_again(state: str) -> None:
+    job = JobFactory.create(**{state: True})
+    found = Job.objects.get(pk=job.pk)
+    assert found.status == job.status
+    assert found.is_over == (state in {"done", "failed", "cancelled"})
+    assert Job.Status(found.status).is_terminal == found.is_over
+
+
+def test_a_job_that_exists_is_not_saved() -> None:
+    job = JobFactory.create()
+    with pytest.raises(TypeError, match=r"django_pgqueue\.cancel\(job\)"):
+        job.save()
+    job.refresh_from_db()
+    with pytest.raises(TypeError, match="state belongs to the queue"):
+        job.save()
+
+
+def test_a_job_is_not_deleted() -> None:
+    job = JobFactory.create(done=True)
+    with pytest.raises(TypeError, match="RETENTION"):
+        job.delete()
+    assert Job.objects.filter(pk=job.pk).exists()
+
+
+@pytest.mark.parametrize(
+    ("attempts", "errors", "worker", "expected"),
+    [
+        (0, [], None, []),
+        (1, [], 9, ["9"]),
+        (2, ["7"], 9, ["7", "9"]),
+        (2, ["7", "8"], None, ["7", "8"]),
+        # Twenty errors of forty attempts are kept, say: the list is as long as the attempts all the same.
+        (5, ["7", "8"], 9, ["7", "8", "?", "?", "9"]),
+    ],
+)
+def test_worker_ids_are_as_many_as_attempts(
+    attempts: int, errors: list[str], worker: int | None, expected: list[str]
+) -> None:
+    job = JobFactory.build(attempts=attempts, errors=[{**ERROR, "worker": w} for w in errors], worker=worker)
+    assert job.worker_ids == expected
+
+
+def test_cancel_is_only_for_querysets() -> None:
+    with pytest.raises(AttributeError):
+        Job.objects.cancel()  # that would mean every job there is
+    first, _second = JobFactory.create_batch(2)
+    assert Job.objects.filter(pk=first.pk).cancel() == 1
+    assert sorted(Job.objects.values_list("status", flat=True)) == ["cancelled", "pending"]
+
+
+def test_cancel_requested_says_what_the_row_says() -> None:
+    job = JobFactory.create(running=True)
+    asked_before = job.cancel_requested
+    assert Job.objects.filter(pk=job.pk).cancel() == 1
+    job.refresh_from_db()
+    assert (asked_before, job.cancel_requested) == (False, True)
+    with pytest.raises(LookupError, match="task of the job itself"):
+        job.wait_for_cancel(0)
+
+
+def test_rows_say_what_they_are() -> None:
+    assert str(JobFactory.build(id=5)) == "tests.app.tasks.add (5)"
+    assert str(QueueFactory.create(name="mail")) == "mail"
+    assert str(WorkerFactory.create(host="app-1", pid=42)) == "app-1:42"
+    assert "tests.app.tasks.add" in str(JobStatFactory.create())
