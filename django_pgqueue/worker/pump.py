@@ -224,7 +224,8 @@ class Pump:
             if rows:
                 self._dispatch(session, rows)
                 return
-        self._exhausted = not due
+        # A job that still runs may enqueue more: a burst looks once again when the last one has ended.
+        self._exhausted = not due and not self._held
         if self.options.burst:
             self._idle.pause(monotonic(), BURST_PAUSE)
         else:
