@@ -6,25 +6,47 @@ a pool: given back. The next job gets a new one by itself.
 
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING, Any
+
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
 __all__ = ["tidy_up"]
+
+logger = logging.getLogger(__name__)
 
 
 def tidy_up() -> None:
-    """Before and after each job, on its thread."""
+    """Before and after each job, on its thread. Never raises: the job's outcome is what matters."""
     for connection in connections.all(initialized_only=True):
-        raw = connection.connection
-        if raw is None:
+        if connection.connection is None:
             continue
-        if getattr(raw, "info", None) is not None and raw.info.transaction_status != TransactionStatus.IDLE:
-            connection.in_atomic_block = False
-            connection.savepoint_ids = []
-            connection.run_on_commit = []
-            connection.needs_rollback = False
-            connection.close()
-        else:
-            connection.close_if_unusable_or_obsolete()
-        if connection.queries_log:
-            connection.queries_log.clear()
+        try:
+            _tidy(connection)
+        except Exception:
+            logger.exception("tidying up the connection %r after a job failed", connection.alias)
+
+
+def _tidy(connection: BaseDatabaseWrapper) -> None:
+    # A transaction that was entered but has sent nothing is one too: the next job would work in it.
+    if connection.in_atomic_block or _in_transaction(connection.connection):
+        connection.in_atomic_block = False
+        connection.closed_in_transaction = False
+        connection.savepoint_ids = []
+        connection.run_on_commit = []
+        connection.needs_rollback = False
+        connection.close()
+    else:
+        connection.close_if_unusable_or_obsolete()
+    if connection.queries_log:
+        connection.queries_log.clear()
+
+
+def _in_transaction(raw: Any) -> bool:
+    """Whether a psycopg connection is in a transaction, or broken; other databases' do not say."""
+    info = getattr(raw, "info", None)
+    return info is not None and info.transaction_status != TransactionStatus.IDLE

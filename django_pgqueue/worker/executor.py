@@ -10,9 +10,9 @@ gets it.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from collections import deque
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from ..lifecycle.finish import Outcome
-from .running import RunningJob
+from .lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..lifecycle.claim import Claimed
     from .runner import Runner
+    from .running import RunningJob
     from .waker import Waker
 
 __all__ = ["Executor", "Result"]
@@ -68,8 +69,11 @@ class Executor:
         self._idle = 0
         self._threads: list[Thread] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: Thread | None = None
+        self._stopped = False
         self._async_waiting: deque[RunningJob] = deque()
-        self._async_running = 0
+        self._lanes: list[Lane] = []  # free ones
+        self._lanes_made = 0
 
     # -- called by the pump
 
@@ -107,13 +111,15 @@ class Executor:
         """Let the threads go when they are done with their present job. Does not wait for them."""
         for _ in self._threads:
             self._inbox.put(None)
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        with _LOOP_LOCK:
+            self._stopped = True
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._loop.stop)
 
     def join(self, timeout: float) -> None:
         """Wait for the threads that ``stop`` has told to go, ``timeout`` seconds in all."""
         end = monotonic() + timeout
-        for thread in self._threads:
+        for thread in [*self._threads, *filter(None, [self._loop_thread])]:
             thread.join(max(0.0, end - monotonic()))
 
     # -- the threads
@@ -121,14 +127,11 @@ class Executor:
     def _put(self, chunk: _Chunk) -> None:
         self._waiting.append(chunk)
         self._inbox.put(chunk)
-        workers = len(self._threads) - (self._loop is not None)
-        if self._idle < self._inbox.qsize() and workers < self.slots:
-            self._start(self._work, f"pgqueue-job-{workers + 1}", workers)
-
-    def _start(self, target: object, name: str, *args: object) -> None:
-        thread = Thread(target=target, name=name, args=args, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
+        if self._idle < self._inbox.qsize() and len(self._threads) < self.slots:
+            number = len(self._threads) + 1
+            thread = Thread(target=self._work, name=f"pgqueue-job-{number}", args=(number,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _work(self, number: int) -> None:
         while True:
@@ -193,34 +196,69 @@ class Executor:
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         with _LOOP_LOCK:
+            if self._stopped:
+                raise RuntimeError("this worker has stopped")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._start(self._run_loop, "pgqueue-event-loop", self._loop)
+                self._loop_thread = Thread(
+                    target=self._run_loop, name="pgqueue-event-loop", args=(self._loop,), daemon=True
+                )
+                self._loop_thread.start()
             return self._loop
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        loop.run_forever()
-        loop.close()
-        connections.close_all()
+        while not self._stopped:
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # asyncio lets these out of the loop, if a task that a job has started raises them.
+                logger.error("an async task of a job raised %r in the event loop", error)
+        loop.run_until_complete(self._close_loop())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        with _LOOP_LOCK:
+            loop.close()
+
+    async def _close_loop(self) -> None:
+        """Cancel what the grace was not long enough for; the pump has given it back."""
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        for lane in self._lanes:
+            await asyncio.create_task(lane.close(), context=lane.new_context())
 
     def _start_coroutines(self) -> None:
-        while self._async_waiting and self._async_running < self.slots:
+        while self._async_waiting and not self._stopped:
+            if not self._lanes:
+                if self._lanes_made == self.slots:
+                    return
+                self._lanes_made += 1
+                self._lanes.append(Lane())
             try:
                 running = self._async_waiting.popleft()
             except IndexError:  # the pump took it back
                 return
-            self._async_running += 1
-            task = asyncio.get_running_loop().create_task(
-                self._runner.run_async(running), context=contextvars.Context()
-            )
-            task.add_done_callback(lambda task, running=running: self._coroutine_ended(task, running))  # type: ignore[misc]
+            lane = self._lanes.pop()
+            coroutine = self._run_async(lane, running)
+            task = asyncio.get_running_loop().create_task(coroutine, context=lane.new_context())
+            task.add_done_callback(partial(self._coroutine_ended, lane, running))
 
-    def _coroutine_ended(self, task: asyncio.Task[Outcome], running: RunningJob) -> None:
-        self._async_running -= 1
+    async def _run_async(self, lane: Lane, running: RunningJob) -> Outcome:
+        await lane.tidy_up()
+        try:
+            return await self._runner.run_async(running)
+        finally:
+            await lane.tidy_up()
+
+    def _coroutine_ended(self, lane: Lane, running: RunningJob, task: asyncio.Task[Outcome]) -> None:
+        self._lanes.append(lane)
         row = running.row
-        if task.cancelled() or task.exception() is not None:  # cancelled before its first step
-            outcome = Outcome(row.id, row.lease, "cancelled" if running.asked_to_stop else "release")
+        if self._stopped:
+            return  # the pump has given it back
+        if task.cancelled() or task.exception() is not None:  # a bug of ours, or cancelled while tidying up
+            logger.error("job %s: the worker failed around its task", row.id, exc_info=task.exception())
+            outcome = Outcome(row.id, row.lease, "release", delay=30.0, reason="the worker failed")
         else:
             outcome = task.result()
         ran = monotonic() - running.started if running.started else 0.0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from ..exceptions import CancelJob, PayloadError, RetryLater, Snooze
 from ..lifecycle.finish import Outcome
 from ..payload import encode_result
 from ..policy import delay_before_retry, exponential, should_retry
+from ..validation import CENTURY
 from .errors import describe, error_entry, fingerprint
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ..lifecycle.claim import Claimed
     from .running import RunningJob
 
-__all__ = ["Backoffs", "expired", "not_encodable", "succeeded", "unknown_task", "unsuccessful"]
+__all__ = ["Backoffs", "BadResult", "expired", "succeeded", "unknown_task", "unsuccessful"]
 
 #: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says
 #: nothing.
@@ -29,25 +28,28 @@ Backoffs = dict[str, tuple[float | None, float | None]]
 REASON_LIMIT = 500
 
 
+class BadResult(Exception):
+    """The task did its work but returned what cannot be stored: a retry would do the work twice."""
+
+
 def succeeded(running: RunningJob, value: Any) -> Outcome:
-    """The task returned. Raises ``PayloadError`` if its result cannot be stored."""
+    """The task returned. Raises ``BadResult`` if its result cannot be stored."""
     row = running.row
     if value is None:
         return Outcome(row.id, row.lease, started=running.started)
-    result = encode_result(value, conf.current().max_payload_bytes)
+    try:
+        result = encode_result(value, conf.current().max_payload_bytes)
+    except PayloadError as error:
+        raise BadResult from error
     return Outcome(row.id, row.lease, result=result, started=running.started)
-
-
-def not_encodable(running: RunningJob, error: PayloadError) -> Outcome:
-    """The task did its work but returned what is not JSON: failed for good, a retry would do the work
-    twice.
-    """
-    return _failed(running, error)
 
 
 def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
     """The task raised."""
     row = running.row
+    if isinstance(error, BadResult):
+        assert error.__cause__ is not None
+        return _failed(running, error.__cause__)
     if isinstance(error, CancelJob):
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(error.reason))
     if isinstance(error, asyncio.CancelledError) and running.asked_to_stop:
@@ -128,18 +130,13 @@ def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> flo
 
 
 def _result(running: RunningJob, error: BaseException) -> TaskResult[..., Any]:
-    """The failed attempt as ``backoff`` callables get it: FAILED, this attempt already among its errors."""
-    job = copy.copy(running.job)
-    job.status = job.Status.FAILED
-    job.errors = [*job.errors, json.loads(_entry(running, error))]
-    job.worker = None
-    return running.task_result(job)
+    """The failed attempt as ``backoff`` callables get it."""
+    return running.failed_result(_entry(running, error))
 
 
 def _until(until: datetime | timedelta) -> float:
-    if isinstance(until, timedelta):
-        return max(0.0, until.total_seconds())
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+    wait = until if isinstance(until, timedelta) else until - datetime.now(UTC)
+    return min(max(0.0, wait.total_seconds()), CENTURY.total_seconds())
 
 
 def _reason(text: str) -> str:

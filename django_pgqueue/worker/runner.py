@@ -10,14 +10,13 @@ from inspect import iscoroutinefunction
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.utils import IntegrityError, OperationalError
 
 from .. import conf
 from ..compat import TaskContext
 from ..definition import find_task
-from ..exceptions import PayloadError, UnknownTask
+from ..exceptions import UnknownTask
 from ..lifecycle.atomic import check_atomic
 from ..lifecycle.current import RUNNING
 from ..lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
@@ -79,18 +78,19 @@ class Runner:
 
     def run(self, running: RunningJob) -> Outcome:
         """Run a sync task on this thread."""
-        self._running[running.row.id] = running
         tidy_up()
+        self._running[running.row.id] = running
         try:
             return copy_context().run(self._run, running)
         finally:
-            del self._running[running.row.id]
+            self._ended(running)
             tidy_up()
 
     async def run_async(self, running: RunningJob) -> Outcome:
         """Run a coroutine task on the event loop. The caller made this coroutine a task of its own."""
-        self._running[running.row.id] = running
+        # Race: whoever finds the job among the running ones may cancel it, once: the coroutine comes first.
         running.coroutine = asyncio.current_task()
+        self._running[running.row.id] = running
         RUNNING.set(running)
         running.started = monotonic()
         try:
@@ -101,9 +101,7 @@ class Runner:
         except BaseException as error:
             return self._failed(running, error)
         finally:
-            del self._running[running.row.id]
-            if running.used_database:
-                await sync_to_async(tidy_up)()
+            self._ended(running)
 
     def running(self) -> Iterator[RunningJob]:
         """The jobs that run at this moment."""
@@ -114,6 +112,11 @@ class Runner:
         running = self._running.get(job_id)
         if running is not None and running.ask_to_stop():
             logger.info("job %s was asked to stop", job_id)
+
+    def _ended(self, running: RunningJob) -> None:
+        # A job that lost its lease may have come back meanwhile and run here a second time.
+        if self._running.get(running.row.id) is running:
+            del self._running[running.row.id]
 
     def _run(self, running: RunningJob) -> Outcome:
         RUNNING.set(running)
@@ -135,51 +138,35 @@ class Runner:
                 with transaction.atomic(using=self.alias):
                     args, kwargs = _arguments(running)
                     value = running.task.func(*args, **kwargs)
-                    outcome = self._succeeded(running, value)
-                    if outcome.kind == "failed":
-                        raise _Unstorable(outcome)
+                    outcome = outcomes.succeeded(running, value)
                     parameters = finish_one_parameters(outcome, conf.current().keep_errors)
                     with connections[self.alias].cursor() as cursor:
                         cursor.execute(FINISH_ONE_SQL, parameters)
-            except _Unstorable as unstorable:
-                return unstorable.outcome
             except IntegrityError as error:
                 if _code(error) not in _LOST_CODES:
                     raise
-                logger.warning(
-                    "job %s lost its lease; its transaction was rolled back: %s", running.row.id, error
-                )
+                logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
                 return outcome._replace(kind=LEASE_LOST)
             except OperationalError as error:
                 if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:
                     raise
                 logger.info("job %s: serialization failure, once more", running.row.id)
             else:
+                self._announcer.succeeded(running, value)  # it is true only now, after the commit
                 return outcome._replace(kind=FINISHED)
         raise AssertionError("the last try returns or raises")  # pragma: no cover
 
     def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
-        try:
-            outcome = outcomes.succeeded(running, value)
-        except PayloadError as error:
-            self._announcer.failed(running)
-            return outcomes.not_encodable(running, error)
+        outcome = outcomes.succeeded(running, value)
         self._announcer.succeeded(running, value)
         return outcome
 
     def _failed(self, running: RunningJob, error: BaseException) -> Outcome:
+        """To be called while the exception is handled: the receivers of the signal read it."""
         outcome = outcomes.unsuccessful(running, error, self.backoffs)
         if outcome.error is not None:
-            self._announcer.failed(running)
+            self._announcer.failed(running, outcome.error)
         return outcome
-
-
-class _Unstorable(Exception):
-    """Rolls an atomic body back whose result is not JSON."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
 
 
 def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:

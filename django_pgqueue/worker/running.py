@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,6 @@ class RunningJob:
         self.started = 0.0
         """``time.monotonic()`` when the task began."""
         self.coroutine: asyncio.Task[Any] | None = None
-        self.used_database = False
-        """Whether an async task opened or reused a connection in the thread of ``sync_to_async``."""
         self.asked_to_stop = False
         self._event: Event | None = None
 
@@ -81,6 +80,15 @@ class RunningJob:
         job._state.db = self.alias
         job._running = self  # type: ignore[attr-defined]  # Job.cancel_requested looks here
         return job
+
+    def failed_result(self, entry: str) -> TaskResult[..., Any]:
+        """This attempt as a failure: ``entry`` (JSON) is among its errors already."""
+        job = copy.copy(self.job)
+        job.status = job.Status.FAILED
+        job.errors = [*job.errors, json.loads(entry)]
+        job.worker = None  # it is in the entry
+        job.finished_at = datetime.now(UTC)
+        return self.task_result(job)
 
     def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
         """The job as ``django.tasks`` sees it (or ``job``, a changed copy of it)."""

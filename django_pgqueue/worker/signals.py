@@ -7,18 +7,25 @@ second. A failed attempt always sends its signal: the line is an error then.
 
 from __future__ import annotations
 
+import copy
 import logging
+from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..compat import task_finished, task_started
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.dispatch import Signal
 
+    from ..compat import TaskResult
     from .running import RunningJob
 
 __all__ = ["Announcer"]
+
+logger = logging.getLogger(__name__)
 
 _LOGGERS = ("django.tasks", "django_tasks")
 
@@ -34,20 +41,21 @@ class Announcer:
         """The task is about to run."""
         self._look()
         if self._started:
-            _send(task_started, running.task_result())
+            _send(task_started, running.task_result)
 
     def succeeded(self, running: RunningJob, value: Any) -> None:
         """The task has returned ``value``."""
         if self._finished:
-            job = running.job
-            job.status, job.result = job.Status.DONE, value
-            _send(task_finished, running.task_result())
+            job = copy.copy(running.job)
+            job.status, job.result, job.finished_at = job.Status.DONE, value, datetime.now(UTC)
+            _send(task_finished, lambda: running.task_result(job))
 
-    def failed(self, running: RunningJob) -> None:
-        """The attempt failed. To be called while the exception is handled: the receivers read it."""
-        job = running.job
-        job.status = job.Status.FAILED
-        _send(task_finished, running.task_result())
+    def failed(self, running: RunningJob, entry: str) -> None:
+        """The attempt failed; ``entry`` is its error as JSON.
+
+        To be called while the exception is handled: the receivers read it.
+        """
+        _send(task_finished, lambda: running.failed_result(entry))
 
     def _look(self) -> None:
         now = monotonic()
@@ -58,12 +66,15 @@ class Announcer:
             self._finished = heard or _has_listeners(task_finished)
 
 
-def _send(signal: Signal, result: Any) -> None:
-    for receiver, answer in signal.send_robust(type(result.task.get_backend()), task_result=result):
-        if isinstance(answer, Exception):
-            logging.getLogger(__name__).error(
-                "receiver %r of a task signal raised", receiver, exc_info=answer
-            )
+def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> None:
+    """Whatever goes wrong here is logged: it must not cost the job."""
+    try:
+        result = make_result()
+        for receiver, answer in signal.send_robust(type(result.task.get_backend()), task_result=result):
+            if isinstance(answer, Exception):
+                logger.error("receiver %r of a task signal raised", receiver, exc_info=answer)
+    except Exception:  # the task may name a backend that does not exist
+        logger.exception("a task signal could not be sent")
 
 
 def _has_listeners(signal: Signal) -> bool:
