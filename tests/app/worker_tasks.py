@@ -1,0 +1,424 @@
+"""Tasks for the tests of the worker. What a test must hold in its hand goes through `GATES` and `SEEN`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection, transaction
+
+from django_pgqueue import CancelJob, RetryLater, Snooze, current_job, enqueue, task
+
+from .models import Entry
+
+DEADLINE = 20.0  # seconds
+
+#: Events by name, for jobs that wait for the test and tests that wait for a job. `reset` empties them.
+GATES: dict[str, threading.Event] = {}
+#: What jobs have seen, in order.
+SEEN: list[Any] = []
+_LOCK = threading.Lock()
+
+
+def reset() -> None:
+    """Let every job go that still waits, and forget."""
+    with _LOCK:
+        for event in GATES.values():
+            event.set()
+        GATES.clear()
+        SEEN.clear()
+
+
+def gate(name: str) -> threading.Event:
+    """The event of this name, made at first use."""
+    with _LOCK:
+        return GATES.setdefault(name, threading.Event())
+
+
+@task
+def noop() -> None:
+    """Nothing."""
+
+
+@task
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@task
+def note(key: str, text: str = "") -> None:
+    Entry.objects.create(key=key, note=text)
+
+
+@task
+def see(value: Any) -> None:
+    SEEN.append(value)
+
+
+@task
+def hold(name: str) -> str:
+    """Say that it runs, then wait for the test."""
+    gate(f"{name} runs").set()
+    assert gate(name).wait(DEADLINE)
+    return name
+
+
+@task(max_attempts=3, backoff=0)
+def fail(message: str = "broken") -> None:
+    raise ValueError(message)
+
+
+@task(max_attempts=2, backoff=0)
+def fail_once(message: str = "broken") -> str:
+    if current_job().attempts == 1:
+        raise ValueError(message)
+    return "second"
+
+
+@task(max_attempts=3, backoff=0, fail_on=(KeyError,), retry_on=(LookupError,))
+def choosy(name: str) -> None:
+    raise {"key": KeyError, "index": IndexError, "type": TypeError}[name](name)
+
+
+@task(max_attempts=3)
+def slow_backoff() -> None:
+    raise ValueError("later")
+
+
+@task(max_attempts=4, backoff=[100, 200])
+def sequence_backoff() -> None:
+    raise ValueError("later")
+
+
+@task(max_attempts=4, backoff=100)
+def constant_backoff() -> None:
+    raise ValueError("later")
+
+
+def _backoff(exc: BaseException, result: Any) -> float | None:
+    SEEN.append((exc, result))
+    answer = exc.args[0]
+    if answer == "raise":
+        raise SystemExit("backoff")
+    return answer  # type: ignore[no-any-return]
+
+
+@task(max_attempts=3, backoff=_backoff)
+def called_backoff(answer: Any) -> None:
+    raise ValueError(answer)
+
+
+@task(max_attempts=2, backoff=1000, fail_on=(RetryLater,))
+def retry_later(after: float | None = None) -> None:
+    raise RetryLater(after)
+
+
+@task
+def snooze(seconds: float, *, absolute: bool = False) -> None:
+    wait = timedelta(seconds=seconds)
+    raise Snooze(datetime.now(UTC) + wait if absolute else wait)
+
+
+@task
+def snooze_to_the_end_of_time() -> None:
+    raise Snooze(datetime.max.replace(tzinfo=UTC))
+
+
+@task
+def cancel_itself(reason: str = "") -> None:
+    raise CancelJob(reason)
+
+
+@task(max_attempts=1)
+def raise_base(name: str) -> None:
+    raise {
+        "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt, "GeneratorExit": GeneratorExit,
+        "StopIteration": StopIteration, "CancelledError": asyncio.CancelledError,
+    }[name]("from the task")  # fmt: skip
+
+
+@task(max_attempts=1)
+async def araise_base(name: str) -> None:
+    await asyncio.sleep(0)
+    raise_base.func(name)
+
+
+@task(max_attempts=1)
+async def child_raises_base(name: str) -> None:
+    """As above, in an asyncio task of its own: asyncio lets SystemExit out of the event loop."""
+    await asyncio.create_task(araise_base.func(name))
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no")
+
+    __repr__ = __str__
+
+
+class Unpicklable(Exception):
+    def __init__(self, *, only_keyword: int) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+@task(max_attempts=1)
+def raise_odd(kind: str) -> None:
+    if kind == "unprintable":
+        raise Unprintable
+    if kind == "unpicklable":
+        raise Unpicklable(only_keyword=1)
+    if kind == "nul":
+        raise ValueError("a\0b")
+    if kind == "surrogate":
+        raise ValueError("a\ud800b")
+    if kind == "huge":
+        raise ValueError("ä" * 1_000_000)
+    if kind == "group":
+        raise ExceptionGroup("many", [ValueError("one"), KeyError("two")])
+    if kind == "deep":
+        _recurse(0)
+
+
+def _recurse(depth: int) -> int:
+    return _recurse(depth + 1) + 1
+
+
+@task(max_attempts=5, backoff=0)
+def bad_result(kind: str) -> Any:
+    SEEN.append(kind)
+    return {"set": {1}, "nan": float("nan"), "nul": "a\0", "object": object(), "huge": "x" * 2**21}[kind]
+
+
+@task(expires_after=timedelta(hours=1))
+def perishable() -> None:
+    SEEN.append("ran")
+
+
+@task(takes_context=True)
+def contextual(context: Any, value: int) -> list[Any]:
+    return [context.attempt, context.task_result.id, value]
+
+
+@task
+def inside() -> dict[str, Any]:
+    job = current_job()
+    return {"id": job.pk, "attempts": job.attempts, "status": job.status, "lease": job.lease is not None}
+
+
+@task
+def stoppable(name: str) -> str:
+    """A sync task that looks whether it is asked to stop."""
+    job = current_job()
+    assert not job.cancel_requested
+    gate(f"{name} runs").set()
+    if job.wait_for_cancel(DEADLINE):
+        SEEN.append((name, job.cancel_requested))
+        raise CancelJob("stopped when asked")
+    return "never asked"
+
+
+@task(max_attempts=3, backoff=0)
+def stops_by_error(name: str) -> None:
+    gate(f"{name} runs").set()
+    assert current_job().wait_for_cancel(DEADLINE)
+    raise ConnectionError("torn down")
+
+
+@task
+async def asleep(name: str) -> str:
+    gate(f"{name} runs").set()
+    try:
+        await asyncio.sleep(DEADLINE)
+    except asyncio.CancelledError:
+        SEEN.append(f"{name} cancelled")
+        raise
+    return "slept"
+
+
+@task
+async def ahold(name: str) -> str:
+    """Like `hold`, without a thread."""
+    gate(f"{name} runs").set()
+    end = asyncio.get_running_loop().time() + DEADLINE
+    while not gate(name).is_set():
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.002)
+    return name
+
+
+@task
+async def ameet(name: str, count: int) -> None:
+    """Wait until `count` jobs are here at once."""
+    SEEN.append(name)
+    end = asyncio.get_running_loop().time() + DEADLINE
+    while SEEN.count(name) < count:
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.002)
+
+
+@task
+def meet(name: str, count: int) -> None:
+    """The same in threads."""
+    with _LOCK:
+        SEEN.append(name)
+        if SEEN.count(name) == count:
+            GATES.setdefault(name, threading.Event()).set()
+    assert gate(name).wait(DEADLINE)
+
+
+@task(max_attempts=1)
+async def afail(message: str) -> None:
+    await asyncio.sleep(0)
+    raise ValueError(message)
+
+
+@task
+async def aid_everywhere() -> list[int]:
+    """The job's id on the loop, in `sync_to_async`, in `to_thread` and in a task of its own."""
+
+    async def child() -> int:
+        return current_job().pk
+
+    return [
+        current_job().pk,
+        await sync_to_async(lambda: current_job().pk)(),
+        await asyncio.to_thread(lambda: current_job().pk),
+        await asyncio.create_task(child()),
+    ]
+
+
+@task
+async def anote(key: str) -> None:
+    await Entry.objects.acreate(key=key)
+
+
+@task
+async def athread() -> int:
+    """The thread of the ORM, while all of its kind are here."""
+    ident: int = await sync_to_async(threading.get_ident)()
+    return ident
+
+
+@task
+async def ablock_thread(name: str) -> None:
+    """Block the thread of `sync_to_async`."""
+
+    def block() -> None:
+        gate(f"{name} runs").set()
+        assert gate(name).wait(DEADLINE)
+
+    await sync_to_async(block)()
+
+
+def _backend() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid: int = cursor.fetchone()[0]
+    return pid
+
+
+@task
+def backend() -> int:
+    """The server's process of this thread's connection."""
+    return _backend()
+
+
+@task
+async def abackend() -> int:
+    return await sync_to_async(_backend)()
+
+
+def _leave(kind: str) -> int:
+    pid = _backend()
+    if kind == "transaction":
+        transaction.atomic().__enter__()
+        Entry.objects.create(key="left in a transaction")
+    elif kind == "empty transaction":
+        transaction.atomic().__enter__()
+    elif kind == "closed in a transaction":
+        transaction.atomic().__enter__()
+        connection.close()
+    elif kind == "autocommit off":
+        transaction.set_autocommit(False)
+        Entry.objects.create(key="left without autocommit")
+    elif kind == "broken":
+        connection.connection.close()
+    elif kind == "error":
+        transaction.atomic().__enter__()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+        except Exception:
+            SEEN.append("error")
+    return pid
+
+
+@task(max_attempts=1)
+def leave(kind: str) -> int:
+    """Leave the connection in a bad state."""
+    return _leave(kind)
+
+
+@task(max_attempts=1)
+async def aleave(kind: str) -> int:
+    return await sync_to_async(_leave)(kind)
+
+
+@task(atomic=True, max_attempts=2, backoff=0)
+def effect(key: str, then: str = "") -> str:
+    """An effect in the transaction of its job."""
+    Entry.objects.create(key=key)
+    SEEN.append(current_job().attempts)
+    if then == "raise":
+        raise ValueError("after the effect")
+    if then == "bad result":
+        return object()  # type: ignore[return-value]
+    if then == "snooze":
+        raise Snooze(timedelta(hours=1))
+    if then == "wait":
+        gate(f"{key} runs").set()
+        assert gate(key).wait(DEADLINE)
+    return key
+
+
+@task(atomic=True, max_attempts=1)
+def increment(key: str) -> int:
+    """Read, meet another, write: under REPEATABLE READ one of two must be done again."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    entry = Entry.objects.get(key=key)
+    SEEN.append("read")
+    gate(f"{key} runs").set()
+    assert gate(key).wait(DEADLINE)
+    entry.note = str(int(entry.note) + 1)
+    entry.save()
+    return int(entry.note)
+
+
+@task
+def exit_process(code: int) -> None:
+    """Take the whole process down, as a crash in C code does."""
+    import os
+
+    os._exit(code)
+
+
+@task
+def whole_process() -> list[Any]:
+    """Where this job ran."""
+    import os
+
+    return [os.getpid(), os.getppid(), sys.argv[0]]
+
+
+@task
+def enqueue_chain(length: int) -> None:
+    """Enqueue the next of a chain."""
+    SEEN.append(length)
+    if length:
+        enqueue(enqueue_chain, length - 1)

@@ -1,0 +1,97 @@
+"""Workers for tests: one that runs what is due and ends, one that runs beside the test until the end of a block.
+
+They run in this process, with real connections and threads: the jobs must be committed (transactional tests).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any, TypeVar
+
+from django.db import connections
+
+from django_pgqueue.models import Job
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.process import Assignment, build_pump, new_id
+from django_pgqueue.worker.pump import Pump
+
+__all__ = ["DEADLINE", "RunningWorker", "backend_of", "fresh", "make_pump", "run_due", "until", "working"]
+
+DEADLINE = 20.0  # seconds
+
+T = TypeVar("T")
+
+
+def until(found: Callable[[], T], *, seconds: float = DEADLINE, what: str = "") -> T:
+    """Ask until the answer is true, and return it; an assertion fails at the deadline."""
+    end = time.monotonic() + seconds
+    while not (answer := found()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds:g} s: {what or found}; the last answer was {answer!r}")
+        time.sleep(0.005)
+    return answer
+
+
+def fresh(job: Any) -> Job:
+    """The job (or the one with this id) as the database has it now."""
+    return Job.objects.get(pk=getattr(job, "pk", job))
+
+
+def make_pump(**options: Any) -> Pump:
+    """A pump that has not begun, as a worker process makes it."""
+    return build_pump(Assignment(WorkerOptions(**options), worker=new_id(), supervisor=new_id()))
+
+
+def run_due(**options: Any) -> Pump:
+    """Work on this thread until nothing is due."""
+    pump = make_pump(burst=True, **options)
+    pump.run()
+    pump._waker.close()
+    return pump
+
+
+class RunningWorker:
+    """A pump in a thread of its own."""
+
+    def __init__(self, pump: Pump) -> None:
+        self.pump = pump
+        self.error: BaseException | None = None
+        self.thread = Thread(target=self._run, name="pump", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.pump.run()
+        except BaseException as error:
+            self.error = error
+        finally:
+            connections.close_all()
+
+    def stop(self, grace: float = DEADLINE) -> None:
+        """Stop it as a signal does, wait for its end, and pass on what it raised."""
+        self.pump.stop(grace)
+        self.thread.join(DEADLINE + grace)
+        assert not self.thread.is_alive(), "the worker did not stop"
+        if self.error is not None:
+            raise self.error
+
+
+@contextmanager
+def working(**options: Any) -> Iterator[RunningWorker]:
+    """A worker that runs beside the test."""
+    worker = RunningWorker(make_pump(**options))
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def backend_of(pump: Pump) -> int | None:
+    """The process of the server that the pump talks to; None while it has no connection."""
+    session = pump._session
+    if session is None or session.connection.closed:
+        return None
+    return session.connection.info.backend_pid
