@@ -13,3 +13,12 @@ class Entry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key}: {self.note}"
+
+
+class Job(models.Model):
+    """A user's own model of the name that the queue's model has, too."""
+
+    title = models.CharField(max_length=200)
+
+    def __str__(self) -> str:
+        return self.title

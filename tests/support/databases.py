@@ -1,0 +1,77 @@
+"""Databases and aliases beside those of the settings: other schemas, other roles, other vendors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.core.management import call_command
+from django.db import connections
+
+from .sessions import open_raw
+
+__all__ = ["alias", "fresh_database", "in_schema", "migrate", "roles"]
+
+
+@contextmanager
+def alias(name: str, **changes: Any) -> Iterator[str]:
+    """An alias like ``default``, but for the `changes`."""
+    connections.settings[name] = {**copy.deepcopy(connections["default"].settings_dict), **changes}
+    try:
+        connections[name].connect()  # at once: Django forbids tests to open aliases that they have not named
+        yield name
+    finally:
+        connections[name].close()
+        del connections[name]
+        del connections.settings[name]
+
+
+@contextmanager
+def fresh_database() -> Iterator[str]:
+    """An empty database on the server of the tests, for as long as the block runs. Its name."""
+    name = f"{connections['default'].settings_dict['NAME']}_fresh"
+    with open_raw() as owner:
+        owner.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        owner.execute(f'CREATE DATABASE "{name}"')
+        try:
+            yield name
+        finally:
+            owner.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def roles(*names: str) -> Iterator[list[str]]:
+    """Roles without any rights, named after the database so that test processes do not meet."""
+    prefix = connections["default"].settings_dict["NAME"]
+    full = [f"{prefix}_{name}" for name in names]
+    with open_raw() as owner:
+        for role in full:
+            _drop_role(owner, role)
+            owner.execute(f'CREATE ROLE "{role}"')
+        try:
+            yield full
+        finally:
+            for role in full:
+                _drop_role(owner, role)
+
+
+def in_schema(schema: str, role: str = "") -> dict[str, Any]:
+    """The OPTIONS of an alias whose search path is `schema`, under a role."""
+    options = {"options": f"-c search_path={schema}"}
+    return {**options, "assume_role": role} if role else options
+
+
+def migrate(name: str, target: str | None = None) -> None:
+    """Migrate this app only, on an alias."""
+    arguments = ["django_pgqueue"] if target is None else ["django_pgqueue", target]
+    call_command("migrate", *arguments, database=name, verbosity=0)
+
+
+def _drop_role(owner: psycopg.Connection[Any], role: str) -> None:
+    row = owner.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
+    if row is not None:
+        owner.execute(f'DROP OWNED BY "{role}"')
+        owner.execute(f'DROP ROLE "{role}"')

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import OperationalError, connections, migrations
+
+import django_pgqueue.migrations
+from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
+from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
+from tests.support.jobs import add, cancel, claim, finish, live, over, retry, rotate, statuses, value
+from tests.support.sessions import Connect, Connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EVERYTHING = (
+    "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+    " WHERE nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND relkind IN ('r', 'p', 'S', 'v')"
+    " UNION ALL SELECT proname FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace"
+    " WHERE nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
+)
+
+
+@pytest.fixture
+def database(transactional_db: None) -> Iterator[str]:
+    with fresh_database() as name:
+        yield name
+
+
+def names(using: str, query: str = EVERYTHING) -> list[str]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(query)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def operations() -> Iterator[object]:
+    for module in pkgutil.iter_modules(django_pgqueue.migrations.__path__):
+        migration = importlib.import_module(f"django_pgqueue.migrations.{module.name}").Migration
+        for operation in migration.operations:
+            if isinstance(operation, migrations.SeparateDatabaseAndState):
+                yield from operation.database_operations
+            else:
+                yield operation
+
+
+def test_the_models_need_no_new_migration() -> None:
+    call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)
+
+
+def test_each_sql_file_is_installed_by_exactly_one_migration() -> None:
+    used = Counter(operation.name for operation in operations() if isinstance(operation, RunSQLFile))
+    assert used == dict.fromkeys((path.name for path in SQL_FOLDER.glob("*.sql")), 1)
+
+
+def test_each_sql_file_makes_an_object_of_its_own_name() -> None:
+    for path in SQL_FOLDER.glob("*.sql"):
+        stem = path.stem
+        text = path.read_text()
+        assert f"pgqueue_{stem.removesuffix('_v1').removesuffix('_trigger').removesuffix('_index')}" in text, stem
+
+
+def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
+    with alias("fresh", NAME=database) as fresh:
+        migrate(fresh)
+        first = names(fresh)
+        assert "pgqueue_job_past_8" in first
+        assert "pgqueue_finish_one_v1" in first
+        migrate(fresh, "0001")
+        assert "pgqueue_finish_one_v1" not in names(fresh)
+        migrate(fresh, "zero")
+        assert names(fresh) == ["django_migrations", "django_migrations_id_seq"]
+        migrate(fresh)
+        assert names(fresh) == first
+        with connections[fresh].cursor() as cursor:
+            cursor.execute("SELECT pgqueue_enqueue('a.b')")
+            assert cursor.fetchone() == (1,)
+
+
+def test_migrations_leave_the_search_path_as_it_was(database: str) -> None:
+    with alias("fresh", NAME=database) as fresh, connections[fresh].cursor() as cursor:
+        cursor.execute("CREATE SCHEMA one")
+        cursor.execute("SET search_path TO one, public")
+        call_command("migrate", "django_pgqueue", database=fresh, verbosity=0)
+        cursor.execute("SELECT current_setting('search_path'), 'pgqueue_job'::regclass::text")
+        assert cursor.fetchone() == ("one, public", "pgqueue_job")
+        cursor.execute("SELECT proconfig FROM pg_proc WHERE proname = 'pgqueue_rotate_v1'")
+        assert "search_path=one, pg_temp" in cursor.fetchone()[0]
+
+
+def test_migrations_do_nothing_on_sqlite(tmp_path: Path) -> None:
+    file = tmp_path / "lite.db"
+    with alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file, OPTIONS={}) as lite:
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'pgqueue%'"
+        migrate(lite)
+        assert names(lite, tables) == []
+        migrate(lite, "zero")
+        with pytest.raises(OperationalError):
+            names(lite, "SELECT * FROM pgqueue_job")
+
+
+def test_migrations_ask_the_router(database: str, settings: object) -> None:
+    settings.DATABASE_ROUTERS = ["tests.test_migrations.NoQueueHere"]  # type: ignore[attr-defined]
+    with alias("fresh", NAME=database) as fresh:
+        migrate(fresh)
+        assert names(fresh) == ["django_migrations", "django_migrations_id_seq"]
+
+
+class NoQueueHere:
+    """A router that keeps the queue off the database `fresh`."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: object) -> bool | None:
+        return False if (db, app_label) == ("fresh", "django_pgqueue") else None
+
+
+def whole_life(connection: Connection) -> None:
+    """Every function that a worker calls, once."""
+    first, second, third, fourth = add(connection, 4)
+    assert cancel(connection, [first]) == 1
+    assert [row.id for row in claim(connection)] == [second, third, fourth]
+    assert finish(connection, [second]) == [second]
+    assert finish(connection, [third], "retry", error='{"class": "E"}') == [third]
+    connection.execute("CALL pgqueue_finish_one_v1(%s, 1, 'failed')", (fourth,))
+    assert retry(connection, [second]) == 1
+    assert live(connection) == {second: "pending", third: "retry"}
+    assert statuses(connection)[fourth] == "failed"
+    assert len(connection.execute("SELECT * FROM pgqueue_heads_v1(NULL, '{}', '{}', '{}', '{}', '{}')").fetchall()) == 1
+    connection.execute("SELECT pgqueue_retain_v1('1 day', '2 days')")
+    connection.execute("SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", (third,))
+    (swept,) = over(connection, 9, "3 days", status="failed")
+    assert value(connection, "SELECT pgqueue_sweep_v1(10)") == 1
+    assert swept not in statuses(connection)
+    over(connection, 2, "8 days")
+    assert rotate(connection) == "emptied shelf 2"
+    connection.execute("DELETE FROM pgqueue_job")
+
+
+def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connect) -> None:
+    with (
+        roles("owner", "worker") as (owner, worker),
+        fresh_database() as database,
+        alias("fresh", NAME=database) as fresh,
+        alias("made", NAME=database, OPTIONS=in_schema("jobs", owner)) as made,
+        alias("used", NAME=database, OPTIONS=in_schema("jobs", worker)) as used,
+    ):
+        with connections[fresh].cursor() as cursor:
+            cursor.execute(f'CREATE SCHEMA jobs AUTHORIZATION "{owner}"')
+        migrate(made)
+        public = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+        assert names(fresh, public) == []
+        with connections[made].cursor() as cursor:
+            cursor.execute(f'GRANT USAGE ON SCHEMA jobs TO "{worker}"')
+            cursor.execute(f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA jobs TO "{worker}"')
+            cursor.execute(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA jobs TO "{worker}"')
+        for using, role in ((made, owner), (used, worker)):
+            connection = connect(using, autocommit=True)
+            connection.execute(f'SET ROLE "{role}"')
+            whole_life(connection)
+            assert value(connection, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") is False
+        # Whatever path the caller has, a function finds its own tables.
+        stranger = connect(fresh, autocommit=True)
+        assert value(stranger, "SHOW search_path") == '"$user", public'
+        job = value(stranger, "SELECT jobs.pgqueue_enqueue('a.b')")
+        assert value(stranger, "SELECT status FROM jobs.pgqueue_job WHERE id = %s", job) == "pending"
+        assert value(stranger, "SELECT jobs.pgqueue_cancel(%s)", job) == 1
+        assert value(stranger, "SELECT jobs.pgqueue_retry(%s)", job) == 1
+        # Not even a table of the same name in front of them deceives them.
+        stranger.execute("CREATE TEMP TABLE pgqueue_ring AS SELECT 1 AS one")
+        assert value(stranger, "SELECT jobs.pgqueue_rotate_v1()") == "nothing to do"
+        migrate(made, "zero")
+        assert names(made, "SELECT relname FROM pg_class WHERE relnamespace = 'jobs'::regnamespace") == [
+            "django_migrations", "django_migrations_id_seq", "django_migrations_pkey",
+        ]  # fmt: skip
+
+
+def test_two_schemas_of_one_database_share_neither_locks_nor_channels(database: str, connect: Connect) -> None:
+    with (
+        alias("fresh", NAME=database) as fresh,
+        alias("one", NAME=database, OPTIONS=in_schema("one")) as first,
+        alias("two", NAME=database, OPTIONS=in_schema("two")) as second,
+    ):
+        with connections[fresh].cursor() as cursor:
+            cursor.execute("CREATE SCHEMA one")
+            cursor.execute("CREATE SCHEMA two")
+        migrate(first)
+        migrate(second)
+        one, two, other = connect(first), connect(second, autocommit=True), connect(second, autocommit=True)
+        assert value(one, "SELECT pgqueue_channel_v1()") != value(two, "SELECT pgqueue_channel_v1()")
+        keys = "SELECT ARRAY[pgqueue_key_v1('sleep', 'mail'), pgqueue_key_v1('upkeep', 'ring')]"
+        assert not set(value(one, keys)) & set(value(two, keys))
+        # A sleeper of the second one hears nothing of the first; a rotation of both at once is possible.
+        two.execute(f'LISTEN "{value(two, "SELECT pgqueue_channel_v1()")}"')
+        two.execute("SELECT pg_advisory_lock_shared(pgqueue_key_v1('sleep', ''))")
+        add(one)
+        one.commit()
+        add(other)
+        assert [heard.payload for heard in two.notifies(timeout=20, stop_after=1)] == ["wake default"]
+        assert rotate(one) == rotate(other) == "nothing to do"
+        assert list(two.notifies(timeout=0)) == []
+        assert len(live(one)) == len(live(two)) == 1

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.db import IntegrityError, connection, models, transaction
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import Job, JobStat, LiveJob, Queue, QueueStatus, Ring, Worker
+from django_pgqueue.models.job import Status
+from django_pgqueue.operations import SQL_FOLDER
+from tests.app.models import Job as UsersJob
+from tests.app.tasks import noop
+
+LEAVES = ["pgqueue_job_live", *(f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)), "pgqueue_job_kept"]
+COLUMNS = {field.column for field in Job._meta.concrete_fields}
+
+
+def rows(query: str, *parameters: object) -> list[tuple[object, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, parameters or None)
+        return cursor.fetchall()
+
+
+@pytest.mark.django_db
+def test_the_table_of_statuses_says_what_the_enumeration_says() -> None:
+    table = {row.status: (row.is_claimable, row.is_terminal) for row in QueueStatus.objects.all()}
+    assert table == {status.value: (status.is_claimable, status.is_terminal) for status in Job.Status}
+    assert Job.Status is Status
+    assert dict(Job.Status.choices).keys() == table.keys()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", ["pgqueue_job", *LEAVES])
+def test_the_model_has_the_columns_of_the_table(table: str) -> None:
+    found = rows(
+        "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute"
+        " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped", table,
+    )  # fmt: skip
+
+    def column_type(field: models.Field[object, object]) -> str:
+        name = str(field.rel_db_type(connection) if field.primary_key else field.db_type(connection))
+        return re.sub("^varchar", "character varying", name)
+
+    for model in (Job, LiveJob):
+        expected = [(field.column, column_type(field), field.null) for field in model._meta.concrete_fields]
+        assert found == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", [Job, LiveJob])
+def test_what_the_model_gives_by_default_is_what_the_table_gives(model: type[Job]) -> None:
+    # Inserted by Django without a value for any column with a default, and by plain SQL.
+    ours = Job.objects.create(task_path="a.b")
+    ours.refresh_from_db()
+    ((plain,),) = rows("INSERT INTO pgqueue_job (task_path) VALUES ('a.b') RETURNING id")
+    theirs = Job.objects.get(pk=plain)
+    differing = {
+        field.name for field in Job._meta.concrete_fields if getattr(ours, field.name) != getattr(theirs, field.name)
+    }
+    assert differing == {"id", "run_after", "enqueued_at"}
+    assert model._meta.get_field("shelf").db_default is not None
+
+
+def columns_between(text: str, start: str, end: str) -> list[str]:
+    """The words of a list of columns or of expressions, between two markers."""
+    assert start in text, start
+    body = text.split(start, 1)[1].split(end, 1)[0]
+    return re.findall(r"\b[a-z_]+\b", body)
+
+
+# The columns that a transition sets anew on purpose; every other one must be carried over by name.
+SET_BY = {
+    "finish_v1": {"shelf", "status", "waiting_reason", "finished_at"},
+    "cancel_v1": {"shelf", "status", "cancel_requested_at", "finished_at"},
+    "retry_v1": {
+        "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "worker", "lease", "deadline",
+        "cancel_requested_at", "waiting_reason", "finished_at", "result",
+    },
+}  # fmt: skip
+# Of those, the ones that a retry leaves to the default of the table: what the last attempt left behind.
+RESET_BY_RETRY = SET_BY["retry_v1"] - {"status", "run_after", "forgiven_attempts"}
+
+
+@pytest.mark.parametrize("name", SET_BY)
+def test_every_column_is_named_by_each_function_that_moves_a_job(name: str) -> None:
+    text = (SQL_FOLDER / f"{name}.sql").read_text()
+    target = "INSERT INTO pgqueue_job_live (" if name == "retry_v1" else "INSERT INTO pgqueue_job ("
+    inserted = columns_between(text, target, ")")
+    assert len(inserted) == len(set(inserted))
+    assert set(inserted) == (COLUMNS - RESET_BY_RETRY if name == "retry_v1" else COLUMNS)
+    carried = set(re.findall(r"\bgone\.([a-z_]+)", text.split(target, 1)[1]))
+    assert COLUMNS - SET_BY[name] <= carried
+
+
+@pytest.mark.django_db
+def test_every_index_and_constraint_of_ours_has_our_name() -> None:
+    names = {
+        name
+        for (name,) in rows(
+            "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid"
+            " WHERE relname LIKE 'pgqueue%'"
+        )
+    }
+    assert len(names) > 20
+    assert {name for name in names if not str(name).startswith("pgqueue_")} == set()
+    assert {"pgqueue_job_claim", "pgqueue_job_running", "pgqueue_job_kept_sweep"} <= names
+    assert [index.name for model in (Job, Queue, Worker, JobStat) for index in model._meta.indexes] == []
+
+
+@pytest.mark.django_db
+def test_the_partial_indexes_name_their_statuses() -> None:
+    definitions = dict(rows("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pgqueue_job_live'"))
+    assert "'pending'" in str(definitions["pgqueue_job_claim"])
+    assert "'retry'" in str(definitions["pgqueue_job_claim"])
+    assert "queue_name, priority DESC, run_after, id" in str(definitions["pgqueue_job_claim"])
+    assert "WHERE ((status)::text = 'running'::text)" in str(definitions["pgqueue_job_running"])
+
+
+@pytest.mark.django_db
+def test_the_leaves_are_ten_and_the_live_one_is_set_up_for_churn() -> None:
+    found = rows("SELECT relid::regclass::text FROM pg_partition_tree('pgqueue_job') WHERE isleaf")
+    assert sorted(str(name) for (name,) in found) == sorted(LEAVES)
+    ((options,),) = rows("SELECT reloptions FROM pg_class WHERE oid = 'pgqueue_job_live'::regclass")
+    assert isinstance(options, list)
+    settings = dict(option.split("=") for option in options)
+    assert settings["fillfactor"] == "70"
+    assert settings["autovacuum_vacuum_scale_factor"] == "0"
+    assert int(settings["autovacuum_vacuum_threshold"]) <= 10_000
+    assert settings["autovacuum_vacuum_cost_delay"] == "0"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        ("shelf, status", "0, 'done'"),
+        ("shelf, status, finished_at", "1, 'pending', now()"),
+        ("shelf, status", "1, 'done'"),
+        ("shelf, status", "9, 'failed'"),
+        ("shelf, status, finished_at", "9, 'running', now()"),
+        ("shelf, status, finished_at", "10, 'done', now()"),
+        ("priority", "101"),
+        ("priority", "-101"),
+        ("run_after", "'infinity'"),
+        ("run_after", "'-infinity'"),
+        ("run_after", "'10000-01-01 UTC'"),
+        ("queue_name", "''"),
+    ],
+)
+def test_rows_that_no_leaf_should_hold_are_refused(columns: str, values: str) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        rows(f"INSERT INTO pgqueue_job (task_path, {columns}) VALUES ('a.b', {values})")
+
+
+@pytest.mark.django_db
+def test_nothing_has_a_foreign_key_to_jobs_or_statuses() -> None:
+    assert rows(
+        "SELECT conname FROM pg_constraint WHERE contype = 'f'"
+        " AND confrelid::regclass::text LIKE 'pgqueue%'"
+    ) == []  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_flush_empties_the_jobs_and_leaves_what_migrations_have_filled() -> None:
+    job = enqueue(noop)
+    assert job.pk is not None
+    Queue.objects.create(name="mail")
+    call_command("flush", interactive=False, verbosity=0)
+    assert not Job.objects.exists()
+    assert not Queue.objects.exists()
+    assert QueueStatus.objects.count() == 7
+    assert Ring.objects.get().current in range(1, 9)
+    enqueue(noop)
+
+
+@pytest.mark.django_db
+def test_a_project_may_have_a_job_of_its_own() -> None:
+    theirs = UsersJob.objects.create(title="cook")
+    ours = enqueue(noop)
+    assert apps.get_model("app", "Job") is UsersJob
+    assert apps.get_model("django_pgqueue", "Job") is Job
+    assert str(UsersJob.objects.get(pk=theirs.pk)) == "cook"
+    assert Job.objects.get(pk=ours.pk).task_path == "tests.app.tasks.noop"
+
+
+def test_the_live_leaf_is_no_model_of_the_project() -> None:
+    assert LiveJob not in apps.get_models(include_auto_created=True)
+    assert {model.__name__ for model in apps.get_app_config("django_pgqueue").get_models()} == {
+        "Job", "Queue", "QueueStatus", "Ring", "Worker", "JobStat",
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("change", [lambda job: job.save(), lambda job: job.delete()])
+def test_a_job_that_exists_is_neither_saved_nor_deleted(change: Callable[[Job], object]) -> None:
+    job = enqueue(noop)
+    with pytest.raises(TypeError, match=r"django_pgqueue\.cancel\(job\)"):
+        change(job)
+    assert Job.objects.filter(pk=job.pk, status="pending").exists()
