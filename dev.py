@@ -103,7 +103,9 @@ def prepare(group: str) -> None:
 
 def make_environment() -> None:
     """A new, empty .venv. One that this script did not make is left alone."""
-    if os.path.lexists(ENVIRONMENT):
+    if os.path.isfile(ENVIRONMENT):
+        os.remove(ENVIRONMENT)  # no environment, but a tool's note of where one is (PEP 832)
+    elif os.path.lexists(ENVIRONMENT):
         if not os.path.exists(STAMP):
             fail("%s was not made by this script. Move it away, then try again." % ENVIRONMENT)
         shutil.rmtree(ENVIRONMENT)

@@ -228,6 +228,11 @@ def test_an_environment_of_somebody_else_is_left_alone(checkout: Checkout) -> No
     assert (checkout.root / ".venv/precious").exists()
 
 
+def test_a_tool_s_note_of_another_environment_gives_way(checkout: Checkout) -> None:
+    (checkout.root / ".venv").write_text(".tox/py313")
+    assert checkout.run("test")[0] == 0
+
+
 def test_a_killed_run_s_environment_is_made_again(checkout: Checkout) -> None:
     (checkout.root / ".venv").mkdir()
     (checkout.root / ".venv/dev.json").write_text(json.dumps({"project": None, "groups": []}))
