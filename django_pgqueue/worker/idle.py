@@ -97,7 +97,7 @@ class Idle:
         self._announced_at = None
 
     def release(self) -> tuple[str, tuple[list[int]]] | None:
-        """The statement that lets the sleepers' lock go once the worker is awake, to ride with the next claim.
+        """The statement that lets the sleepers' lock go once the worker is awake; it rides with the claim.
 
         Advisory locks are counted: it is taken at most once, and let go once.
         """

@@ -49,13 +49,18 @@ QUEUE_SETTINGS_EVERY = 10.0  # seconds
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
 HOARD_SECONDS = 1.0  # a job that nobody has started after this time goes back: another worker may be free
 
-_LOST_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError)
+_LOST_CONNECTION = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,  # the primary has become a standby
+)
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _BAD_OUTCOME = (
     psycopg.DataError,
     psycopg.ProgrammingError,
     psycopg.IntegrityError,
     psycopg.NotSupportedError,
+    psycopg.errors.ProgramLimitExceeded,  # an OperationalError, but no outage: too deep, too large
 )
 
 _QUEUE_SETTINGS_SQL = """
@@ -126,8 +131,11 @@ class Pump:
 
     def run(self) -> None:
         """Work until stopped, or in a burst until nothing is due."""
-        self._connect()
         try:
+            try:
+                self._connect()
+            except _LOST_CONNECTION as error:
+                self._reconnect(error)
             while not self._over():
                 try:
                     self._turn()
@@ -149,6 +157,8 @@ class Pump:
         if self._stopping and not self._drained:
             self._drain()
         now = monotonic()
+        if now >= self._next_settings:
+            self._look_at_settings(session, now)
         limit = self._room(now)
         rows = self._exchange(session, limit, now)
         if rows:
@@ -192,9 +202,9 @@ class Pump:
         enough = 1 if nothing_else_runs or self._stopping else max(1, self._pace.target // 4)
         report = self._finisher.statement() if self._finisher.due(now, enough) else None
         claim = self._finder.claim_statement(limit) if limit and self._may_claim() else None
+        if report is None and self._finisher.due(now, enough):
+            self._reported(self._finisher.reported([]))
         if report is None and claim is None:
-            if self._finisher.due(now, enough):
-                self._reported(self._finisher.reported([]))
             return []
         release = self._idle.release()
         statements = [statement for statement in (release, report, claim) if statement is not None]
@@ -240,15 +250,23 @@ class Pump:
         for row in rows:
             self._held[row.id] = (row, now)
         if any(row.on_lost is None for row in rows):
-            rows = fill_policy(session, rows)
+            try:
+                rows = fill_policy(session, rows)
+            except psycopg.Error:
+                self._release(rows)  # they are held, but nobody will run them
+                raise
         self._executor.submit(rows, self._pace.job_seconds)
         if self._finder.may_search(now):
             self._finder.search(session)
 
     def _reported(self, results: list[Result]) -> None:
         for row, outcome, ran in results:
-            held = self._held.pop(row.id, None)
-            if outcome.kind in ("release", "unknown"):
+            held = self._held.get(row.id)
+            # A job that lost its lease may have come back under another one meanwhile.
+            if held and held[0].lease == row.lease:
+                del self._held[row.id]
+            if outcome.kind == "release":
+                self._claimed -= 1
                 continue
             began = outcome.started or 0.0
             waited = row.waited + (began - held[1] if held and began else 0.0)
@@ -262,21 +280,33 @@ class Pump:
         """Jobs that looked quick and are not: what was claimed ahead of them must not wait here."""
         if now - self._dispatched_at > HOARD_SECONDS and len(self._held) > self.options.threads:
             self._dispatched_at = now
-            rows = self._executor.take_back()
             self._pace.learn([HOARD_SECONDS])
-            self._finisher.add([(row, Outcome(row.id, row.lease, "release"), 0.0) for row in rows])
+            self._release(self._executor.take_back())
+
+    def _release(self, rows: list[Claimed], reason: str | None = None) -> None:
+        """Rows that nobody will run here go back, at the next report, without spending an attempt."""
+        results = [(row, Outcome(row.id, row.lease, "release", reason=reason), 0.0) for row in rows]
+        if results:
+            self._finisher.add(results)
 
     def _housekeeping(self, session: Session, now: float) -> None:
         self._give_hoard_back(now)
         if self._counter.due(now):
             session.run((STAT_SQL, self._counter.take(now)), durable=False)
-        if now >= self._next_settings:
-            self._next_settings = now + QUEUE_SETTINGS_EVERY
-            (rows,) = session.run((_QUEUE_SETTINGS_SQL, None))
-            self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
         if now >= self._next_cancel_look:
             self._next_cancel_look = now + conf.current().poll_interval
             self._look_for_cancels(session, now)
+
+    def _look_at_settings(self, session: Session, now: float) -> None:
+        """Hear what the queues say about backoff, and say anew who we are.
+
+        A worker that stood still for long counts as dead and is struck off, and the jobs of one that is not
+        on the list would never be recovered.
+        """
+        (rows,) = session.run((_QUEUE_SETTINGS_SQL, None))
+        self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
+        registry.register(session, self._worker, self._supervisor, self.options)
+        self._next_settings = now + QUEUE_SETTINGS_EVERY
 
     def _look_for_cancels(self, session: Session, now: float) -> None:
         """For notifications that got lost, and behind a pooler, where there are none."""
@@ -288,6 +318,8 @@ class Pump:
                 self._runner.cancel(job_id)
 
     def _sleep(self, session: Session) -> None:
+        if self._stopping and not self._held:
+            return
         now = monotonic()
         seconds = LONGEST_SLEEP
         if self._finisher:
@@ -306,7 +338,8 @@ class Pump:
 
     def _over(self) -> bool:
         if self._stopping:
-            return self._drained and (not self._held or monotonic() >= self._grace_ends)
+            gave_back = self._drained or self._session is None
+            return (gave_back and not self._held) or monotonic() >= self._grace_ends
         if self._has_had_its_day():
             self.recycled = True
             self.stop(float("inf"))  # it drains, however long that takes: nothing is dropped
@@ -317,15 +350,14 @@ class Pump:
         if options.max_jobs is not None and self._claimed >= options.max_jobs:
             return True
         now = monotonic()
-        if options.max_rss is None or now < self._next_memory_look:
-            return False
+        if options.max_rss is None or now < self._next_memory_look or not self.executed:
+            return False  # at least one job: a limit below what it takes to start must not stop everything
         self._next_memory_look = now + 1.0
         return resident_megabytes() > options.max_rss
 
     def _drain(self) -> None:
         """Give back what nobody has started."""
-        rows = self._executor.take_back()
-        self._finisher.add([(row, Outcome(row.id, row.lease, "release"), 0.0) for row in rows])
+        self._release(self._executor.take_back())
         self._drained = True
         registry.set_draining(self._live_session(), self._worker)
 
@@ -336,20 +368,19 @@ class Pump:
         rest = [row for job_id, (row, _) in self._held.items() if job_id not in waiting]
         if rest:
             logger.warning("%d jobs did not finish within the grace and go back to their queues", len(rest))
-            reason = "its worker was stopped"
-            self._finisher.add(
-                [(row, Outcome(row.id, row.lease, "release", reason=reason), 0.0) for row in rest]
-            )
-        session = self._live_session()
-        try:
-            self._exchange(session, 0, float("inf"))
-            session.run((STAT_SQL, self._counter.take(monotonic())))
-            registry.unregister(session, self._worker)
-        except _LOST_CONNECTION as error:
-            logger.error(
-                "the server is gone; the last outcomes are lost, their jobs will run again: %s", error
-            )
-        session.close()
+            self._release(rest, "its worker was stopped")
+        while self._session is not None:
+            try:
+                self._exchange(self._session, 0, float("inf"))
+                self._session.run((STAT_SQL, self._counter.take(monotonic())))
+                registry.unregister(self._session, self._worker)
+                self._session.close()
+                return
+            except _TRANSIENT as error:
+                logger.info("once more after %s", type(error).__name__)
+            except _LOST_CONNECTION as error:
+                self._reconnect(error)
+        logger.error("the server is gone; outcomes of %d jobs are lost, they will run again", len(self._held))
 
     # -- the connection
 
@@ -359,8 +390,14 @@ class Pump:
 
     def _connect(self) -> None:
         session = connect(self.options.alias)
-        registry.register(session, self._worker, self._supervisor, self.options)
-        self._idle.connected(session)
+        try:
+            registry.take_lock(session, self._worker)
+            registry.register(session, self._worker, self._supervisor, self.options)
+            self._idle.connected(session)
+            self._give_back_strangers(session)
+        except psycopg.Error:
+            session.close()
+            raise
         if session.pooled:
             logger.warning(
                 "the database %r is behind a transaction pooler: the worker polls every %g s, without "
@@ -370,27 +407,27 @@ class Pump:
         self._session = session
 
     def _reconnect(self, error: Exception) -> None:
+        """Until it succeeds; if the worker stops, until the grace ends or nothing is left to report."""
         logger.warning("the connection is lost: %s", str(error).strip() or type(error).__name__)
         if self._session is not None:
             self._session.close()
+            self._session = None
         pause = 0.1
         while True:
-            if self._stopping and monotonic() >= self._grace_ends:
-                raise error
             self._waker.sleep(pause * random.uniform(0.5, 1.0), lambda: False)
             pause = min(pause * 2, 10.0)
             try:
                 self._connect()
-                self._give_back_strangers()
             except _LOST_CONNECTION as again:
                 logger.warning("no connection yet: %s", str(again).strip())
             else:
                 logger.info("connected again")
                 return
+            if self._stopping and (not self._held or monotonic() >= self._grace_ends):
+                return
 
-    def _give_back_strangers(self) -> None:
+    def _give_back_strangers(self, session: Session) -> None:
         """Claims that were committed but whose answer was lost with the connection: nobody runs them."""
-        session = self._live_session()
         (rows,) = session.run((_STRANGERS_SQL, (self._worker, list(self._held))))
         if rows:
             session.run(

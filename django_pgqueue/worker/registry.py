@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .connection import Session
     from .options import WorkerOptions
 
-__all__ = ["register", "set_draining", "unregister"]
+__all__ = ["register", "set_draining", "take_lock", "unregister"]
 
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, state, holds_lock,
@@ -19,15 +19,20 @@ _REGISTER = """
     VALUES (%s, %s, %s, %s, %s::text[], %s, %s, 'running', %s, clock_timestamp(), clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock
 """
+_UNREGISTER = """
+    DELETE FROM pgqueue_worker AS worker WHERE worker.id = %s AND NOT EXISTS (
+        SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = worker.id)
+"""
+
+
+def take_lock(session: Session, worker: int) -> None:
+    """On a direct path, hold the worker's advisory lock: it falls with the session, so with the process."""
+    if not session.pooled:
+        session.run(("SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))", (str(worker),)))
 
 
 def register(session: Session, worker: int, supervisor: int, options: WorkerOptions) -> None:
-    """Durably, before the first claim: what a lease names must be there. Done again after a reconnect.
-
-    On a direct path the session also holds the worker's advisory lock, which falls with the process.
-    """
-    if not session.pooled:
-        session.run(("SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))", (str(worker),)))
+    """Durably, before the first claim: what a lease names must be there. Done again now and then."""
     parameters = (
         worker, socket.gethostname()[:255], os.getpid(), supervisor, list(options.queues), options.threads,
         _version(), not session.pooled,
@@ -41,8 +46,8 @@ def set_draining(session: Session, worker: int) -> None:
 
 
 def unregister(session: Session, worker: int) -> None:
-    """The worker has ended, and holds no job."""
-    session.run(("DELETE FROM pgqueue_worker WHERE id = %s", (worker,)))
+    """The worker has ended. If it holds a job all the same, it stays listed, so that it is found dead."""
+    session.run((_UNREGISTER, (worker,)))
 
 
 def _version() -> str:
