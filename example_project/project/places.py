@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-VAR = ROOT / "var"
+VAR = Path(os.environ.get("EXAMPLE_VAR") or ROOT / "var")
 EMBEDDED_SERVER = VAR / "postgres"

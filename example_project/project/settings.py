@@ -4,6 +4,7 @@ DATABASE_URL   the database; without it a PostgreSQL server of the checkout's ow
 SECRET_KEY     without it a random one is made and kept under var/
 DEBUG          on unless turned off (runserver serves the style sheets only with it)
 LOG_LEVEL      of the queue's log: INFO tells of every job
+EXAMPLE_VAR    another folder instead of var/
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ import os
 import re
 import select
 import signal
+import socket
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +17,9 @@ from django.utils import timezone
 from django_pgqueue.models import Job
 from example_project.demo import children, corpus
 from example_project.demo.children import Child
+from example_project.demo.closing import wrap
 from example_project.demo.display import Live, Screen, duration, printable
+from example_project.demo.serving import free_address
 from example_project.demo.summary import percentile, summarize
 from example_project.project.secrets import kept_secret
 from example_project.search.discovery import walk
@@ -78,6 +81,29 @@ def test_on_a_terminal_progress_is_drawn_over_itself(terminal: Terminal) -> None
     assert second.count("\x1b[2K") == 3
     assert "100%" in second
     assert "2 failed" in second
+
+
+def test_extracts_are_wrapped_between_words_and_matches_kept() -> None:
+    pieces = [("one  two\n\nthree ", False), ("match", True), ("ing a-word-too-long-for-a-line", False)]
+    lines = wrap(pieces, 10)
+    assert ["".join(word for word, _ in line).rstrip() for line in lines] == [
+        "one two",
+        "three",
+        "matching",
+        "a-word-too-long-for-a-line",
+    ]
+    assert [word for line in lines for word, matched in line if matched] == ["match"]
+
+
+def test_a_wanted_port_is_taken_or_refused_and_none_means_any() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(CommandError, match="cannot be used; name another one with --port"):
+            free_address(port)
+    assert free_address(port) == f"127.0.0.1:{port}"
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", free_address(None))
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (50, 51), (95, 96), (99, 100), (100, 100)])

@@ -1,0 +1,111 @@
+"""The demonstration from its command line to its exit code, with a real worker and a real server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
+SECONDS = 120
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A database and a folder of its own."""
+    given = os.environ["DATABASE_URL"]
+    name = f"demo_{os.getpid()}"
+    with psycopg.connect(given, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        yield {
+            **os.environ,
+            "DATABASE_URL": re.sub(r"/[^/]*$", f"/{name}", given),
+            "EXAMPLE_VAR": str(tmp_path),
+        }
+        server.execute(f"DROP DATABASE {name}")  # refused if a process were left that uses it
+
+
+def demo(environment: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in environment.items() if key != "DJANGO_SETTINGS_MODULE"}
+    command = [sys.executable, str(MANAGE), "demo", *options]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def test_it_tells_the_whole_story_and_starts_over(environment: dict[str, str]) -> None:
+    first = demo(environment, "--files", "40")
+    assert (first.returncode, first.stderr) == (0, "")
+    for fact in (
+        r"Rolled back +40 documents and 40 jobs in [\d.]+ s; left: 0 documents, 0 jobs",
+        r"Committed +40 documents and 40 jobs in",
+        r"40 of 40 +[\d,]+ jobs/s +depth 0",
+        r"Jobs +40 finished: \d+ done, \d failed",
+        r"Waited +p50 .* p95 .* p99",
+        r"Ran +p50 .* p95 .* p99",
+        r"Queue's share +\d.* a job \(\d processes? w",
+        r"Failed +1 Gone",
+        r"Failed +1 TooLarge",
+        r"Failed +1 NotText",
+        r"Second run +\d+ unchanged",
+        r"Found +\d+ documents? in",
+    ):
+        assert re.search(fact, first.stdout), fact
+    second = demo(environment, "--files", "40")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert re.search(r"Started over +\d+ documents", second.stdout)
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Whatever a test finds, its process ends, and takes its children along."""
+    try:
+        yield
+    finally:
+        process.terminate()
+
+
+def test_it_serves_until_ctrl_c_and_leaves_nothing_running(environment: dict[str, str]) -> None:
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    process = subprocess.Popen(
+        [sys.executable, str(MANAGE), "demo", "--serve", "--files", "20"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process, ended(process):
+        printed = ""
+        for line in process.stdout:
+            printed += line
+            if "Ctrl-C stops everything" in line:
+                break
+        [address] = re.findall(r"Search +(http://\S+)", printed) or pytest.fail(printed)
+        assert re.search(r"User +demo\n +Password +\S{8,}\n", printed)
+        with urllib.request.urlopen(f"{address}?q=python", timeout=SECONDS) as page:  # noqa: S310
+            assert "<mark>" in page.read().decode()
+        assert "stop it first" in demo(environment).stderr
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=SECONDS)  # noqa: S310
+    with psycopg.connect(environment["DATABASE_URL"]) as database:
+        assert database.execute("SELECT count(*) FROM pgqueue_worker").fetchone() == (0,)
+
+
+def test_it_refuses_another_kind_of_database(environment: dict[str, str], tmp_path: Path) -> None:
+    done = demo({**environment, "DATABASE_URL": f"sqlite:///{tmp_path}/db"})
+    assert done.returncode == 1
+    assert "PostgreSQL" in done.stderr
+    assert "Traceback" not in done.stderr
