@@ -1,0 +1,64 @@
+"""What the admin classes share: the database they look at, the style sheet, the refusal to write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from django.contrib import admin
+from django.db import router
+from django.db.models import Model
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+    ModelAdmin = admin.ModelAdmin
+else:
+
+    class ModelAdmin(admin.ModelAdmin):
+        """Takes a parameter at run time too; Django's own does in its stubs only."""
+
+        def __class_getitem__(cls, model: object) -> type[ModelAdmin]:
+            return cls
+
+
+__all__ = ["DatabaseAdmin", "ReadOnlyAdmin"]
+
+M = TypeVar("M", bound=Model)
+
+
+class DatabaseAdmin(ModelAdmin[M]):
+    """An admin class of one database: that of the routers, or the alias ``using`` of a subclass."""
+
+    using: ClassVar[str | None] = None
+    show_facets = admin.ShowFacets.NEVER  # facets count the whole table, once for each choice
+    show_full_result_count = False
+
+    class Media:
+        css = {"all": ["django_pgqueue/admin.css"]}
+
+    @property
+    def database(self) -> str:
+        """The alias to read from."""
+        return self.using or router.db_for_read(self.model)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
+        """The rows of the database that this class shows."""
+        rows = super().get_queryset(request)
+        return rows if self.using is None else rows.using(self.using)
+
+
+class ReadOnlyAdmin(DatabaseAdmin[M]):
+    """To look at: the rows are the queue's own."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody."""
+        return False

@@ -1,0 +1,84 @@
+"""Where the queues stand, in four statements: what waits and runs, what ran, what failed, which queues exist.
+
+None of them reads the ring of history: what waits is counted on the live leaf, what ran in the statistics by
+minute, what failed on the kept leaf by its index.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.db import connections
+from django.db.models import Count, DurationField, ExpressionWrapper, Min, Q, Sum
+from django.db.models.functions import Now
+
+from ..models import JobStat, LiveJob, Queue
+from ..models.job import Status
+
+__all__ = ["MOST_FAILURES", "QueueDepth", "depth"]
+
+MOST_FAILURES = 10_000  # counted of one queue
+_FAILURES = (Path(__file__).parent / "failures.sql").read_text(encoding="utf-8")
+_LIVE = [status for status in Status if not status.is_terminal]
+_READY = Q(status__in=["pending", "retry"], run_after__lte=Now())
+
+
+@dataclass(slots=True)
+class QueueDepth:
+    """One queue. The counts of an hour and of a day are those of the last 60 minutes and 24 hours."""
+
+    name: str
+    pending: int = 0
+    retry: int = 0
+    running: int = 0
+    blocked: int = 0
+    ready: int = 0
+    """Pending or to retry, and due."""
+    oldest: timedelta | None = None
+    """How long the oldest of the ready jobs has been due."""
+    done_hour: int = 0
+    retried_hour: int = 0
+    retried_day: int = 0
+    failed_hour: int = 0
+    """Failed and not retried, at most MOST_FAILURES."""
+    failed_day: int = 0
+
+
+def depth(alias: str) -> list[QueueDepth]:
+    """Every queue that has settings or jobs that wait, or where something ran or failed within a day."""
+    figures: dict[str, dict[str, Any]] = defaultdict(dict)
+    for rows in (_live(alias), _recent(alias), _failures(alias)):
+        for row in rows:
+            figures[row.pop("queue_name")].update(row)
+    for name in Queue.objects.using(alias).values_list("pk", flat=True):
+        figures.setdefault(name, {})
+    return [QueueDepth(name, **figures[name]) for name in sorted(figures)]
+
+
+def _live(alias: str) -> list[dict[str, Any]]:
+    age = ExpressionWrapper(Now() - Min("run_after", filter=_READY), output_field=DurationField())
+    counts: dict[str, Any] = {status.value: Count("pk", filter=Q(status=status.value)) for status in _LIVE}
+    rows = LiveJob.objects.using(alias).order_by().values("queue_name")  # type: ignore[attr-defined]
+    return list(rows.annotate(**counts, ready=Count("pk", filter=_READY), oldest=age))
+
+
+def _recent(alias: str) -> list[dict[str, Any]]:
+    hour = Q(minute__gte=Now() - timedelta(hours=1))
+    rows = JobStat.objects.using(alias).filter(minute__gte=Now() - timedelta(days=1)).order_by()
+    sums: dict[str, Any] = {
+        "done_hour": Sum("done", filter=hour, default=0),
+        "retried_hour": Sum("retried", filter=hour, default=0),
+        "retried_day": Sum("retried", default=0),
+    }
+    return [dict(row) for row in rows.values("queue_name").annotate(**sums)]
+
+
+def _failures(alias: str) -> list[dict[str, Any]]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_FAILURES, {"most": MOST_FAILURES})
+        rows = cursor.fetchall()
+    return [{"queue_name": name, "failed_hour": hour, "failed_day": day} for name, hour, day in rows]

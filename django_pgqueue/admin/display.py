@@ -1,0 +1,60 @@
+"""How values look: times to the second, periods in words, JSON on lines of its own."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ..models.job import Status
+
+__all__ = ["json_block", "period", "status_badge", "time"]
+
+MOST_CHARACTERS = 20_000
+
+
+def time(moment: datetime | None) -> str:
+    """A time in the current time zone, to the second; empty for None (the admin shows a dash)."""
+    if moment is None:
+        return ""
+    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return format_html(
+        '<time class="pgqueue-time" datetime="{}">{}</time>', moment.isoformat(), f"{local:%Y-%m-%d %H:%M:%S}"
+    )
+
+
+def period(length: timedelta | None) -> str:
+    """A length of time, coarse: '3 s', '5 min', '2 h 5 min', '4 d 3 h'; empty for None."""
+    if length is None:
+        return ""
+    seconds = max(0, int(length.total_seconds()))
+    if seconds < 60:
+        return _("%(seconds)d s") % {"seconds": seconds}
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return _("%(minutes)d min") % {"minutes": minutes}
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return _("%(hours)d h %(minutes)d min") % {"hours": hours, "minutes": minutes}
+    days, hours = divmod(hours, 24)
+    return _("%(days)d d %(hours)d h") % {"days": days, "hours": hours}
+
+
+def status_badge(status: str) -> str:
+    """The state of a job: a word, and a mark whose colour is not all there is to see."""
+    label = Status(status).label if status in Status.values else status
+    return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', status, label)
+
+
+def json_block(value: Any) -> str:
+    """A JSON value, indented; cut after some 20,000 characters."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if len(text) > MOST_CHARACTERS:
+        left_out = number_format(len(text) - MOST_CHARACTERS, use_l10n=True, force_grouping=True)
+        text = text[:MOST_CHARACTERS] + "\n" + _("… and %(count)s characters more") % {"count": left_out}
+    return format_html('<pre class="pgqueue-block" tabindex="0">{}</pre>', text)

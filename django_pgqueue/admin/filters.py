@@ -1,0 +1,143 @@
+"""Filters of the lists. Their choices are fixed, or come from ``names``: none reads the history."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from ..models.job import Status
+from . import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+__all__ = ["FinishedFilter", "MinuteFilter", "QueueFilter", "StatusFilter", "TaskFilter", "on_shelves"]
+
+LIVE_SHELF, KEPT_SHELF = 0, 9
+MOST_CHOICES = 50
+PERIODS = {
+    "hour": (timedelta(hours=1), _("last hour")),
+    "day": (timedelta(days=1), _("last 24 hours")),
+    "week": (timedelta(days=7), _("last 7 days")),
+}
+
+
+def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
+    """Of ``jobs`` those on the shelves where jobs of this status lie: the plan leaves out the others, and
+    does not even lock them.
+    """
+    if status not in Status.values:
+        return jobs
+    if not Status(status).is_terminal:
+        return jobs.filter(shelf=LIVE_SHELF)
+    if status == Status.FAILED:
+        return jobs.filter(shelf=KEPT_SHELF)
+    return jobs.filter(shelf__gt=LIVE_SHELF)
+
+
+class StatusFilter(admin.SimpleListFilter):
+    """By the state of the job."""
+
+    title = _("status")
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """All states, whether there are such jobs or not."""
+        return Status.choices
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The jobs of the chosen state."""
+        status = self.value() if self.value() in Status.values else None
+        return on_shelves(status, queryset).filter(status=status) if status else queryset
+
+
+class _NameFilter(admin.SimpleListFilter):
+    """By a column, with the names that are in use, the chosen one, and no more than fit the page."""
+
+    column: str
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
+        given = params.get(self.parameter_name or "")
+        super().__init__(request, params, *args)
+        if given and "\0" in given[-1]:  # PostgreSQL would refuse the statement
+            self.used_parameters.clear()
+        chosen = self.value()
+        if chosen and chosen not in {value for value, _label in self.lookup_choices}:
+            self.lookup_choices.append((chosen, chosen))
+
+    def _names(self, alias: str) -> list[str]:
+        raise NotImplementedError
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        """The names in use."""
+        return [(name, name) for name in self._names(model_admin.database)[:MOST_CHOICES]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows with the chosen name."""
+        return queryset.filter(**{self.column: self.value()}) if self.value() else queryset
+
+
+class QueueFilter(_NameFilter):
+    """By queue."""
+
+    title = _("queue")
+    parameter_name = "queue"
+    column = "queue_name"
+
+    def _names(self, alias: str) -> list[str]:
+        return names.queue_names(alias)
+
+
+class TaskFilter(_NameFilter):
+    """By task."""
+
+    title = _("task")
+    parameter_name = "task"
+    column = "task_path"
+
+    def _names(self, alias: str) -> list[str]:
+        return names.task_paths(alias)
+
+
+class _PeriodFilter(admin.SimpleListFilter):
+    """By a time that is not long ago, on the clock of the database."""
+
+    column: str
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """The periods."""
+        return [(key, label) for key, (_period, label) in PERIODS.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows of the chosen period."""
+        period = PERIODS.get(self.value() or "")
+        return queryset.filter(**{f"{self.column}__gte": Now() - period[0]}) if period else queryset
+
+
+class FinishedFilter(_PeriodFilter):
+    """By the time when the job was over."""
+
+    title = _("finished")
+    parameter_name = "finished"
+    column = "finished_at"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The jobs that were over in the chosen period; live ones need not be looked at."""
+        if self.value() in PERIODS:
+            queryset = queryset.filter(shelf__gt=LIVE_SHELF)
+        return super().queryset(request, queryset)
+
+
+class MinuteFilter(_PeriodFilter):
+    """By the minute of a statistic."""
+
+    title = _("time")
+    parameter_name = "time"
+    column = "minute"

@@ -1,0 +1,110 @@
+"""What people may do to jobs: actions on a selection, buttons on a job's page, a permission for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.translation import gettext_lazy as _
+
+from ..models import Job
+from .actions import ACTIONS
+from .base import ReadOnlyAdmin
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse, HttpResponseBase
+    from django.urls import URLPattern
+
+__all__ = ["JobActions"]
+
+
+class JobActions(ReadOnlyAdmin[Job]):
+    """The part of ``JobAdmin`` that acts."""
+
+    actions = ("retry_jobs", "run_jobs", "cancel_jobs")
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may retry jobs."""
+        return self._may(request, "retry")
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may let jobs run now that wait for a later time."""
+        return self._may(request, "run")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may cancel jobs."""
+        return self._may(request, "cancel")
+
+    @admin.action(description=_("Retry selected %(verbose_name_plural)s"), permissions=["retry"])
+    def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Run the selected jobs again."""
+        self._act("retry", request, queryset)
+
+    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
+    def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Let the selected jobs run now."""
+        self._act("run", request, queryset)
+
+    @admin.action(description=_("Cancel selected %(verbose_name_plural)s"), permissions=["cancel"])
+    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Cancel the selected jobs."""
+        self._act("cancel", request, queryset)
+
+    def get_urls(self) -> list[URLPattern]:
+        """An address for each button, beside Django's own pages."""
+        prefix = f"{self.opts.app_label}_{self.opts.model_name}"
+        view = self.admin_site.admin_view(self.act_view)
+        buttons = [
+            path(f"<path:object_id>/{name}/", view, {"name": name}, name=f"{prefix}_{name}")
+            for name in ACTIONS
+        ]
+        return buttons + super().get_urls()
+
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponseBase:
+        """A button of the job's page: one action on one job, then back to the page."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not (self.has_view_permission(request) and self._may(request, name)):
+            raise PermissionDenied
+        job = self.get_object(request, unquote(object_id))
+        if job is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        jobs = self.get_queryset(request).filter(pk=job.pk)
+        self._act(name, request, jobs)
+        # A queue that keeps nothing has forgotten a cancelled job by now.
+        target = self._url("change", job) if jobs.exists() else self._url("changelist")
+        query = request.META["QUERY_STRING"]
+        return HttpResponseRedirect(f"{target}?{query}" if query else target)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Job | None = None,
+    ) -> HttpResponse:
+        """The page of a job, with buttons for what this user may do to it now."""
+        context["pgqueue_buttons"] = [
+            {"label": action.label, "url": self._url(name, obj)}
+            for name, action in ACTIONS.items()
+            if obj is not None and action.fits(obj) and self._may(request, name)
+        ]
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _may(self, request: HttpRequest, name: str) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.{name}_{self.opts.model_name}")
+
+    def _act(self, name: str, request: HttpRequest, jobs: QuerySet[Job]) -> None:
+        changed, message = ACTIONS[name](request, jobs)
+        self.message_user(request, message, messages.SUCCESS if changed else messages.WARNING)
+
+    def _url(self, page: str, job: Job | None = None) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=() if job is None else (quote(job.pk),), current_app=self.admin_site.name)
