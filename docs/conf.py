@@ -1,0 +1,56 @@
+"""How Sphinx builds these pages: ``sphinx-build --fail-on-warning -b html docs docs/_build/html``.
+
+No network is needed: nothing is linked across projects, so names of other people's projects are told below
+not to be looked up, while a wrong name of ours is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import django
+from django.conf import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # these pages are about this checkout, whatever is installed
+
+if not settings.configured:
+    settings.configure(
+        INSTALLED_APPS=["django.contrib.contenttypes", "django_pgqueue"],
+        DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "never_asked"}},
+    )
+    django.setup()
+
+project = "django_pgqueue"
+author = "The django_pgqueue contributors"
+copyright = author
+version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build", "examples"]
+html_theme = "furo"
+html_title = f"django_pgqueue {version}"
+html_static_path = ["_static"]
+html_css_files = ["pgqueue.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+add_module_names = False
+
+nitpicky = True
+nitpick_ignore_regex = [
+    # Python's, Django's, and our private names and type variables in signatures.
+    ("py:.*", r"(collections|datetime|typing|builtins|django|asgiref|psycopg)(\..*)?"),
+    ("py:.*", r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|ExceptionTypes|Jobs)"),
+    ("py:.*", r"(.*\.)?(datetime|timedelta|Mapping|Iterable|Callable|Sequence|TaskResult|BaseTaskBackend)"),
+    ("py:.*", r"(.*\.)?(AnyTask|GenericTask|QuerySet|Job|_Decorator|_ContextDecorator)"),
+]

@@ -1,0 +1,17 @@
+from django.db import models
+
+
+class Order(models.Model):
+    email = models.EmailField()
+    total = models.IntegerField(default=0)
+    paid = models.BooleanField(default=False)
+
+
+class Receipt(models.Model):
+    order = models.OneToOneField(Order, on_delete=models.CASCADE)
+    text = models.TextField()
+
+
+class Account(models.Model):
+    name = models.CharField(max_length=100)
+    balance = models.IntegerField(default=0)

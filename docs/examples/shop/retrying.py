@@ -1,0 +1,60 @@
+import random
+from typing import Any
+
+from django_pgqueue import CancelJob, RetryLater, current_job, task
+
+from .models import Order
+
+
+class Busy(Exception):
+    """The bank asks us to come back."""
+
+    seconds = 30
+
+
+class Refused(Exception):
+    """The bank says no, and will say it again."""
+
+
+def bank_pays(order_id: int) -> bool:
+    """Stands for a call over the network."""
+    return Order.objects.filter(pk=order_id, total__gt=0).exists()
+
+
+# 10 seconds after the first failure, a minute after the second, ten minutes after each later one.
+@task(max_attempts=6, backoff=[10, 60, 600], fail_on=Refused)
+def charge(order_id: int) -> None:
+    if not bank_pays(order_id):
+        raise Refused(f"order {order_id} has no total")
+    Order.objects.filter(pk=order_id).update(paid=True)
+
+
+# Only what the network does is worth another attempt.
+@task(retry_on=(ConnectionError, TimeoutError))
+def notify_warehouse(order_id: int) -> None:
+    raise ConnectionError("the warehouse does not answer")
+
+
+def patient(exc: BaseException, result: Any) -> float | None:
+    """As long as the bank asks for; else longer with each attempt; never after a KeyError."""
+    if isinstance(exc, KeyError):
+        return None
+    if isinstance(exc, Busy):
+        return exc.seconds
+    return result.attempts * 60 * random.uniform(0.8, 1.2)
+
+
+@task(backoff=patient)
+def ask_bank(question: str) -> str:
+    raise {"busy": Busy, "bug": KeyError, "other": OSError}[question](question)
+
+
+# What the task itself decides.
+@task
+def poll_delivery(order_id: int, answer: int) -> None:
+    if answer == 503:
+        raise RetryLater(after=120)  # counts as an attempt
+    if answer == 404:
+        raise CancelJob("the parcel is unknown")  # cancelled, not failed
+    if current_job().attempts > 1:
+        Order.objects.filter(pk=order_id).update(paid=True)

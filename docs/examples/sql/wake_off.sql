@@ -1,0 +1,1 @@
+SET LOCAL pgqueue.notify = 'off';
