@@ -1,0 +1,84 @@
+"""Months of history in seconds: time passes by moving what is stored back, since no code has a clock to turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .jobs import rotate
+from .sessions import Connection
+
+__all__ = ["DAY", "World", "fresh_ring"]
+
+DAY = 24.0  # hours
+
+
+@contextmanager
+def fresh_ring(connection: Connection) -> Iterator[None]:
+    """The ring as a migration leaves it, and so again afterwards: a flush between tests leaves it alone."""
+    reset = (
+        "UPDATE pgqueue_ring SET current = 1, since = clock_timestamp(), retention = '7 days',"
+        " failed_retention = '30 days'"
+    )
+    connection.execute(reset)
+    try:
+        yield
+    finally:
+        connection.rollback()
+        connection.execute(reset)
+        connection.commit()
+
+
+class World:
+    """A ring of history with a job every few hours, and what became of them. All times in hours."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # The guard refuses to change what is over, even its time.
+        connection.execute("SET session_replication_role = replica")
+        self.now = 0.0  # the true time
+        self.jump = 0.0  # how much further the clock of the server is
+        self.kept: dict[int, float] = {}  # the true time at which each job was over
+        self.dropped: list[tuple[float, float]] = []  # when and at which true age
+
+    def retain(self, hours: float) -> None:
+        """Change the setting."""
+        self._connection.execute("SELECT pgqueue_retain_v1(%s * interval '1 hour', '30 days')", (hours,))
+
+    def run(self, hours: float, step: float, *, works: bool = True) -> None:
+        """Let time pass in steps; at each a job is over and upkeep is done, unless all is stopped."""
+        for _ in range(round(hours / step)):
+            self.now += step
+            self._shift(step)
+            if works:
+                self._finish()
+                self._upkeep()
+
+    def set_clock(self, hours: float) -> None:
+        """The clock of the server jumps."""
+        self.jump += hours
+        self._shift(hours)
+
+    @property
+    def oldest(self) -> float:
+        """The true age of the oldest job that is kept."""
+        return self.now - min(self.kept.values())
+
+    def _shift(self, hours: float) -> None:
+        self._connection.execute("UPDATE pgqueue_ring SET since = since - %s * interval '1 hour'", (hours,))
+        self._connection.execute(
+            "UPDATE pgqueue_job SET finished_at = finished_at - %s * interval '1 hour' WHERE shelf <> 0", (hours,)
+        )
+
+    def _finish(self) -> None:
+        row = self._connection.execute("SELECT pgqueue_enqueue('a.b')").fetchone()
+        assert row is not None
+        self._connection.execute("SELECT pgqueue_cancel(%s)", row)
+        self.kept[row[0]] = self.now
+
+    def _upkeep(self) -> None:
+        while rotate(self._connection).startswith(("emptied", "moved", "restarted")):
+            pass
+        left = {row[0] for row in self._connection.execute("SELECT id FROM pgqueue_job").fetchall()}
+        for job in self.kept.keys() - left:
+            self.dropped.append((self.now, self.now - self.kept.pop(job)))

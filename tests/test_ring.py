@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import Ring
+from tests.support.history import fresh_ring
+from tests.support.jobs import add, cancel, claim, finish, over, rotate, statuses, value
+from tests.support.sessions import Connect, Connection, start
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def one(connect: Connect) -> Iterator[Connection]:
+    """A connection; the ring is new."""
+    connection = connect(autocommit=True)
+    with fresh_ring(connection):
+        yield connection
+
+
+def ring(**changes: object) -> None:
+    assert Ring.objects.update(**changes) == 1
+
+
+def shelf_of(connection: Connection, job: int) -> int:
+    return int(value(connection, "SELECT shelf FROM pgqueue_job WHERE id = %s", job))
+
+
+def since_ago(connection: Connection, age: str) -> None:
+    connection.execute("UPDATE pgqueue_ring SET since = clock_timestamp() - %s::interval", (age,))
+
+
+def test_a_turn_empties_the_next_shelf_first_then_moves_on(one: Connection) -> None:
+    old = over(one, 2, "7 days 1 minute", 2)
+    kept = over(one, 3, "8 days") + over(one, 8, "8 days") + over(one, 1, "1 day")
+    since_ago(one, "29 hours")
+    assert rotate(one) == "emptied shelf 2"
+    assert not set(old) & statuses(one).keys()
+    assert rotate(one) == "moved to shelf 2"
+    assert Ring.objects.get().current == 2
+    assert rotate(one) == "emptied shelf 3"
+    assert rotate(one) == "nothing to do"
+    assert statuses(one).keys() == set(kept[1:])
+
+
+def test_the_ring_stays_on_a_shelf_for_a_sixth_of_the_retention(one: Connection) -> None:
+    since_ago(one, "27 hours 59 minutes")
+    assert rotate(one) == "nothing to do"
+    since_ago(one, "28 hours 1 minute")
+    assert rotate(one) == "moved to shelf 2"
+
+
+def test_one_young_job_keeps_its_shelf(one: Connection) -> None:
+    over(one, 2, "9 days", 5)
+    over(one, 2, "6 days 23 hours")
+    since_ago(one, "29 hours")
+    assert rotate(one) == "waiting for shelf 2"
+    assert Ring.objects.get().current == 1
+    assert len(statuses(one)) == 6
+
+
+def test_the_ring_goes_round(one: Connection) -> None:
+    ring(current=8)
+    since_ago(one, "29 hours")
+    assert rotate(one) == "moved to shelf 1"
+    assert Ring.objects.get().current == 1
+
+
+def test_a_clock_that_was_set_back_starts_the_shelf_anew(one: Connection) -> None:
+    since_ago(one, "-3 days")
+    assert rotate(one) == "restarted: the clock was set back"
+    assert value(one, "SELECT clock_timestamp() - since < interval '1 minute' FROM pgqueue_ring")
+
+
+def test_what_is_over_goes_to_the_current_shelf(one: Connection) -> None:
+    first, second = add(one, 2)
+    claim(one, 1)
+    assert finish(one, [first]) == [first]
+    ring(current=4)
+    assert cancel(one, [second]) == 1
+    assert (shelf_of(one, first), shelf_of(one, second)) == (1, 4)
+
+
+def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(one: Connection, connect: Connect) -> None:
+    worker = connect(autocommit=True, options="-c lock_timeout=300ms")
+    rotation = connect()
+    done, failed, retried, asked = add(one, 4)
+    claim(one)
+    over(one, 2, "8 days")
+    assert rotate(rotation) == "emptied shelf 2"  # and holds its lock until the commit
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        worker.execute("SELECT FROM pgqueue_job_past_2")
+    waiting, new = add(worker, 2)
+    assert finish(worker, [done]) == [done]
+    assert finish(worker, [failed], "failed") == [failed]
+    assert finish(worker, [retried], "retry") == [retried]
+    worker.execute("CALL pgqueue_finish_one_v1(%s, 1, 'snooze')", (asked,))
+    assert cancel(worker, [waiting]) == 1
+    assert [row.id for row in claim(worker)] == [retried, asked, new]
+    assert cancel(worker, [asked]) == 1
+    heads = worker.execute("SELECT * FROM pgqueue_heads_v1(NULL, '{}', '{}', '{}', '{}', '{}')").fetchall()
+    assert heads == []
+    rotation.commit()
+    assert statuses(one) == {
+        done: "done", failed: "failed", retried: "running", asked: "running", new: "running", waiting: "cancelled",
+    }  # fmt: skip
+
+
+def test_a_rotation_gives_way_to_a_reader(one: Connection, connect: Connect) -> None:
+    reader = connect()
+    over(one, 2, "8 days")
+    assert statuses(reader)
+    began = monotonic()
+    assert rotate(one) == "gave way to a reader of shelf 2"
+    assert monotonic() - began < 1
+    reader.commit()
+    assert rotate(one) == "emptied shelf 2"
+
+
+def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(one: Connection, connect: Connect) -> None:
+    first, second, upkeep = connect(), connect(autocommit=True), connect(autocommit=True)
+    over(one, 2, "8 days")
+    assert value(one, "SELECT proconfig::text FROM pg_proc WHERE proname = 'pgqueue_rotate_v1'").count("lock_timeout=50ms")
+    assert statuses(first)  # this one stays open: every rotation waits for it and gives way
+
+    def rotate_on(connection: Connection) -> set[str]:
+        return {rotate(connection) for _ in range(20)}
+
+    rotations = start(upkeep, rotate_on)
+    waits = []
+    while not rotations._future.done():
+        began = monotonic()
+        statuses(second)
+        waits.append(monotonic() - began)
+    assert rotations.result() == {"gave way to a reader of shelf 2"}
+    assert max(waits) > 0.01, "no reader came while a rotation waited"
+    assert max(waits) < 0.5, "50 ms, and time for a busy machine"
+
+
+def test_a_rotation_that_has_nothing_to_empty_takes_no_lock(one: Connection, connect: Connect) -> None:
+    reader = connect()
+    over(one, 2, "1 day")
+    assert statuses(reader)
+    assert rotate(one) == "waiting for shelf 2"
+
+
+def test_retain_says_what_was_there_before_and_only_if_it_changes(one: Connection) -> None:
+    change = "SELECT retention::text, failed_retention::text FROM pgqueue_retain_v1(%s, %s)"
+    assert one.execute(change, ("7 days", "30 days")).fetchall() == []
+    assert one.execute(change, ("1 day", "30 days")).fetchall() == [("7 days", "30 days")]
+    assert one.execute(change, ("1 day", "2 days")).fetchall() == [("1 day", "30 days")]
+    row = Ring.objects.get()
+    assert (row.retention.days, row.failed_retention.days) == (1, 2)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        one.execute(change, ("-1 day", "2 days"))
+
+
+def test_a_retention_of_zero_keeps_nothing(one: Connection) -> None:
+    over(one, 2, "1 second")
+    one.execute("SELECT pgqueue_retain_v1('0', '0')")
+    first, second, third = add(one, 3)
+    claim(one)
+    assert finish(one, [first]) == [first]
+    assert finish(one, [second], "failed") == [second]
+    assert cancel(one, [third]) == 1
+    assert finish(one, [third], "retry") == [third]
+    assert len(statuses(one)) == 1
+    assert rotate(one) == "emptied shelf 2"
+    assert statuses(one) == {}
