@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "error_entry", "fingerprint"]
 
-_CUT = "\n... {} characters left out ...\n"
+_CUT = "\n... {} bytes left out ...\n"
 
 
 def describe(error: BaseException) -> str:
@@ -28,7 +28,7 @@ def error_entry(error: BaseException, worker: int, attempt: int, limit: int) -> 
     cls = type(error)
     return json.dumps(
         {
-            "class": f"{cls.__module__}.{cls.__qualname__}",
+            "class": _printable(f"{cls.__module__}.{cls.__qualname__}"),
             "message": _shorten(_printable(describe(error)), limit // 4),
             "traceback": _shorten(_printable(_format(error)), limit - limit // 4),
             "worker": str(worker),
@@ -72,9 +72,12 @@ def _printable(text: str) -> str:
 
 
 def _shorten(text: str, limit: int) -> str:
-    """The beginning and, longer, the end: the end of a traceback says most."""
-    if len(text) <= limit:
+    """At most ``limit`` bytes: the beginning and, longer, the end, for the end of a traceback says most."""
+    data = text.encode()
+    if len(data) <= limit:
         return text
     head = limit // 4
     tail = limit - head
-    return text[:head] + _CUT.format(len(text) - limit) + text[len(text) - tail :]
+    left_out = len(data) - limit
+    first, last = (part.decode(errors="ignore") for part in (data[:head], data[len(data) - tail :]))
+    return first + _CUT.format(left_out) + last

@@ -21,6 +21,15 @@ __all__ = ["Finisher"]
 
 logger = logging.getLogger(__name__)
 
+#: The server refuses what it was sent; asking again will not help.
+REFUSALS = (
+    psycopg.DataError,
+    psycopg.ProgrammingError,
+    psycopg.IntegrityError,
+    psycopg.NotSupportedError,
+    psycopg.errors.ProgramLimitExceeded,  # an OperationalError, but no outage: too deep, too large
+)
+
 COLLECT_SECONDS = 0.005
 """How long outcomes wait for company: one commit for many, and nobody sees the difference."""
 
@@ -80,10 +89,20 @@ class Finisher:
         for outcome in self._outcomes():
             try:
                 ids += _report(session, outcome)
-            except _REFUSALS as refusal:
+            except REFUSALS as refusal:
                 logger.error("job %s: the server refuses its outcome, it fails: %s", outcome.id, refusal)
-                ids += _report(session, _refused(outcome, refusal))
+                failed = _refused(outcome, refusal)
+                self._replace(outcome, failed)
+                try:
+                    ids += _report(session, failed)
+                except REFUSALS:
+                    logger.exception("job %s: the server refuses even its failure", outcome.id)
         return self.reported([[ids]])
+
+    def _replace(self, old: Outcome, new: Outcome) -> None:
+        self._waiting = [
+            (row, new if outcome is old else outcome, ran) for row, outcome, ran in self._waiting
+        ]
 
     def _outcomes(self) -> list[Outcome]:
         # In the order of the ids, as every statement that locks several jobs.
@@ -91,9 +110,6 @@ class Finisher:
             (outcome for _, outcome, _ in self._waiting if outcome.kind not in (FINISHED, LEASE_LOST)),
             key=lambda outcome: outcome.id,
         )
-
-
-_REFUSALS = (psycopg.DataError, psycopg.ProgrammingError, psycopg.IntegrityError, psycopg.NotSupportedError)
 
 
 def _report(session: Session, outcome: Outcome) -> list[int]:

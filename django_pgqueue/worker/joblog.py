@@ -13,12 +13,17 @@ __all__ = ["log_job"]
 
 logger = logging.getLogger("django_pgqueue.job")
 
-_LEVELS = {"failed": logging.ERROR, "retry": logging.WARNING, "lost": logging.WARNING}
-_WORDS = {"finished": "done", "lost": "lost its lease"}
+_LEVELS = {
+    "failed": logging.ERROR,
+    "retry": logging.WARNING,
+    "lost": logging.WARNING,
+    "unknown": logging.WARNING,
+}
+_WORDS = {"finished": "done", "lost": "lost its lease", "unknown": "is unknown here and waits"}
 
 
 def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float) -> None:
-    """Done, cancelled, snoozed: INFO; retried: WARNING; failed: ERROR."""
+    """Done, cancelled, snoozed: INFO; retried, lost, unknown: WARNING; failed: ERROR."""
     level = _LEVELS.get(outcome.kind, logging.INFO)
     if not logger.isEnabledFor(level):
         return

@@ -75,11 +75,17 @@ def expired(row: Claimed) -> Outcome:
     return Outcome(row.id, row.lease, "cancelled", reason=f"expired at {row.expires_at}")
 
 
-def unknown_task(row: Claimed, worker: int, error: Exception) -> Outcome:
-    """This worker does not know the task: another one may. The job waits, up to the patience, then fails."""
+def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> Outcome:
+    """This worker does not know the task: another one may. The job waits, up to the patience, then fails.
+
+    ``waited``: seconds since this process first met the job. The row of one that has never run knows better:
+    there ``started_at`` is when the first worker met it.
+    """
     settings = conf.current()
-    waited = datetime.fromisoformat(row.last_attempted_at) - datetime.fromisoformat(row.started_at)
-    if waited.total_seconds() < settings.unknown_task_patience:
+    if row.attempts == 1:
+        since = datetime.fromisoformat(row.last_attempted_at) - datetime.fromisoformat(row.started_at)
+        waited = since.total_seconds()
+    if waited < settings.unknown_task_patience:
         delay = min(30.0, max(0.2, settings.unknown_task_patience / 60))
         return Outcome(row.id, row.lease, "unknown", delay=delay, reason=_reason(describe(error)))
     return Outcome(

@@ -16,6 +16,7 @@ __all__ = ["Pace"]
 AHEAD = 0.05  # seconds
 MOST = 1_000  # jobs claimed and not finished
 BATCH = 500  # jobs in one claim
+UNKNOWN = 1.0  # seconds that a job takes, as long as nobody knows better
 _WEIGHT = 0.3  # of the newest batch in the average
 
 
@@ -24,7 +25,8 @@ class Pace:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self.job_seconds = AHEAD
+        self._learned = False
+        self.job_seconds = UNKNOWN
         """What a job takes; before the first one is known, none is taken ahead."""
 
     def learn(self, seconds: Iterable[float]) -> None:
@@ -33,7 +35,8 @@ class Pace:
         if known:
             average = max(1e-6, sum(known) / len(known))
             # Slower at once, faster by and by: holding too many jobs hurts more than holding too few.
-            weight = 1.0 if average > self.job_seconds else _WEIGHT
+            weight = 1.0 if average > self.job_seconds or not self._learned else _WEIGHT
+            self._learned = True
             self.job_seconds += (average - self.job_seconds) * weight
 
     @property

@@ -24,7 +24,7 @@ from . import registry
 from .connection import connect
 from .executor import Executor
 from .finder import Finder
-from .finisher import Finisher
+from .finisher import REFUSALS, Finisher
 from .idle import Idle
 from .joblog import log_job
 from .memory import resident_megabytes
@@ -55,14 +55,6 @@ _LOST_CONNECTION = (
     psycopg.errors.ReadOnlySqlTransaction,  # the primary has become a standby
 )
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-_BAD_OUTCOME = (
-    psycopg.DataError,
-    psycopg.ProgrammingError,
-    psycopg.IntegrityError,
-    psycopg.NotSupportedError,
-    psycopg.errors.ProgramLimitExceeded,  # an OperationalError, but no outage: too deep, too large
-)
-
 _QUEUE_SETTINGS_SQL = """
     SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue
     WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
@@ -210,7 +202,7 @@ class Pump:
         statements = [statement for statement in (release, report, claim) if statement is not None]
         try:
             answers = session.run(*statements, durable=report is not None)
-        except _BAD_OUTCOME:
+        except REFUSALS:
             if report is None:
                 raise
             self._reported(self._finisher.report_one_by_one(session))
@@ -272,7 +264,7 @@ class Pump:
             waited = row.waited + (began - held[1] if held and began else 0.0)
             self._counter.add(row, outcome.kind, max(0.0, waited), ran)
             log_job(row, outcome, waited, ran)
-            self.executed += 1
+            self.executed += outcome.kind != "unknown"
 
     # -- now and then
 

@@ -43,6 +43,7 @@ LEASE_LOST = "lost"
 _LOST_CODES = {"23Q01", "23Q02", "23Q03"}
 _SERIALIZATION_FAILURES = {"40001", "40P01"}
 _SERIALIZATION_TRIES = 5
+_MOST_UNKNOWN = 100_000  # jobs remembered; they may end elsewhere, so the memory is bounded
 
 
 class Runner:
@@ -55,6 +56,7 @@ class Runner:
         self._announcer = announcer
         self._tasks: dict[str, Task[..., Any]] = {}
         self._async_paths: set[str] = set()
+        self._unknown_since: dict[int, float] = {}
         self._running: dict[int, RunningJob] = {}
 
     def is_async(self, row: Claimed) -> bool:
@@ -70,7 +72,7 @@ class Runner:
             try:
                 task = find_task(row.task_path)
             except UnknownTask as error:
-                return outcomes.unknown_task(row, self.worker, error)
+                return outcomes.unknown_task(row, self.worker, error, self._waited(row))
             if iscoroutinefunction(task.func):
                 self._async_paths.add(row.task_path)
             self._tasks[row.task_path] = task
@@ -112,6 +114,13 @@ class Runner:
         running = self._running.get(job_id)
         if running is not None and running.ask_to_stop():
             logger.info("job %s was asked to stop", job_id)
+
+    def _waited(self, row: Claimed) -> float:
+        """Seconds since this process first met the job and did not know its task."""
+        if len(self._unknown_since) > _MOST_UNKNOWN:
+            self._unknown_since.clear()
+        now = monotonic()
+        return now - self._unknown_since.setdefault(row.id, now)
 
     def _ended(self, running: RunningJob) -> None:
         # A job that lost its lease may have come back meanwhile and run here a second time.
