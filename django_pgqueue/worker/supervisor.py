@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 
 KILL_AFTER = 5.0  # seconds beyond the grace
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
-STILLBIRTHS = 5  # a process that ends so often within a second of its start will never start
+QUICK = 1.0  # seconds; a process that ends sooner is not replaced at once
+STILLBIRTHS = 5  # processes that end, one after another, before they have registered: none ever will
 
 _LOST_CONNECTION = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -54,7 +55,14 @@ class _Child:
         self.worker = 0
         self.started = 0.0
         self.start_at = 0.0
+        self.quick_ends = 0
         self.stillbirths = 0
+
+    def forget_process(self) -> None:
+        """It has ended; close our end of its standard input."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process = None
 
 
 class Supervisor:
@@ -124,10 +132,13 @@ class Supervisor:
         grace = self.options.grace if self._signals == 1 else 0.0
         self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
         logger.info("stopping; running jobs have %g seconds", grace)
+        # Two of one kind may arrive as one: a hasty stop sends one of each.
+        numbers = [signal.SIGTERM] if grace else [signal.SIGTERM, signal.SIGINT]
         for child in self._children:
             child.start_at = float("inf")
             if child.process is not None:
-                child.process.send_signal(signal.SIGTERM)
+                for number in numbers:
+                    child.process.send_signal(number)
 
     # -- the processes
 
@@ -141,7 +152,8 @@ class Supervisor:
         if code is None:
             return
         lived = now - child.started
-        pid, child.process = child.process.pid, None
+        pid = child.process.pid
+        child.forget_process()
         if code == FINISHED:
             child.start_at = float("inf") if self.options.burst or self._signals else now
         elif code == RECYCLED:
@@ -152,9 +164,13 @@ class Supervisor:
 
     def _crashed(self, child: _Child, pid: int, code: int, lived: float) -> None:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        logger.error("process %s ended by %s after %.1f s", pid, how, lived)
-        self._give_back(child.worker)
-        child.stillbirths = child.stillbirths + 1 if lived < 1.0 else 0
+        # One that has no handler yet simply ends by the signal that tells it to stop.
+        stopped = self._signals and -code in (signal.SIGTERM, signal.SIGINT)
+        logger.log(
+            logging.INFO if stopped else logging.ERROR, "process %s ended by %s after %.1f s", pid, how, lived
+        )
+        child.stillbirths = child.stillbirths + 1 if self._give_back(child.worker) is False else 0
+        child.quick_ends = child.quick_ends + 1 if lived < QUICK else 0
         if self._signals:
             child.start_at = float("inf")
         elif child.stillbirths >= STILLBIRTHS:
@@ -165,8 +181,9 @@ class Supervisor:
             self.stop()
             child.start_at = float("inf")
         else:
-            pause = min(LONGEST_BACKOFF, 0.1 * 2**child.stillbirths) * random.uniform(0.8, 1.2)
-            child.start_at = monotonic() + (pause if child.stillbirths else 0.0)
+            failures = max(child.quick_ends, child.stillbirths)
+            pause = min(LONGEST_BACKOFF, 0.1 * 2 ** min(failures, 10)) * random.uniform(0.8, 1.2)
+            child.start_at = monotonic() + (pause if failures else 0.0)
 
     def _start(self, child: _Child) -> None:
         child.worker = new_id()
@@ -187,6 +204,7 @@ class Supervisor:
             if child.process is not None:
                 child.process.kill()
                 child.process.wait()
+                child.forget_process()
                 self._give_back(child.worker)
 
     # -- the database
@@ -203,8 +221,11 @@ class Supervisor:
                 self._next_beat = now + conf.current().heartbeat
                 self._beat(self._session)
             self._rounds.run(self._session, now)
-        except _LOST_CONNECTION as error:
-            logger.warning("no connection: %s", str(error).strip() or type(error).__name__)
+        except psycopg.Error as error:
+            if isinstance(error, _LOST_CONNECTION):
+                logger.warning("no connection: %s", str(error).strip() or type(error).__name__)
+            else:  # a round of upkeep that fails must not take the workers down
+                logger.exception("upkeep failed; it is tried again over a new connection")
             if self._session is not None:
                 self._session.close()
             self._session = None
@@ -225,17 +246,22 @@ class Supervisor:
             durable=False,
         )
 
-    def _give_back(self, worker: int) -> None:
-        """The process has ended without signing off: nobody has to wait until it counts as dead."""
+    def _give_back(self, worker: int) -> bool | None:
+        """The process has ended without signing off: nobody has to wait until it counts as dead.
+
+        Returns whether it had registered, None if that cannot be known now.
+        """
         if self._session is None:
-            return
+            return None
         try:
+            (known,) = self._session.run(("SELECT FROM pgqueue_worker WHERE id = %s", (worker,)))
             jobs = rounds.recover(self._session, [worker])
-        except _LOST_CONNECTION as error:
+        except psycopg.Error as error:
             logger.warning("its jobs wait for recovery: %s", str(error).strip())
-        else:
-            if jobs:
-                logger.warning("%d jobs of the process that ended go back to their queues", jobs)
+            return None
+        if jobs:
+            logger.warning("%d jobs of the process that ended go back to their queues", jobs)
+        return bool(known)
 
     def _catch_signals(self) -> None:
         def stop(number: int, frame: FrameType | None) -> None:

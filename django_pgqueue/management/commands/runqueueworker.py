@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 from django.utils.translation import gettext as _
 
 from ... import conf
@@ -70,6 +71,7 @@ class Command(BaseCommand):
             max_rss=given["max_rss"],
             grace=settings.grace if given["grace"] is None else float(given["grace"]),
         )
+        self._check_vendor(options.alias)
         try:
             code = Supervisor(options, given["verbosity"]).run()
         except psycopg.OperationalError as error:
@@ -77,4 +79,23 @@ class Command(BaseCommand):
                 _("The database %(alias)r cannot be reached: %(error)s")
                 % {"alias": options.alias, "error": str(error).strip()}
             ) from error
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction) as error:
+            raise CommandError(
+                _(
+                    "The tables or functions of django_pgqueue are missing in the database %(alias)r "
+                    "(%(error)s): run manage.py migrate --database %(alias)s"
+                )
+                % {"alias": options.alias, "error": error.diag.message_primary}
+            ) from error
         sys.exit(code)
+
+    def _check_vendor(self, alias: str) -> None:
+        vendor = connections[alias].vendor
+        if vendor != "postgresql":
+            raise CommandError(
+                _(
+                    "Jobs lie in PostgreSQL only, and the database %(alias)r is %(vendor)s: "
+                    "name another --database."
+                )
+                % {"alias": alias, "vendor": vendor}
+            )
