@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import NotSupportedError, ProgrammingError, connections, transaction
 
 from .. import conf
 from ..backend import is_ours
 from ..compat import DjangoTask
 from ..definition import BoundTask, adopt
-from ..exceptions import WrongBackend
+from ..exceptions import PayloadError, WrongBackend
 from ..models import Job
 from ..payload import encode_arguments, encode_metadata
 from .arrays import number_array, text_array
@@ -39,12 +39,12 @@ CHUNK = 2_000
 _ONE = (
     "SELECT id, run_after, expires_at, enqueued_at FROM pgqueue_enqueue_v1("
     "%s, %s::jsonb, %s::jsonb, %s::jsonb, %s, %s::integer, %s::timestamptz, %s::double precision, NULL,"
-    " %s::double precision, %s::integer, %s::integer, %s, %s::integer)"
+    " %s::double precision, %s::integer, %s::integer, %s, NULL)"
 )
 _MANY = (
     "SELECT pgqueue_enqueue_many_v1(%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[],"
     " %s::text[], %s::integer[], %s::timestamptz[], %s::double precision[], %s::double precision[],"
-    " %s::integer[], %s::integer[], %s::text[], %s::integer)"
+    " %s::integer[], %s::integer[], %s::text[], NULL)"
 )
 
 
@@ -97,17 +97,14 @@ def enqueue_task(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> J
     """``enqueue`` with the arguments apart: for callers that hold them as a list and a dict."""
     call = _prepare(_lane(task), args, kwargs)
     lane = call.lane
-    limit = conf.current().max_payload_bytes
-    with connections[lane.alias].cursor() as cursor:
-        cursor.execute(
-            _ONE,
-            (
-                lane.task_path, call.args, call.kwargs, lane.metadata, lane.queue_name, lane.priority,
-                lane.run_after, lane.delay, lane.expires_after, lane.max_attempts, lane.timeout, lane.on_lost,
-                limit,
-            ),
-        )  # fmt: skip
-        pk, run_after, expires_at, enqueued_at = cursor.fetchone()
+    pk, run_after, expires_at, enqueued_at = _execute(
+        lane.alias,
+        _ONE,
+        (
+            lane.task_path, call.args, call.kwargs, lane.metadata, lane.queue_name, lane.priority,
+            lane.run_after, lane.delay, lane.expires_after, lane.max_attempts, lane.timeout, lane.on_lost,
+        ),
+    )  # fmt: skip
     job = Job(
         id=pk, shelf=0, status=Job.Status.PENDING, task_path=lane.task_path, args=json.loads(call.args),
         kwargs=json.loads(call.kwargs), metadata=json.loads(lane.metadata), queue_name=lane.queue_name,
@@ -168,10 +165,16 @@ def _lane(task: Any) -> _Lane:
     if task.atomic:
         check_atomic(task, alias)
     settings = conf.current()
+    metadata = encode_metadata(task.metadata) if task.metadata else "{}"
+    if len(metadata.encode()) > settings.max_payload_bytes:
+        raise PayloadError(
+            f"the metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
+            f"MAX_PAYLOAD_BYTES ({settings.max_payload_bytes:,}). Store the data and pass its key."
+        )
     return _Lane(
         alias=alias,
         task_path=task.module_path,
-        metadata=encode_metadata(task.metadata) if task.metadata else "{}",
+        metadata=metadata,
         queue_name=task.queue_name,
         priority=task.priority,
         run_after=task.run_after,
@@ -228,9 +231,25 @@ def _insert(alias: str, first: int, calls: list[_Call]) -> list[int]:
         number_array([lane.max_attempts for lane in lanes]),
         number_array([lane.timeout for lane in lanes]),
         text_array([lane.on_lost for lane in lanes]),
-        conf.current().max_payload_bytes,
     )
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_MANY, parameters)
-        ids: list[int] = cursor.fetchone()[0]
-    return ids
+    (ids,) = _execute(alias, _MANY, parameters)
+    return cast("list[int]", ids)
+
+
+def _execute(alias: str, query: str, parameters: tuple[object, ...]) -> tuple[Any, ...]:
+    """The only row of the answer."""
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        raise NotSupportedError(
+            f"the database {alias!r} is {connection.display_name}, and jobs lie in PostgreSQL: name one by "
+            "@task(database=...), in the OPTIONS of TASKS or in a router"
+        )
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(query, parameters)
+        except ProgrammingError as error:
+            if getattr(error.__cause__, "sqlstate", "") == "42883":  # undefined function
+                error.add_note(f"Run: manage.py migrate django_pgqueue --database={alias}")
+            raise
+        row: tuple[Any, ...] = cursor.fetchone()
+    return row

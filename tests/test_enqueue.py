@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import NotSupportedError, ProgrammingError, connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_pgqueue import aenqueue, enqueue, task
+from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.models import Job
+from tests.app.models import Entry
+from tests.app.tasks import elsewhere, mail, noop, short_lived
+from tests.support.coroutines import run
+from tests.support.databases import alias, fresh_database
+
+pytestmark = pytest.mark.django_db
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def now() -> datetime:
+    """The time of the database, which is the only one that counts."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (moment,) = cursor.fetchone()
+    assert isinstance(moment, datetime)
+    return moment
+
+
+def stored(job: Job) -> dict[str, Any]:
+    return Job.objects.using(job._state.db).filter(pk=job.pk).values().get()
+
+
+def test_the_job_that_comes_back_is_the_row(now: datetime) -> None:
+    job = enqueue(mail.using(metadata={"why": "late"}), 5)
+    row = stored(job)
+    assert {name: getattr(job, name) for name in row} == row
+    assert row == {
+        **row, "shelf": 0, "status": "pending", "task_path": "tests.app.tasks.mail", "args": [5], "kwargs": {},
+        "metadata": {"of": "mail", "why": "late"}, "queue_name": "mail", "priority": 10, "expires_at": None,
+        "max_attempts": 3, "timeout": 60, "on_lost": "fail", "attempts": 0, "worker": None, "lease": None,
+        "errors": [], "result": None, "finished_at": None,
+    }  # fmt: skip
+    assert now <= job.enqueued_at == job.run_after <= now + 10 * SECOND
+    assert not job._state.adding
+    assert job._state.db == "default"
+
+
+def test_settings_fill_in_what_the_task_leaves_open(settings: Any) -> None:
+    settings.PGQUEUE = {"MAX_ATTEMPTS": 9, "TIMEOUT": 77}
+    job = enqueue(noop)
+    assert (job.max_attempts, job.timeout, job.on_lost) == (9, 77, "rerun")
+
+
+def test_one_statement_and_no_other_round_trip() -> None:
+    for call in (lambda: enqueue(noop, 1), lambda: enqueue(mail.using(run_after=timedelta(hours=1)), 1)):
+        with CaptureQueriesContext(connection) as queries:
+            call()
+        assert len(queries) == 1
+        assert "pgqueue_enqueue_v1" in queries[0]["sql"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_outside_a_transaction_it_commits_at_once() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        job = enqueue(noop)
+    assert len(queries) == 1
+    with alias("second") as second:
+        assert Job.objects.using(second).get().pk == job.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rollback_takes_the_job_away_with_its_rows() -> None:
+    with pytest.raises(RuntimeError), transaction.atomic():
+        Entry.objects.create(key="with")
+        enqueue(noop)
+        raise RuntimeError
+    assert not Entry.objects.exists()
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rolled_back_savepoint_takes_only_its_own_job_away() -> None:
+    with transaction.atomic():
+        kept = enqueue(noop)
+        with pytest.raises(RuntimeError), transaction.atomic():
+            enqueue(noop)
+            raise RuntimeError
+    assert [job.pk for job in Job.objects.all()] == [kept.pk]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_job_is_invisible_until_the_commit() -> None:
+    with alias("second") as second:
+        with transaction.atomic():
+            enqueue(noop)
+            assert not Job.objects.using(second).exists()
+        assert Job.objects.using(second).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_code_enqueues_too() -> None:
+    async def several() -> list[Job]:
+        return [await aenqueue(noop, number) for number in range(3)]
+
+    jobs = run(several())
+    assert [job.args for job in Job.objects.order_by("pk")] == [[0], [1], [2]]
+    assert [job.pk for job in jobs] == sorted(job.pk for job in jobs)
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_the_alias_of_the_task_and_of_the_call() -> None:
+    assert enqueue(elsewhere, 1)._state.db == "other"
+    assert enqueue(noop.using(database="other"))._state.db == "other"
+    assert enqueue(elsewhere.using(database="default"), 1)._state.db == "default"
+    assert (Job.objects.count(), Job.objects.using("other").count()) == (1, 2)
+
+
+class JobsToOther:
+    """A router that puts the queue into the other database."""
+
+    def db_for_write(self, model: type, **hints: Any) -> str | None:
+        return "other" if model._meta.app_label == "django_pgqueue" else None  # type: ignore[attr-defined]
+
+    db_for_read = db_for_write
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_a_router_says_where_jobs_lie(settings: Any) -> None:
+    settings.DATABASE_ROUTERS = ["tests.test_enqueue.JobsToOther"]
+    job = enqueue(noop)
+    assert job._state.db == "other"
+    assert Job.objects.get(pk=job.pk).status == "pending"
+    assert not Job.objects.using("default").exists()
+
+
+@pytest.mark.django_db(databases=["default", "other"], transaction=True)
+def test_a_rollback_of_another_database_does_not_matter() -> None:
+    with pytest.raises(RuntimeError), transaction.atomic("default"):
+        job = enqueue(elsewhere, 1)
+        raise RuntimeError
+    assert Job.objects.using("other").get().pk == job.pk
+
+
+def test_a_delay_counts_from_the_enqueue_by_the_clock_of_the_database(now: datetime) -> None:
+    later = noop.using(run_after=timedelta(minutes=5))
+    first, second = enqueue(later), enqueue(later)
+    for job in (first, second):
+        assert abs(job.run_after - job.enqueued_at - timedelta(minutes=5)) < timedelta(milliseconds=1)
+    assert second.run_after > first.run_after
+
+
+def test_a_time_in_the_past_is_now(now: datetime) -> None:
+    job = enqueue(noop.using(run_after=timezone.now() - timedelta(days=3)))
+    assert job.run_after == job.enqueued_at >= now
+
+
+def test_expiry_counts_from_the_later_of_enqueue_and_run_after() -> None:
+    hours = timedelta(hours=2)
+    at_once = enqueue(short_lived)
+    assert at_once.expires_at == at_once.enqueued_at + hours
+    past = enqueue(short_lived.using(run_after=timezone.now() - timedelta(days=1)))
+    assert past.expires_at == past.enqueued_at + hours
+    delayed = enqueue(short_lived.using(run_after=timedelta(days=1)))
+    assert delayed.expires_at == delayed.run_after + hours
+    moment = timezone.now() + timedelta(days=2)
+    fixed = enqueue(short_lived.using(run_after=moment))
+    assert (fixed.run_after, fixed.expires_at) == (moment, moment + hours)
+
+
+@pytest.mark.parametrize("zone", ["+05:30", "-11:00", "+00:00"])
+def test_a_time_of_any_zone_is_the_same_moment(zone: str) -> None:
+    moment = datetime.fromisoformat(f"2060-07-01T12:00:00.123456{zone}")
+    assert Job.objects.get(pk=enqueue(noop.using(run_after=moment)).pk).run_after == moment
+
+
+def test_arguments_come_back_as_they_were() -> None:
+    args = ["ünï", 'quote " and \\ back', "%s {}", 2**70, 1.5, None, True, [[]], {"a": {"b": [1]}}, "\u2028"]
+    job = enqueue(noop, *args, task=1, self=2, using=3, priority=4)
+    row = stored(job)
+    assert row["args"] == job.args == args
+    assert row["kwargs"] == job.kwargs == {"task": 1, "self": 2, "using": 3, "priority": 4}
+
+
+def test_the_size_is_that_of_the_json_and_measured_once(settings: Any) -> None:
+    # As jsonb these numbers take six times as much; the limit is about what the caller has sent.
+    many = [1] * 400_000
+    assert len(enqueue(noop, many).args[0]) == 400_000
+    settings.PGQUEUE = {"MAX_PAYLOAD_BYTES": 1000}
+    enqueue(noop, "x" * 994)
+    with pytest.raises(PayloadError, match="more than MAX_PAYLOAD_BYTES"):
+        enqueue(noop, "x" * 1000)
+    with pytest.raises(PayloadError, match="metadata of tests.app.tasks.noop takes 1,010 bytes"):
+        enqueue(noop.using(metadata={"key": "x" * 1000}))
+    assert Job.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (len, "takes a task"),
+        ("tests.app.tasks.noop", "takes a task"),
+        (None, "takes a task"),
+        (noop.func, "decorate the function"),
+        (noop.bind(1), "takes a task"),
+    ],
+)
+def test_only_tasks_are_enqueued(what: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        enqueue(what)
+    assert not Job.objects.exists()
+
+
+def test_a_database_without_the_functions_says_what_to_run() -> None:
+    with fresh_database() as name, alias("fresh", NAME=name) as fresh:
+        with pytest.raises(ProgrammingError, match="pgqueue_enqueue_v1") as caught:
+            enqueue(noop.using(database=fresh))
+        assert caught.value.__notes__ == ["Run: manage.py migrate django_pgqueue --database=fresh"]
+
+
+def test_a_database_that_is_not_postgresql_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "lite.db"
+    with alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file, OPTIONS={}) as lite:
+        with pytest.raises(NotSupportedError, match="'lite' is SQLite, and jobs lie in PostgreSQL"):
+            enqueue(noop.using(database=lite))
+
+
+def test_a_database_that_is_not_there_is_named() -> None:
+    with pytest.raises(connections.exception_class, match="nowhere"):
+        enqueue(noop.using(database="nowhere"))
+
+
+@pytest.fixture
+def moved() -> Iterator[Any]:
+    """A task that is found no longer where it says: its name in the module means another one."""
+    import tests.app.tasks as module
+
+    def lost() -> None: ...
+
+    lost.__module__, lost.__qualname__ = module.__name__, "lost"
+    yield task(lost)
+
+
+def test_a_task_whose_path_leads_elsewhere_is_refused(moved: Any) -> None:
+    with pytest.raises(Exception, match=r"tests\.app\.tasks\.lost"):
+        enqueue(moved)
+    assert not Job.objects.exists()
