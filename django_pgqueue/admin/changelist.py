@@ -89,7 +89,7 @@ class KeysetChangeList(ChangeList):
         self.result_list = found
         self.result_count = self.full_result_count = len(found)
         self.show_full_result_count = False
-        self.show_admin_actions = True
+        self.show_admin_actions = bool(found)
         self.can_show_all = self.multi_page = False
 
     def _page(self, page: int) -> str:

@@ -94,7 +94,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     def note(self, job: Any) -> str:
         """Why the job waits, or how it failed last (``JobAdmin.rows_for_list``)."""
         words = job.waiting_reason or ": ".join(filter(None, (job.error_class, job.error_words)))
-        return Truncator(words).chars(100) or self.get_empty_value_display()
+        return Truncator(words).chars(80) or self.get_empty_value_display()
 
     @admin.display(description=_("queue"))
     def queue(self, job: Job) -> str:

@@ -40,7 +40,7 @@ class JobAdmin(JobActions, JobFields):
     """Look at jobs; retry them, run them now, cancel them. Nothing of a job can be edited."""
 
     list_display = (
-        "id", "task_path", "queue_name", "state", "priority", "tries", "due", "enqueued", "finished", "note",
+        "id", "task_path", "queue_name", "state", "note", "tries", "priority", "due", "enqueued", "finished",
     )  # fmt: skip
     list_display_links = ("id", "task_path")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, FinishedFilter)
