@@ -15,10 +15,12 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -45,6 +47,7 @@ from django_pgqueue.worker.process import Assignment, build_pump, new_id
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
+DEADLINE = 20.0  # seconds
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 
 
@@ -241,24 +244,46 @@ def test_cancel_and_retry() -> None:
 
 
 @in_shop
-@pytest.mark.parametrize(("module", "name"), [("control", "watch"), ("fetching", "listen")])
-def test_a_running_task_is_asked_to_stop(module: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    job = enqueue(getattr(example(module), name), 60)
+def test_a_sync_task_is_asked_to_stop() -> None:
+    job = enqueue(example("control").watch, 60)
+    with working():
+        deadline = monotonic() + DEADLINE
+        while fresh(job).status == "pending":
+            assert monotonic() < deadline
+        assert example("control").withdraw_one(job)
+    ended = fresh(job)
+    assert ended.cancel_requested_at is not None
+    assert (ended.status, ended.result) == ("done", "stopped")
+
+
+@in_shop
+def test_an_async_task_is_asked_to_stop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began, real_sleep = Event(), asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        began.set()
+        await real_sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    job = enqueue(example("fetching").listen, 60)
+    with working():
+        assert began.wait(DEADLINE)
+        assert example("control").withdraw_one(job)
+    assert fresh(job).status == "cancelled"
+    assert "asked to stop" in capsys.readouterr().out
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """A worker beside this thread, until nothing is due."""
     worker = Thread(target=work)
     worker.start()
     try:
-        while fresh(job).status == "pending":
-            pass
-        assert example("control").withdraw_one(job)
+        yield
     finally:
         worker.join()
-    ended = fresh(job)
-    assert ended.cancel_requested_at is not None
-    if name == "watch":
-        assert (ended.status, ended.result) == ("done", "stopped")
-    else:
-        assert ended.status == "cancelled"
-        assert "asked to stop" in capsys.readouterr().out
 
 
 @in_shop
