@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DataError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_pgqueue import aenqueue_many, enqueue_many
+from django_pgqueue.definition import BoundTask
+from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.lifecycle import enqueue as module
+from django_pgqueue.models import Job
+from tests.app.tasks import elsewhere, mail, noop, short_lived
+from tests.support.coroutines import run
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 3)
+
+
+def test_ids_and_rows_come_in_the_order_of_the_items() -> None:
+    ids = enqueue_many(noop.bind(number) for number in range(100))
+    assert ids == sorted(ids)
+    assert [job.args for job in Job.objects.filter(pk__in=ids).order_by("pk")] == [[n] for n in range(100)]
+
+
+def test_one_statement() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        enqueue_many([noop.bind(number) for number in range(50)])
+    assert len(queries) == 1
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize(("count", "statements"), [(0, 0), (1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (9, 3)])
+def test_chunks_keep_the_order_and_need_a_statement_each(count: int, statements: int) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        ids = enqueue_many(noop.bind(number) for number in range(count))
+    assert sum("pgqueue_enqueue_many" in query["sql"] for query in queries) == statements
+    assert list(Job.objects.order_by("pk").values_list("pk", "args")) == [
+        (pk, [number]) for number, pk in enumerate(ids)
+    ]
+
+
+def test_tasks_and_options_are_mixed() -> None:
+    moment = timezone.now() + timedelta(days=3)
+    ids = enqueue_many([
+        mail.bind(1),
+        noop.using(priority=-7, queue_name="slow", run_after=timedelta(hours=1), metadata={"a": 'x"\\y'}).bind("ü", k=None),
+        short_lived.using(run_after=moment).bind(),
+        mail.using(metadata={"of": "another"}).bind(2),
+    ])  # fmt: skip
+    first, second, third, fourth = Job.objects.filter(pk__in=ids).order_by("pk")
+    assert (first.queue_name, first.priority, first.max_attempts, first.timeout, first.on_lost, first.metadata) == (
+        "mail", 10, 3, 60, "fail", {"of": "mail"},
+    )  # fmt: skip
+    assert (second.queue_name, second.priority, second.args, second.kwargs) == ("slow", -7, ["ü"], {"k": None})
+    assert second.metadata == {"a": 'x"\\y'}
+    assert second.run_after - second.enqueued_at == timedelta(hours=1)
+    assert (third.run_after, third.expires_at) == (moment, moment + timedelta(hours=2))
+    assert (fourth.metadata, fourth.expires_at) == ({"of": "another"}, None)
+
+
+def test_a_time_in_the_past_is_now() -> None:
+    (pk,) = enqueue_many([noop.using(run_after=timezone.now() - timedelta(days=3)).bind()])
+    job = Job.objects.get(pk=pk)
+    assert job.run_after == job.enqueued_at
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("place", [0, 2, 3, 7])
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [
+        (noop.bind({1, 2}), PayloadError),
+        (noop, TypeError),
+        (None, TypeError),
+        (noop.using(metadata={"big": "x" * 2_000_000}).bind(), PayloadError),
+    ],
+)
+def test_a_bad_item_is_named_and_nothing_is_inserted(place: int, bad: Any, kind: type[Exception]) -> None:
+    items: list[Any] = [noop.bind(number) for number in range(9)]
+    items[place] = bad
+    with pytest.raises(kind) as caught, transaction.atomic():
+        enqueue_many(iter(items))
+    assert caught.value.__notes__ == [f"in item {place} of enqueue_many()"]
+    assert not Job.objects.exists()
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.django_db(transaction=True)
+def test_outside_a_transaction_all_chunks_are_one() -> None:
+    def items() -> Iterator[BoundTask]:
+        for number in range(7):
+            yield noop.bind(number)
+        raise RuntimeError("the generator ends in tears")
+
+    with pytest.raises(RuntimeError, match="in tears"):
+        enqueue_many(items())
+    assert not Job.objects.exists()
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.parametrize("place", [1, 5])
+def test_items_of_two_databases_are_refused_by_index(place: int) -> None:
+    items = [noop.bind(number) for number in range(7)]
+    items[place] = elsewhere.bind(1)
+    with pytest.raises(ValueError, match=r"the database 'other' is not that of the items before \('default'\)") as caught:
+        enqueue_many(items)
+    assert caught.value.__notes__ == [f"in item {place} of enqueue_many()"]
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_all_items_of_another_database() -> None:
+    ids = enqueue_many([elsewhere.bind(1), noop.using(database="other").bind()])
+    assert [job.pk for job in Job.objects.using("other").order_by("pk")] == ids
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_rollback_takes_all_of_them_away() -> None:
+    with pytest.raises(RuntimeError), transaction.atomic():
+        enqueue_many([noop.bind(number) for number in range(5)])
+        raise RuntimeError
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_code_enqueues_many() -> None:
+    ids = run(aenqueue_many(noop.bind(number) for number in range(5)))
+    assert [job.pk for job in Job.objects.order_by("pk")] == ids
+
+
+def test_the_function_in_sql_names_the_place_too() -> None:
+    columns = (
+        "7, ARRAY['a.b', 'a.b'], ARRAY['[]', '[]']::jsonb[], ARRAY['{}', '{}']::jsonb[], ARRAY['{}', '{}']::jsonb[],"
+        " ARRAY['default', 'default'], ARRAY[0, 101], ARRAY[NULL, NULL]::timestamptz[], ARRAY[NULL, NULL]::float[],"
+        " ARRAY[NULL, NULL]::float[], ARRAY[1, 1], ARRAY[NULL, NULL]::int[], ARRAY['rerun', 'rerun'], NULL"
+    )
+    with pytest.raises(DataError, match="item 8: priority 101 must lie between"), transaction.atomic():
+        connection.cursor().execute(f"SELECT pgqueue_enqueue_many_v1({columns})")
+    assert not Job.objects.exists()
