@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_pgqueue.lifecycle.claim import Claimed, claim_sql
+from django_pgqueue.models import Job
+from tests.support.jobs import LONG_AGO, Range, add, claim, finish, live, value
+from tests.support.sessions import Connect, Connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def ids(rows: list[Claimed]) -> list[int]:
+    return [row.id for row in rows]
+
+
+def test_a_claim_writes_who_and_when(one: Connection) -> None:
+    (job,) = add(one, timeout=30)
+    (row,) = claim(one, worker=77, lease=88)
+    found = Job.objects.get(pk=job)
+    assert (found.status, found.attempts, found.worker, found.lease) == ("running", 1, 77, 88)
+    assert found.started_at is not None
+    assert found.last_attempted_at is not None
+    assert found.deadline is not None
+    assert abs(found.deadline - found.last_attempted_at - timedelta(seconds=30)) < timedelta(seconds=1)
+    assert (row.id, row.lease, row.attempts, row.timeout, row.waited >= 0) == (job, 88, 1, 30, True)
+
+
+def test_a_claim_takes_every_column_that_the_worker_needs(one: Connection) -> None:
+    add(one, args="[1]", kwargs='{"k": 2}', metadata='{"m": 3}', queue_name="mail", priority=4, max_attempts=5)
+    (row,) = claim(one, ranges=[Range("mail", 4)])
+    assert (row.args, row.kwargs, row.metadata, row.queue_name, row.priority, row.max_attempts) == (
+        [1], {"k": 2}, {"m": 3}, "mail", 4, 5,
+    )  # fmt: skip
+    assert (row.timeout, row.on_lost, row.crash_count, row.forgiven_attempts, row.expired) == (None, None, 0, 0, None)
+
+
+def test_the_first_start_stays_and_a_second_attempt_counts(one: Connection) -> None:
+    (job,) = add(one)
+    claim(one)
+    first = Job.objects.get(pk=job)
+    one.execute("UPDATE pgqueue_job_live SET status = 'retry'")
+    (row,) = claim(one)
+    second = Job.objects.get(pk=job)
+    assert row.attempts == second.attempts == 2
+    assert second.started_at == first.started_at
+    assert second.last_attempted_at > first.last_attempted_at  # type: ignore[operator]
+
+
+def test_the_order_is_time_then_id(one: Connection) -> None:
+    jobs = add(one, 4)
+    one.execute("UPDATE pgqueue_job_live SET run_after = '2020-01-01 UTC' WHERE id = ANY(%s)", (jobs[2:],))
+    assert [ids(claim(one, 1)) for _ in jobs] == [[jobs[2]], [jobs[3]], [jobs[0]], [jobs[1]]]
+
+
+def test_ranges_are_drained_in_the_order_given(one: Connection) -> None:
+    low, high, mail = add(one, 2), add(one, 2, priority=9), add(one, 2, queue_name="mail", priority=9)
+    order = [Range("mail", 9), Range("default", 9), Range("default", 0)]
+    assert ids(claim(one, 3, ranges=order)) == sorted([*mail, high[0]])
+    assert ids(claim(one, 3, ranges=order)) == sorted([high[1], *low])
+
+
+def test_only_the_ranges_given_are_read(one: Connection) -> None:
+    (wanted,) = add(one, priority=5)
+    add(one, priority=6)
+    add(one, queue_name="mail", priority=5)
+    assert ids(claim(one, ranges=[Range("default", 5)])) == [wanted]
+
+
+def test_what_is_not_due_is_left(one: Connection) -> None:
+    add(one, run_after=timezone.now() + timedelta(minutes=1))
+    (due,) = add(one)
+    assert ids(claim(one)) == [due]
+
+
+@pytest.mark.parametrize("status", ["running", "blocked"])
+def test_what_is_not_claimable_is_left(one: Connection, status: str) -> None:
+    (job,) = add(one)
+    one.execute("UPDATE pgqueue_job_live SET status = %s", (status,))
+    assert claim(one) == []
+    assert live(one) == {job: status}
+
+
+def test_what_lies_at_or_below_the_mark_is_left(one: Connection) -> None:
+    jobs = add(one, 3)
+    one.execute("UPDATE pgqueue_job_live SET run_after = '2020-01-01 UTC'")
+    moment = Job.objects.get(pk=jobs[0]).run_after
+    assert ids(claim(one, ranges=[Range(mark=moment, mark_id=jobs[1])])) == [jobs[2]]
+    assert ids(claim(one, ranges=[Range(mark=LONG_AGO, mark_id=jobs[2])])) == jobs[:2]
+
+
+def test_an_expired_job_is_claimed_and_says_so(one: Connection) -> None:
+    add(one)
+    one.execute("UPDATE pgqueue_job_live SET expires_at = clock_timestamp()")
+    assert claim(one)[0].expired is True
+
+
+def test_no_ranges_and_no_room_give_nothing(one: Connection) -> None:
+    add(one)
+    assert claim(one, 0) == []
+    parameters: dict[str, Any] = {"queues": [], "priorities": [], "marks": [], "mark_ids": []}
+    rows = one.execute(claim_sql("default"), {**parameters, "limit": 5, "worker": 1, "lease": 1}).fetchall()
+    assert rows == []
+
+
+def test_a_rolled_back_claim_never_was(connect: Connect, one: Connection) -> None:
+    (job,) = add(one)
+    lost = connect()
+    assert ids(claim(lost)) == [job]
+    lost.rollback()
+    assert Job.objects.get(pk=job).attempts == 0
+    assert ids(claim(one)) == [job]
+
+
+def test_it_is_one_statement_on_the_live_leaf_with_literal_statuses() -> None:
+    claim_sql.cache_clear()
+    with CaptureQueriesContext(connection) as queries:
+        statement = claim_sql("default")
+    assert all("pgqueue" not in query["sql"] for query in queries), "compiling it sends nothing about jobs"
+    assert "IN ('pending', 'retry')" in statement
+    assert "FOR NO KEY UPDATE" in statement
+    assert "SKIP LOCKED" in statement
+    assert '"pgqueue_job_live"' in statement
+    assert '"pgqueue_job"' not in statement
+    assert "~queue~" not in statement
+    assert statement.count("%(limit)s") == 2
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+def test_the_guard_lets_a_claim_pass_and_the_constraints_too(one: Connection, mode: str) -> None:
+    one.execute(f"SET plan_cache_mode = {mode}")
+    jobs = add(one, 20)
+    taken = [job for _ in range(7) for job in ids(claim(one, 3))]
+    assert taken == jobs
+    with pytest.raises(psycopg.errors.CheckViolation):
+        one.execute("UPDATE pgqueue_job_live SET status = 'done'")
+    assert value(one, "SELECT count(*) FROM pgqueue_job WHERE status = 'running'") == 20

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.worker.marks import FORGET_AFTER, Head, Marks
+from tests.support.jobs import add
+from tests.support.sessions import Connect, Connection
+
+CLOCK = datetime(2030, 1, 1, 12, tzinfo=UTC)  # of the database
+SECOND = timedelta(seconds=1)
+
+
+def head(queue_name: str = "a", priority: int = 0, ago: float = 10, pk: int = 5) -> Head:
+    """The first job of a range, due `ago` seconds before the clock."""
+    return Head(queue_name, priority, str(CLOCK - ago * SECOND), pk, -ago)
+
+
+def row(pk: int, ago: float, queue_name: str = "a", priority: int = 0, clock: datetime = CLOCK) -> Claimed:
+    """A job that was claimed at the clock."""
+    nothing: Any = None
+    values = dict.fromkeys(Claimed._fields, nothing)
+    values.update(
+        id=pk, queue_name=queue_name, priority=priority, run_after=str(CLOCK - ago * SECOND),
+        last_attempted_at=str(clock),
+    )  # fmt: skip
+    return Claimed(**values)
+
+
+def marks(of: Marks) -> dict[tuple[str, int], tuple[datetime, int]]:
+    queues, priorities, times, ids = of.known()
+    return dict(zip(zip(queues, priorities, strict=True), zip(times, ids, strict=True), strict=True))
+
+
+def order(of: Marks) -> list[tuple[object, object]]:
+    parameters = of.claim_parameters()
+    return list(zip(parameters["queues"], parameters["priorities"], strict=True))
+
+
+def test_a_range_begins_just_below_its_first_job() -> None:
+    known = Marks()
+    assert len(known) == 0
+    known.learn([head(ago=10, pk=5)], 0)
+    assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
+
+
+@pytest.mark.parametrize("ago", [0.4, 0, -1, -86400])
+def test_a_mark_is_never_later_than_half_a_second_ago(ago: float) -> None:
+    known = Marks()
+    known.learn([head(ago=ago)], 0)
+    assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
+
+
+def test_a_claim_moves_the_mark_to_its_last_job() -> None:
+    known = Marks()
+    known.learn([head(ago=10), head("b", ago=10)], 0)
+    known.advance([row(5, 10), row(6, 9), row(7, 3)], 1)
+    assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7), ("b", 0): (CLOCK - 10 * SECOND, 4)}
+
+
+def test_jobs_of_one_time_are_told_apart_by_their_id() -> None:
+    known = Marks()
+    known.learn([head(ago=10)], 0)
+    known.advance([row(5, 10), row(6, 10)], 1)
+    assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 6)}
+
+
+@pytest.mark.parametrize("ago", [0.4, 0])
+def test_a_claim_moves_the_mark_no_further_than_half_a_second_ago(ago: float) -> None:
+    known = Marks()
+    known.learn([head(ago=10)], 0)
+    known.advance([row(7, ago)], 1)
+    assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
+
+
+def test_a_claim_never_lowers_a_mark() -> None:
+    known = Marks()
+    known.learn([head(ago=10)], 0)
+    known.advance([row(7, 3)], 1)
+    known.advance([row(6, 9)], 1)
+    known.advance([row(8, 0, clock=CLOCK - 60 * SECOND)], 1)
+    known.advance([], 1)
+    assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7)}
+
+
+def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> None:
+    known = Marks()
+    known.learn([head(ago=10)], 0)
+    known.learn([head(ago=5)], 0)
+    assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
+    known.learn([head(ago=60, pk=9)], 0)
+    assert marks(known) == {("a", 0): (CLOCK - 60 * SECOND, 8)}
+
+
+def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
+    known = Marks()
+    known.learn([head("a", 0), head("b", 0), head("c", 0), head("z", 5), head("a", -3)], 0)
+    orders = [order(known) for _ in range(3)]
+    for found in orders:
+        assert found[0] == ("z", 5)
+        assert found[-1] == ("a", -3)
+        assert sorted(found[1:-1]) == [("a", 0), ("b", 0), ("c", 0)]
+    assert {found[1] for found in orders} == {("a", 0), ("b", 0), ("c", 0)}
+
+
+def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
+    known = Marks()
+    known.learn([head("a"), head("b"), head("c")], 0)
+    known.advance([row(5, 3, "b")], 30)
+    known.learn([head("c")], 50)
+    known.forget(FORGET_AFTER)
+    assert len(known) == 3
+    known.forget(FORGET_AFTER + 1)
+    assert marks(known).keys() == {("b", 0), ("c", 0)}
+    assert {queue for queue, _ in order(known)} == {"b", "c"}
+
+
+def test_rescans_are_rationed_by_their_cost() -> None:
+    known = Marks()
+    assert known.may_rescan(100)
+    known.rescanned(100.0, 100.2)
+    assert not known.may_rescan(110.1)
+    assert known.may_rescan(110.3)
+    known.rescanned(200.0, 200.0001)
+    assert not known.may_rescan(200.04)
+    assert known.may_rescan(200.06)
+
+
+# -- what the search in SQL returns
+
+HEADS = "SELECT queue_name, priority, id FROM pgqueue_heads_v1(%s::text[], %s::text[], %s, %s, %s, %s)"
+
+
+@pytest.fixture
+def jobs(connect: Connect) -> tuple[Connection, dict[tuple[str, int], list[int]]]:
+    """Two jobs in each of several ranges."""
+    one = connect(autocommit=True)
+    lanes = [("a", 100), ("a", 0), ("a", -100), ("b", 7), ("b", 0), ("d", 0), ("d", -1)]
+    return one, {(name, level): add(one, 2, queue_name=name, priority=level) for name, level in lanes}
+
+
+def search(
+    one: Connection, queues: list[str] | None = None, but: tuple[str, ...] = (), known: tuple[Any, ...] = ()
+) -> set[tuple[str, int, int]]:
+    columns = [list(column) for column in zip(*known, strict=True)] or [[], [], [], []]
+    return set(one.execute(HEADS, (queues, list(but), *columns)).fetchall())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_finds_the_head_of_every_range(
+    jobs: tuple[Connection, dict[tuple[str, int], list[int]]],
+) -> None:
+    one, ranges = jobs
+    given: list[list[str] | None] = [None, ["a", "b", "d"], ["d", "a"], ["b"], ["c"], ["c", "d", "e"], []]
+    excluded: list[tuple[str, ...]] = [(), ("a",), ("b", "d"), ("c",)]
+    knowledge: list[tuple[tuple[str, int], ...]] = [
+        (), (("a", 100),), (("a", 0), ("b", 0)), (("b", 7), ("d", -1)), (("a", -100),),
+    ]  # fmt: skip
+    tried = 0
+    for queues, but, known in itertools.product(given, excluded, knowledge):
+        wanted = {lane for lane in ranges if (lane[0] in queues if queues is not None else lane[0] not in but)}
+        if set(known) <= wanted:  # a worker knows only ranges of its own queues
+            marks_of = tuple((*lane, datetime(2000, 1, 1, tzinfo=UTC), 0) for lane in known)
+            expected = {(*lane, ranges[lane][0]) for lane in wanted}
+            assert search(one, queues, but, marks_of) == expected, (queues, but, known)
+            tried += 1
+    assert tried > 50
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_looks_above_the_marks_of_known_ranges(
+    jobs: tuple[Connection, dict[tuple[str, int], list[int]]],
+) -> None:
+    one, ranges = jobs
+    first, second = ranges["a", 0]
+    row = one.execute("SELECT run_after FROM pgqueue_job_live WHERE id = %s", (first,)).fetchone()
+    assert row is not None
+    found = search(one, None, (), (("a", 0, row[0], first), ("b", 7, datetime(2100, 1, 1, tzinfo=UTC), 0)))
+    assert {pk for name, level, pk in found if (name, level) == ("a", 0)} == {second}
+    assert not {pk for name, level, pk in found if (name, level) == ("b", 7)}
+    assert len(found) == len(ranges) - 1
