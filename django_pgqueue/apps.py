@@ -14,4 +14,4 @@ class PgQueueConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks."""
-        from . import checks  # noqa: F401
+        from . import checks, checks_database  # noqa: F401

@@ -73,7 +73,7 @@ def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     if not _has_django_tasks():
         return found
-    for alias, why in sorted(_aliases().items()):
+    for alias, why in sorted(queue_databases().items()):
         try:
             vendor = connections[alias].vendor
         except ConnectionDoesNotExist:
@@ -173,7 +173,7 @@ def _paths() -> Iterator[CheckMessage]:
             yield Error(str(error), hint=hint, id=f"{TAG}.E007")
 
 
-def _aliases() -> dict[str, str]:
+def queue_databases() -> dict[str, str]:
     """The databases that jobs go to, each with what says so."""
     from .backend import IMPLICIT_BACKEND, our_aliases
     from .compat import task_backends

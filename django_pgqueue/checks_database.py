@@ -1,0 +1,185 @@
+"""System checks that ask the database: ``manage.py check --database default``, and each start of a worker.
+
+While migrations wait to be applied there is one warning that says so, and nothing else: ``migrate`` itself
+runs these checks first, and an error would keep it from its work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as CheckWarning
+from django.db import NotSupportedError, OperationalError, connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.operations import RunSQL, SeparateDatabaseAndState
+from django.db.migrations.operations.base import Operation
+from django.db.models import Model
+
+from . import conf
+from .checks import TAG, check_django_tasks, queue_databases
+from .models import LiveJob, Ring
+
+__all__ = ["check_database", "database_problems"]
+
+_LABEL = "django_pgqueue"
+_ROUTINE = re.compile(r"\b(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)")
+_INSTALLED = (
+    "SELECT proname FROM pg_proc WHERE proname LIKE 'pgqueue\\_%%' AND pg_function_is_visible(oid)"
+    " UNION ALL "
+    "SELECT relname FROM pg_class WHERE relname = ANY (%s) AND pg_table_is_visible(oid)"
+)
+
+
+@register(Tags.database)
+def check_database(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """E012 and W003, and what ``database_problems`` finds: of the databases given, those that jobs go to."""
+    if not databases or check_django_tasks(None):
+        return []
+    found: list[CheckMessage] = []
+    for alias in sorted({*queue_databases()} & {*databases}):
+        try:
+            waiting = _unapplied(alias)
+            found += [_wait(alias, waiting)] if waiting else database_problems(alias)
+        except NotSupportedError as error:
+            found.append(_too_old(alias, error))
+        except OperationalError as error:
+            found.append(
+                Error(
+                    f"The database {alias!r}, to which jobs go, cannot be reached: {str(error).strip()}",
+                    hint=f"Is the server up, and is DATABASES[{alias!r}] right?",
+                    id=f"{TAG}.E012",
+                )
+            )
+    return found
+
+
+def database_problems(alias: str) -> list[CheckMessage]:
+    """What keeps a worker from its work in the database ``alias``, and what is odd there.
+
+    E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
+    history has lost its row. W004: there are functions of another version. W005: the ring keeps for another
+    time than PGQUEUE says. Raises ``OperationalError`` where the server cannot be reached.
+    """
+    if connections[alias].vendor != "postgresql":
+        return []  # E001 says so
+    try:
+        return list(_problems(alias))
+    except NotSupportedError as error:
+        return [_too_old(alias, error)]
+
+
+def _problems(alias: str) -> Iterator[CheckMessage]:
+    tables, functions = _tables(), _functions()
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_INSTALLED, (sorted(tables),))
+        installed = {name for (name,) in cursor.fetchall()}
+    migrate = f"Run: python manage.py migrate --database {alias} {_LABEL}"
+    if missing := tables - installed:
+        yield Error(
+            f"The database {alias!r} lacks {', '.join(sorted(missing))}.",
+            hint=f"{migrate}. In tests, do without --nomigrations and MIGRATION_MODULES: "
+            "only migrations make these tables and their functions.",
+            id=f"{TAG}.E009",
+        )
+        return
+    if missing := {*functions} - installed:
+        yield Error(
+            f"The functions in the database {alias!r} are not those of this version: "
+            f"it lacks {', '.join(sorted(missing))}.",
+            hint=f"{migrate}. If nothing is left to migrate, they were dropped by hand: "
+            "create them again from the files in django_pgqueue/sql.",
+            id=f"{TAG}.E010",
+        )
+    if unknown := installed - tables - functions:
+        yield CheckWarning(
+            f"The database {alias!r} has functions that this version does not know: "
+            f"{', '.join(sorted(unknown))}.",
+            hint="Is this process older than the last migration? Then start it again with the new version.",
+            id=f"{TAG}.W004",
+        )
+    yield from _ring(alias)
+
+
+def _ring(alias: str) -> Iterator[CheckMessage]:
+    ring = Ring.objects.using(alias).first()
+    if ring is None:
+        yield Error(
+            f"The table pgqueue_ring in the database {alias!r} has lost its row: no job can finish.",
+            hint="Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
+            id=f"{TAG}.E013",
+        )
+    elif not conf.problems():
+        settings = conf.current()
+        for key, stored, wanted in (
+            ("RETENTION", ring.retention, settings.retention),
+            ("FAILED_RETENTION", ring.failed_retention, settings.failed_retention),
+        ):
+            if stored != wanted:
+                yield CheckWarning(
+                    f"The database {alias!r} keeps history for {stored}, but PGQUEUE[{key!r}] says {wanted}.",
+                    hint="The next worker to start writes its setting there. If this comes back, "
+                    "workers with different settings share the database.",
+                    id=f"{TAG}.W005",
+                )
+
+
+def _unapplied(alias: str) -> list[str]:
+    """The names of our migrations that wait to be applied."""
+    if connections[alias].vendor != "postgresql":
+        return []
+    executor = MigrationExecutor(connections[alias])
+    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == _LABEL]
+    return [
+        migration.name for migration, _ in executor.migration_plan(targets) if migration.app_label == _LABEL
+    ]
+
+
+def _wait(alias: str, names: list[str]) -> CheckMessage:
+    return CheckWarning(
+        f"Migrations of {_LABEL} wait to be applied to the database {alias!r}: {', '.join(names)}.",
+        hint=f"Run: python manage.py migrate --database {alias}",
+        id=f"{TAG}.W003",
+    )
+
+
+def _too_old(alias: str, error: NotSupportedError) -> CheckMessage:
+    return Error(
+        f"The server of the database {alias!r} is too old: {str(error).strip()}",
+        hint="The queue needs PostgreSQL 14 or newer; Django 6.1 itself needs 15.",
+        id=f"{TAG}.E011",
+    )
+
+
+def _tables() -> set[str]:
+    models: list[type[Model]] = [*apps.get_app_config(_LABEL).get_models(), LiveJob]
+    return {model._meta.db_table for model in models}
+
+
+@cache
+def _functions() -> frozenset[str]:
+    """The names of the functions and procedures that are there after the last migration."""
+    package = import_module(f"{_LABEL}.migrations")
+    names = sorted(module.name for module in iter_modules(package.__path__))
+    present: dict[str, bool] = {}
+    for name in names:
+        for text in _statements(import_module(f"{package.__name__}.{name}").Migration.operations):
+            present.update((routine, word == "CREATE") for word, routine in _ROUTINE.findall(text))
+    return frozenset(routine for routine, is_there in present.items() if is_there)
+
+
+def _statements(operations: Iterable[Operation]) -> Iterator[str]:
+    for operation in operations:
+        if isinstance(operation, SeparateDatabaseAndState):
+            yield from _statements(operation.database_operations)
+        elif isinstance(operation, RunSQL):
+            parts = [operation.sql] if isinstance(operation.sql, str) else operation.sql
+            yield from (part if isinstance(part, str) else part[0] for part in parts)

@@ -1,0 +1,211 @@
+"""The checks that ask the database; those that do not are in `test_checks`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import pytest_django
+from django.core.checks import CheckMessage, run_checks
+from django.core.management import call_command
+from django.db import connection, connections
+from django.test import override_settings
+
+from django_pgqueue import checks_database
+from django_pgqueue.checks_database import check_database, database_problems
+from django_pgqueue.operations import SQL_FOLDER
+from tests.support import databases
+
+
+def ids(messages: list[CheckMessage]) -> list[str | None]:
+    return [message.id for message in messages]
+
+
+@pytest.fixture
+def empty() -> Iterator[str]:
+    """An alias of an empty database, to which jobs go."""
+    with databases.fresh_database() as name, databases.alias("fresh", NAME=name) as alias:
+        ours = {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "OPTIONS": {"database": alias}}
+        with override_settings(TASKS={"default": ours}):
+            yield alias
+
+
+@pytest.fixture
+def any_alias(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
+    """Leave to connect to any alias, which the mark ``django_db`` does not give."""
+    with django_db_blocker.unblock():
+        yield
+
+
+@pytest.mark.django_db
+def test_a_migrated_database_has_no_problems() -> None:
+    assert database_problems("default") == []
+    assert run_checks(tags=["database"], databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_without_a_named_database_nothing_is_asked(
+    django_assert_num_queries: pytest_django.DjangoAssertNumQueries,
+) -> None:
+    with django_assert_num_queries(0):
+        assert check_database(None) == []
+        assert check_database(None, databases=None) == []
+
+
+@pytest.mark.django_db
+def test_only_databases_that_jobs_go_to_are_asked(
+    django_assert_num_queries: pytest_django.DjangoAssertNumQueries,
+) -> None:
+    with django_assert_num_queries(0):
+        assert check_database(None, databases=["somewhere"]) == []
+
+
+def test_the_functions_expected_are_those_of_the_files() -> None:
+    created = set()
+    for path in SQL_FOLDER.glob("*.sql"):
+        created |= set(re.findall(r"^CREATE (?:FUNCTION|PROCEDURE) (\w+)", path.read_text(), re.MULTILINE))
+    assert checks_database._functions() == created
+
+
+def test_a_later_drop_is_understood() -> None:
+    found = checks_database._ROUTINE.findall(
+        "CREATE FUNCTION pgqueue_a_v1(x int) ..; DROP FUNCTION pgqueue_a_v1; CREATE PROCEDURE pgqueue_b()"
+    )
+    assert found == [("CREATE", "pgqueue_a_v1"), ("DROP", "pgqueue_a_v1"), ("CREATE", "pgqueue_b")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_w003_an_empty_database_is_a_warning_only_so_that_migrate_works(empty: str) -> None:
+    (message,) = check_database(None, databases=[empty])
+    assert message.id == "pgqueue.W003"
+    assert "0001_initial, 0002_functions" in message.msg
+    assert f"migrate --database {empty}" in str(message.hint)
+    call_command("migrate", database=empty, verbosity=0, skip_checks=False, stderr=StringIO())
+    assert check_database(None, databases=[empty]) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_e009_a_worker_meets_an_empty_database(empty: str) -> None:
+    (message,) = database_problems(empty)
+    assert message.id == "pgqueue.E009"
+    assert "pgqueue_job_live" in message.msg
+    assert f"migrate --database {empty}" in str(message.hint)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_e009_tables_made_without_migrations(empty: str) -> None:
+    with override_settings(MIGRATION_MODULES={"django_pgqueue": None}):
+        call_command("migrate", database=empty, run_syncdb=True, verbosity=0)
+        (message,) = check_database(None, databases=[empty])
+    assert message.id == "pgqueue.E009"
+    assert message.msg == f"The database '{empty}' lacks pgqueue_job_live, pgqueue_ring, pgqueue_status."
+    assert "--nomigrations" in str(message.hint)
+
+
+@pytest.mark.django_db
+def test_e010_a_function_is_missing() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION pgqueue_run_now_v1")
+    (message,) = database_problems("default")
+    assert message.id == "pgqueue.E010"
+    assert "lacks pgqueue_run_now_v1." in message.msg
+    assert ids(check_database(None, databases=["default"])) == ["pgqueue.E010"]
+
+
+@pytest.mark.django_db
+def test_w004_a_function_of_a_later_version() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE FUNCTION pgqueue_run_now_v9() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+        cursor.execute("CREATE FUNCTION pgqueues_of_somebody() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    (message,) = database_problems("default")
+    assert message.id == "pgqueue.W004"
+    assert "pgqueue_run_now_v9." in message.msg
+
+
+@pytest.mark.django_db
+def test_functions_that_the_search_path_does_not_find_do_not_count() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA elsewhere")
+        cursor.execute("ALTER FUNCTION pgqueue_run_now_v1 SET SCHEMA elsewhere")
+    assert ids(database_problems("default")) == ["pgqueue.E010"]
+
+
+@pytest.mark.usefixtures("any_alias")
+def test_e011_the_server_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    with databases.alias("ancient"):
+        wrapper = connections["ancient"]
+        wrapper.close()
+        monkeypatch.setattr(type(wrapper.features), "minimum_database_version", (99,))
+        # Django looks at the version once in the life of a process.
+        monkeypatch.setattr("django.db.backends.base.base.RAN_DB_VERSION_CHECK", set())
+        messages = database_problems("ancient")
+        wrapper.close()
+        monkeypatch.setattr(checks_database, "queue_databases", lambda: {"ancient": "a test"})
+        messages += check_database(None, databases=["ancient"])
+    assert ids(messages) == ["pgqueue.E011", "pgqueue.E011"]
+    assert "99 or later is required" in messages[0].msg
+    assert "14" in str(messages[0].hint)
+
+
+@pytest.mark.usefixtures("any_alias")
+def test_e012_the_server_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with databases.alias("gone"):
+        connections["gone"].close()
+        connections["gone"].settings_dict["PORT"] = "1"
+        monkeypatch.setattr(checks_database, "queue_databases", lambda: {"gone": "a test"})
+        (message,) = check_database(None, databases=["gone"])
+    assert message.id == "pgqueue.E012"
+    assert "DATABASES['gone']" in str(message.hint)
+
+
+@pytest.mark.django_db
+def test_e013_the_ring_has_lost_its_row() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM pgqueue_ring")
+    (message,) = database_problems("default")
+    assert message.id == "pgqueue.E013"
+    assert message.hint is not None
+    with connection.cursor() as cursor:
+        cursor.execute(message.hint.removeprefix("Run in SQL: "))
+    assert database_problems("default") == []
+
+
+@pytest.mark.django_db
+def test_w005_the_ring_keeps_for_another_time() -> None:
+    with override_settings(PGQUEUE={"RETENTION": timedelta(days=3)}):
+        (message,) = database_problems("default")
+    assert message.id == "pgqueue.W005"
+    assert "7 days" in message.msg
+    assert "PGQUEUE['RETENTION'] says 3 days" in message.msg
+    with override_settings(PGQUEUE={"FAILED_RETENTION": timedelta(days=3), "RETENTION": timedelta(days=1)}):
+        assert ids(database_problems("default")) == ["pgqueue.W005", "pgqueue.W005"]
+
+
+@pytest.mark.django_db
+def test_bad_settings_are_left_to_their_own_check() -> None:
+    with override_settings(PGQUEUE={"RETENTION": "soon"}):
+        assert database_problems("default") == []
+
+
+def test_a_database_of_another_kind_is_left_to_its_own_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        connections.settings,
+        "lite",
+        {**connections.settings["default"], "ENGINE": "django.db.backends.sqlite3"},
+    )
+    monkeypatch.setattr(checks_database, "queue_databases", lambda: {"lite": "a test"})
+    try:
+        assert check_database(None, databases=["lite"]) == []
+        assert database_problems("lite") == []
+    finally:
+        del connections["lite"]
+
+
+def test_every_id_is_in_a_docstring() -> None:
+    source = Path(checks_database.__file__).read_text()
+    for found in ("E009", "E010", "E011", "E012", "E013", "W003", "W004", "W005"):
+        assert source.count(found) >= 2
