@@ -119,6 +119,7 @@ class _Server:
     @classmethod
     def create(cls, folder: Path) -> _Server:
         """Make the data. It gets its final name only when complete, so that a killed initdb leaves none."""
+        run("postgres", "--version")  # nothing is made where there is nothing to run
         home = shelter(folder)
         server = cls(folder, str(home / "data"), secrets.token_hex(16))
         if server.data.exists():
@@ -131,8 +132,10 @@ class _Server:
         give_to_server(fresh)
         give_to_server(password)
         options = ["-U", "postgres", "-A", "scram-sha-256", f"--pwfile={password}"]
-        run("initdb", "-D", str(fresh), *options, "-E", "UTF8", "--locale=C.UTF-8")
-        password.unlink()
+        try:
+            run("initdb", "-D", str(fresh), *options, "-E", "UTF8", "--locale=C.UTF-8")
+        finally:
+            password.unlink()
         fresh.rename(server.data)
         return server
 

@@ -41,7 +41,7 @@ def shelter(folder: Path) -> Path:
     try:
         _run(["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)])
     except EmbeddedServerError:
-        return _roots_own(f"data-{_digest(str(folder))}")
+        return _roots_own(f"data-{_digest(bytes(folder))}")
     return folder
 
 
@@ -114,8 +114,8 @@ def _copy(folder: Path) -> Path:
     """Copy the installation, and the libraries that a wheel keeps beside it and finds by relative path."""
     installation = folder.parent
     package = installation.parent
-    built = (folder / "postgres").stat()
-    target = _roots_own("programs") / _digest(f"{folder} {built.st_size} {built.st_mtime_ns}")
+    # Named by the content: each environment that is made would leave another copy else.
+    target = _roots_own("programs") / _digest((folder / "postgres").read_bytes())
     programs = target / package.name / installation.name / folder.name
     if not target.exists():
         fresh = target.with_name(f"{target.name}.{os.getpid()}")
@@ -141,5 +141,5 @@ def _roots_own(name: str) -> Path:
     return folder
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

