@@ -5,6 +5,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ring pgqueue_ring;
     lane record;
+    before timestamptz;
     swept integer := 0;
     batch integer;
 BEGIN
@@ -28,10 +29,11 @@ BEGIN
             ELSE coalesce(queue.keep_done, ring.retention) END AS keep
         FROM lanes LEFT JOIN pgqueue_queue AS queue ON queue.name = lanes.queue_name
     LOOP
+        before := clock_timestamp() - lane.keep;  -- as a variable: a volatile function cannot bound an index scan
         DELETE FROM pgqueue_job_kept AS job WHERE job.id = ANY (ARRAY(
             SELECT old.id FROM pgqueue_job_kept AS old
             WHERE old.queue_name = lane.queue_name AND old.status = lane.status
-                AND old.finished_at < clock_timestamp() - lane.keep
+                AND old.finished_at < before
             ORDER BY old.finished_at LIMIT p_limit - swept FOR UPDATE SKIP LOCKED
         ));
         GET DIAGNOSTICS batch = ROW_COUNT;

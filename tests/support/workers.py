@@ -1,4 +1,4 @@
-"""Workers for tests: one that runs what is due and ends, one that runs beside the test until the end of a block.
+"""Workers for tests: one that runs what is due and ends, one that runs beside the test for a block.
 
 They run in this process, with real connections and threads: the jobs must be committed (transactional tests).
 """

@@ -1,0 +1,21 @@
+"""Claimed rows that no database has seen, for units of the worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_pgqueue.lifecycle.claim import Claimed
+
+__all__ = ["claimed"]
+
+
+def claimed(pk: int = 1, task_path: str = "tests.app.tasks.noop", **changes: Any) -> Claimed:
+    """A row as a claim returns it."""
+    moment = "2026-11-21 01:38:16.123456+00"
+    row = Claimed(
+        id=pk, lease=7, task_path=task_path, args="[]", kwargs="{}", queue_name="default", priority=0,
+        run_after=moment, attempts=1, forgiven_attempts=0, max_attempts=5, timeout=None, on_lost="rerun",
+        crash_count=0, metadata="{}", expires_at=None, expired=None, enqueued_at=moment, started_at=moment,
+        last_attempted_at=moment, errors="[]", waited=0.0,
+    )  # fmt: skip
+    return row._replace(**changes)
