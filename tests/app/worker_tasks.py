@@ -130,7 +130,7 @@ def snooze_to_the_end_of_time() -> None:
 
 @task
 def cancel_itself(reason: str = "") -> None:
-    raise CancelJob(reason)
+    raise CancelJob(f"{reason}\0")
 
 
 @task(max_attempts=1)
@@ -422,3 +422,20 @@ def enqueue_chain(length: int) -> None:
     SEEN.append(length)
     if length:
         enqueue(enqueue_chain, length - 1)
+
+
+@task(backend="nowhere", max_attempts=1)
+def elsewhere() -> None:
+    """A task of a backend that these settings do not have."""
+    raise ValueError("ran")
+
+
+@task
+def lose_own_lease() -> None:
+    """Do what a recovery does while the job runs: it is somebody else's now, an hour later."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job_live SET status = 'pending', worker = NULL, lease = NULL,"
+            " run_after = now() + interval '1 hour' WHERE id = %s",
+            [current_job().pk],
+        )

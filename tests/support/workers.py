@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any, TypeVar
 
 from django.db import connections
@@ -48,8 +48,14 @@ def make_pump(**options: Any) -> Pump:
 def run_due(**options: Any) -> Pump:
     """Work on this thread until nothing is due."""
     pump = make_pump(burst=True, **options)
-    pump.run()
-    pump._waker.close()
+    watchdog = Timer(2 * DEADLINE, pump.stop, [0.0])
+    watchdog.start()
+    try:
+        pump.run()
+    finally:
+        watchdog.cancel()
+        pump._waker.close()
+    assert pump.recycled or not pump.stopping, f"the burst did not end within {2 * DEADLINE:g} s"
     return pump
 
 

@@ -141,7 +141,12 @@ def test_a_worker_counts_what_it_ran() -> None:
 def test_a_worker_is_on_the_list_while_it_lives() -> None:
     with working(threads=2, queues=("a", "b")):
         worker = until(Worker.objects.first)
-        assert (worker.slots, worker.queues, worker.state, worker.holds_lock) == (2, ["a", "b"], "running", True)
+        assert (worker.slots, worker.queues, worker.state, worker.holds_lock) == (
+            2,
+            ["a", "b"],
+            "running",
+            True,
+        )
     assert not Worker.objects.exists()
 
 

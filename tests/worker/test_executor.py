@@ -1,0 +1,169 @@
+"""Job threads and chunks: what is handed over runs, what nobody has started can be taken back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.lifecycle.finish import Outcome
+from django_pgqueue.worker.executor import Executor
+from django_pgqueue.worker.waker import Waker
+from tests.support.rows import claimed
+from tests.support.workers import DEADLINE, until
+
+
+class FakeRunner:
+    """Runs a row by calling what the test has put in its place."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Callable[[], Any]] = {}
+        self.ran: list[int] = []
+        self.threads: set[str] = set()
+
+    def prepare(self, row: Claimed) -> Claimed:
+        return row
+
+    def is_async(self, row: Claimed) -> bool:
+        return False
+
+    def run(self, row: Claimed) -> Outcome:
+        self.ran.append(row.id)
+        self.threads.add(threading.current_thread().name)
+        self.calls.get(row.id, lambda: None)()
+        return Outcome(row.id, row.lease)
+
+
+@pytest.fixture
+def runner() -> FakeRunner:
+    return FakeRunner()
+
+
+@pytest.fixture
+def executor(runner: FakeRunner) -> Iterator[Executor]:
+    waker = Waker()
+    executor = Executor(runner, 2, waker)  # type: ignore[arg-type]
+    yield executor
+    executor.stop()
+    executor.join(DEADLINE)
+    waker.close()
+
+
+def rows(*ids: int) -> list[Claimed]:
+    return [claimed(pk) for pk in ids]
+
+
+def finished(executor: Executor) -> list[int]:
+    return [row.id for chunk in list(executor.results) for row, _, _ in chunk]
+
+
+def blocker() -> tuple[threading.Event, Callable[[], None]]:
+    event = threading.Event()
+
+    def wait() -> None:
+        assert event.wait(DEADLINE)
+
+    return event, wait
+
+
+def test_tiny_jobs_travel_as_one_chunk(executor: Executor, runner: FakeRunner) -> None:
+    executor.submit(rows(*range(100)), 1e-6)
+    until(lambda: len(finished(executor)) == 100)
+    assert runner.ran == list(range(100))
+    assert len(runner.threads) == 1
+
+
+def test_slow_jobs_travel_alone(executor: Executor, runner: FakeRunner) -> None:
+    event, wait = blocker()
+    runner.calls = {1: wait}
+    executor.submit(rows(1, 2, 3), 1.0)
+    until(lambda: finished(executor) == [2, 3])
+    event.set()
+    until(lambda: sorted(finished(executor)) == [1, 2, 3])
+
+
+def test_the_rest_of_a_slow_chunk_goes_to_another_thread(executor: Executor, runner: FakeRunner) -> None:
+    event, wait = blocker()
+    runner.calls = {2: wait}
+    executor.submit(rows(1, 2, 3, 4), 1e-6)
+    until(lambda: 2 in runner.ran)
+    assert runner.ran == [1, 2]
+    # The pump asks again and again; the job must first have been slow for a while.
+    until(lambda: not executor.rebalance())
+    until(lambda: sorted(finished(executor)) in ([3, 4], [1, 3, 4]))
+    event.set()
+    until(lambda: sorted(finished(executor)) == [1, 2, 3, 4])
+    assert sorted(runner.ran) == [1, 2, 3, 4]
+
+
+def test_what_is_done_is_handed_over_although_the_next_job_is_slow(
+    executor: Executor, runner: FakeRunner
+) -> None:
+    """The first job alone takes longer than the time after which a thread publishes."""
+    event, wait = blocker()
+    runner.calls = {1: lambda: time.sleep(0.01), 2: wait}
+    executor.submit(rows(1, 2), 1e-6)
+    until(lambda: finished(executor) == [1])
+    assert 2 in until(lambda: runner.ran[1:])
+    event.set()
+
+
+def test_nobody_has_started_what_is_taken_back(executor: Executor, runner: FakeRunner) -> None:
+    event, wait = blocker()
+    runner.calls = {1: wait, 2: wait}
+    executor.submit(rows(1, 2, 3, 4), 1.0)
+    executor.submit(rows(5, 6), 1e-6)
+    until(lambda: sorted(runner.ran) == [1, 2])
+    assert [row.id for row in executor.take_back()] == [3, 4, 5, 6]
+    assert executor.take_back() == []
+    event.set()
+    until(lambda: sorted(finished(executor)) == [1, 2])
+    assert sorted(runner.ran) == [1, 2]
+
+
+def test_rows_taken_back_while_threads_take_them_are_run_once_or_returned_once(
+    executor: Executor, runner: FakeRunner
+) -> None:
+    for start in range(0, 10_000, 1_000):
+        executor.submit(rows(*range(start, start + 1_000)), 1e-6)
+    returned = [row.id for row in executor.take_back()]
+    until(lambda: len(finished(executor)) + len(returned) == 10_000)
+    assert sorted(runner.ran + returned) == list(range(10_000))
+
+
+def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
+    executor: Executor, runner: FakeRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise SystemExit("ours")
+
+    runner.calls = {1: broken}
+    executor.submit(rows(1, 2), 1e-6)
+    until(lambda: sorted(finished(executor)) == [1, 2])
+    outcomes = {row.id: outcome for chunk in executor.results for row, outcome, _ in chunk}
+    assert (outcomes[1].kind, outcomes[2].kind) == ("release", "done")
+    assert "the worker failed" in (outcomes[1].reason or "")
+    assert "job 1: the worker failed around its task" in caplog.text
+
+
+def test_no_more_threads_than_slots(executor: Executor, runner: FakeRunner) -> None:
+    for pk in range(50):
+        executor.submit(rows(pk), 1.0)
+    until(lambda: len(finished(executor)) == 50)
+    assert len(runner.threads) <= 2
+    assert len(executor._threads) <= 2
+
+
+def test_threads_end_when_they_are_told_to() -> None:
+    waker = Waker()
+    executor = Executor(FakeRunner(), 2, waker)  # type: ignore[arg-type]
+    executor.submit(rows(1, 2), 1.0)
+    until(lambda: len(finished(executor)) == 2)
+    executor.stop()
+    executor.join(DEADLINE)
+    assert not any(thread.is_alive() for thread in executor._threads)
+    waker.close()

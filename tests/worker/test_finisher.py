@@ -1,0 +1,121 @@
+"""Reporting outcomes: when, and what happens if the server refuses one of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue
+from django_pgqueue.lifecycle.finish import Outcome
+from django_pgqueue.models import Job
+from django_pgqueue.worker import outcomes
+from django_pgqueue.worker.finisher import COLLECT_SECONDS, Finisher
+from django_pgqueue.worker.runner import FINISHED, LEASE_LOST
+from tests.app import worker_tasks as tasks
+from tests.support.rows import claimed
+from tests.support.workers import fresh, run_due
+
+
+def finisher_with(*kinds: str) -> Finisher:
+    finisher = Finisher()
+    finisher.add([(claimed(pk), Outcome(pk, 7, kind), 0.0) for pk, kind in enumerate(kinds, 1)])
+    return finisher
+
+
+def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_pgqueue.worker.finisher.monotonic", lambda: 100.0)
+    finisher = Finisher()
+    assert not finisher.due(1e9, 1)
+    finisher.add([(claimed(1), Outcome(1, 7), 0.0)])
+    assert not finisher.due(100.0, 2)
+    assert finisher.due(100.0, 1)
+    assert finisher.due(100.0 + 2 * COLLECT_SECONDS, 2)
+    assert finisher.seconds_left(100.0) == pytest.approx(COLLECT_SECONDS, rel=1e-6)
+    assert finisher.seconds_left(200.0) == 0
+
+
+def test_atomic_jobs_have_reported_themselves() -> None:
+    finisher = finisher_with(FINISHED, LEASE_LOST)
+    assert finisher.statement() is None
+    assert [outcome.kind for _, outcome, _ in finisher.reported([])] == [FINISHED, LEASE_LOST]
+    assert len(finisher) == 0
+
+
+def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
+    finisher = finisher_with("done", "failed", FINISHED)
+    reported = finisher.reported([[[1]]])
+    assert [outcome.kind for _, outcome, _ in reported] == ["done", LEASE_LOST, FINISHED]
+    assert "job 2: the lease was lost, its outcome (failed) was refused" in caplog.text
+
+
+def test_jobs_are_reported_in_the_order_of_their_ids() -> None:
+    finisher = Finisher()
+    finisher.add([(claimed(pk), Outcome(pk, 7), 0.0) for pk in (3, 1, 2)])
+    statement = finisher.statement()
+    assert statement is not None
+    assert statement[1][0] == "{1,2,3}"
+
+
+def unchecked_result(running: Any, value: Any) -> Outcome:
+    """As if our own check of results had a hole."""
+    text = None if value is None else json.dumps(value)
+    return Outcome(running.row.id, running.row.lease, result=text, started=running.started)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [("a\\u0000b", "unsupported Unicode escape"), ("[" * 100_000 + "]" * 100_000, "stack depth limit")],
+    ids=["NUL", "too deep"],
+)
+def test_one_outcome_that_the_server_refuses_fails_its_job_only(
+    bad: str, message: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def result_of(running: Any, value: Any) -> Outcome:
+        outcome = unchecked_result(running, value)
+        return outcome._replace(result=f'"{bad}"' if bad.startswith("a") else bad) if value == 13 else outcome
+
+    monkeypatch.setattr(outcomes, "succeeded", result_of)
+    caplog.set_level("INFO", "django_pgqueue.job")
+    jobs = [enqueue(tasks.add, number) for number in range(20)]
+    pump = run_due(threads=1)
+    for number, job in enumerate(jobs):
+        ended = fresh(job)
+        if number == 13:
+            assert (ended.status, ended.result, ended.attempts) == ("failed", None, 1)
+            assert message in ended.errors[0]["message"]
+            assert "refused to store" in ended.errors[0]["traceback"]
+        else:
+            assert (ended.status, ended.result) == ("done", number)
+    assert pump.executed == 20
+    lines = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue.job"]
+    assert len([line for line in lines if f"job {jobs[13].pk} " in line and " failed " in line]) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_cannot_even_fail_spoils_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody's trigger refuses to let the job into history, whatever its outcome."""
+    jobs = [enqueue(tasks.add, number) for number in range(5)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '23514'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER refuse BEFORE DELETE ON pgqueue_job_live FOR EACH ROW"
+            f" WHEN (OLD.id = {jobs[2].pk}) EXECUTE FUNCTION refuse()"
+        )
+        try:
+            run_due()
+        finally:
+            cursor.execute("DROP FUNCTION refuse CASCADE")
+    states = [fresh(job).status for job in jobs]
+    assert states == ["done", "done", "running", "done", "done"]
+    assert "the server refuses even its failure" in caplog.text
+    # It stays on the list of workers, so that its job is recovered when it counts as dead.
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM pgqueue_worker")
+        assert cursor.fetchall() == [(Job.objects.get(pk=jobs[2].pk).worker,)]

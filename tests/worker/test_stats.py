@@ -1,0 +1,73 @@
+"""Counting in memory, by minute, queue and task, and adding it to the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import JobStat
+from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.stats import FLUSH_EVERY, STAT_SQL, Counter
+from tests.app import worker_tasks as tasks
+from tests.support.rows import claimed
+from tests.support.workers import run_due
+
+
+def test_it_is_due_when_there_is_something_and_the_time_has_come() -> None:
+    counter = Counter()
+    assert not counter.due(FLUSH_EVERY)
+    counter.add(claimed(), "done", 0.1, 0.1)
+    assert not counter.due(FLUSH_EVERY - 1)
+    assert counter.due(FLUSH_EVERY)
+    counter.take(FLUSH_EVERY)
+    assert not counter.due(3 * FLUSH_EVERY)
+
+
+@pytest.mark.parametrize("kind", ["snooze", "release", "unknown", "lost"])
+def test_what_has_not_ended_an_attempt_is_not_counted(kind: str) -> None:
+    counter = Counter()
+    counter.add(claimed(), kind, 0.1, 0.1)
+    assert not counter.due(FLUSH_EVERY)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_minutes_queues_and_tasks_apart_and_added_up() -> None:
+    counter = Counter()
+    session = connect("default")
+
+    def flush() -> None:
+        session.run((STAT_SQL, counter.take(0.0)))
+
+    counter.add(claimed(last_attempted_at="2026-11-21 01:38:16.5+00"), "done", 0.5, 0.25)
+    counter.add(claimed(last_attempted_at="2026-11-21 01:38:59+00"), "finished", 0.5, 0.25)
+    counter.add(claimed(last_attempted_at="2026-11-21 01:39:00+00"), "failed", 1e9, 0.0)
+    counter.add(claimed(queue_name="mail"), "retry", 0.0, 0.0)
+    counter.add(claimed(task_path='odd"path\\'), "cancelled", 0.0, 0.0)
+    flush()
+    counter.add(claimed(last_attempted_at="2026-11-21 01:38:00+00"), "done", 1.0, 1.0)
+    flush()
+    session.close()
+
+    def row(**which: Any) -> JobStat:
+        return JobStat.objects.get(**which)
+
+    first = row(minute="2026-11-21T01:38:00Z", queue_name="default", task_path="tests.app.tasks.noop")
+    assert (first.done, first.failed, first.retried, first.cancelled) == (3, 0, 0, 0)
+    assert (first.wait_seconds, first.run_seconds) == (2.0, 1.5)
+    assert sum(first.wait_histogram) == sum(first.run_histogram) == 3
+    assert len(first.wait_histogram) == len(HISTOGRAM_BOUNDS) + 1
+    second = row(minute="2026-11-21T01:39:00Z")
+    assert (second.failed, second.wait_histogram[-1], second.run_histogram[0]) == (1, 1, 1)
+    assert row(queue_name="mail").retried == 1
+    assert row(task_path='odd"path\\').cancelled == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_add_up() -> None:
+    for _ in range(2):
+        enqueue(tasks.noop)
+        run_due()
+    assert sum(stat.done for stat in JobStat.objects.all()) == 2

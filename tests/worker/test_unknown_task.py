@@ -1,0 +1,98 @@
+"""A task that this worker does not know: the job waits for one that does, visibly, and fails in the end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from django_pgqueue import enqueue, retry
+from django_pgqueue.models import Job
+from tests.app import worker_tasks as tasks
+from tests.support.workers import fresh, run_due, until, working
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def unknown(path: str = "tests.app.worker_tasks.not_yet_deployed") -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue(%s)", [path])
+        pk: int = cursor.fetchone()[0]
+    return pk
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["tests.app.worker_tasks.not_yet_deployed", "tests.app.no_such_module.task", "no_such_package.tasks.x",
+     "tests.app.worker_tasks.Entry"],
+)  # fmt: skip
+def test_it_goes_back_with_a_delay_and_a_reason(path: str) -> None:
+    pk = unknown(path)
+    other = enqueue(tasks.noop)
+    before = timezone.now()
+    run_due()
+    back = fresh(pk)
+    assert (back.status, back.attempts, back.errors) == ("pending", 0, [])
+    assert path in back.waiting_reason
+    assert timedelta(seconds=29) < back.run_after - before < timedelta(seconds=60)
+    assert fresh(other).status == "done"
+
+
+def test_it_fails_when_the_patience_is_over(settings: Any) -> None:
+    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 0.5}
+    pk = unknown()
+    with working() as worker:
+        failed = until(lambda: job if (job := fresh(pk)).is_over else None)
+    assert (failed.status, failed.errors[0]["class"]) == ("failed", "django_pgqueue.exceptions.UnknownTask")
+    assert "not_yet_deployed" in failed.errors[0]["message"]
+    assert failed.waiting_reason.startswith("no worker knew the task")
+    assert failed.finished_at - failed.enqueued_at > timedelta(seconds=0.5)
+    # It was looked at a few times, not in a loop.
+    assert worker.pump._claimed < 8
+
+
+def test_the_patience_begins_with_the_first_worker_that_met_it(settings: Any) -> None:
+    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 3600}
+    pk = unknown()
+    run_due()
+    Job.objects.update(started_at=timezone.now() - timedelta(hours=2), run_after=timezone.now())
+    run_due()
+    assert fresh(pk).status == "failed"
+
+
+def test_a_job_that_has_run_before_has_the_whole_patience() -> None:
+    """Its first start is long ago, but nobody has missed its task until now."""
+    job = enqueue(tasks.slow_backoff)
+    run_due()
+    long_ago = timezone.now() - timedelta(days=1)
+    Job.objects.update(task_path="tests.app.gone.task", started_at=long_ago, run_after=timezone.now())
+    run_due()
+    back = fresh(job)
+    assert (back.status, back.attempts, back.started_at) == ("retry", 1, long_ago)
+    assert "tests.app.gone.task" in back.waiting_reason
+
+
+def test_it_runs_once_a_worker_knows_it() -> None:
+    pk = unknown()
+    run_due()
+    Job.objects.update(task_path="tests.app.worker_tasks.noop", run_after=timezone.now())
+    run_due()
+    done = fresh(pk)
+    assert (done.status, done.attempts, done.waiting_reason) == ("done", 1, "")
+
+
+def test_after_it_failed_it_can_be_retried(settings: Any) -> None:
+    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 0}
+    pk = unknown()
+    run_due()
+    assert fresh(pk).status == "failed"
+    settings.PGQUEUE = {}
+    assert retry(pk) == 1
+    run_due()
+    assert fresh(pk).status == "retry"
+    Job.objects.update(task_path="tests.app.worker_tasks.noop", run_after=timezone.now())
+    run_due()
+    assert fresh(pk).status == "done"
