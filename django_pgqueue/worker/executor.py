@@ -244,23 +244,23 @@ class Executor:
             task = asyncio.get_running_loop().create_task(coroutine, context=lane.new_context())
             task.add_done_callback(partial(self._coroutine_ended, lane, running))
 
-    async def _run_async(self, lane: Lane, running: RunningJob) -> Outcome:
+    async def _run_async(self, lane: Lane, running: RunningJob) -> None:
         await lane.tidy_up()
         try:
-            return await self._runner.run_async(running)
+            await self._runner.run_async(running)
         finally:
             await lane.tidy_up()
 
-    def _coroutine_ended(self, lane: Lane, running: RunningJob, task: asyncio.Task[Outcome]) -> None:
+    def _coroutine_ended(self, lane: Lane, running: RunningJob, task: asyncio.Task[None]) -> None:
         self._lanes.append(lane)
         row = running.row
         if self._stopped:
             return  # the pump has given it back
-        if task.cancelled() or task.exception() is not None:  # a bug of ours, or cancelled while tidying up
-            logger.error("job %s: the worker failed around its task", row.id, exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        outcome = running.outcome
+        if outcome is None:  # a bug of ours
+            logger.error("job %s: the worker failed around its task", row.id, exc_info=error)
             outcome = Outcome(row.id, row.lease, "release", delay=30.0, reason="the worker failed")
-        else:
-            outcome = task.result()
         ran = monotonic() - running.started if running.started else 0.0
         self._publish([(row, outcome, ran)])
         self._start_coroutines()

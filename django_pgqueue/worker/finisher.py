@@ -27,7 +27,8 @@ REFUSALS = (
     psycopg.ProgrammingError,
     psycopg.IntegrityError,
     psycopg.NotSupportedError,
-    psycopg.errors.ProgramLimitExceeded,  # an OperationalError, but no outage: too deep, too large
+    psycopg.errors.ProgramLimitExceeded,  # an OperationalError, but no outage: too large
+    psycopg.errors.StatementTooComplex,  # and too deep
 )
 
 COLLECT_SECONDS = 0.005

@@ -35,9 +35,11 @@ class Pace:
         if known:
             average = max(1e-6, sum(known) / len(known))
             # Slower at once, faster by and by: holding too many jobs hurts more than holding too few.
-            weight = 1.0 if average > self.job_seconds or not self._learned else _WEIGHT
+            if average > self.job_seconds or not self._learned:
+                self.job_seconds = average
+            else:
+                self.job_seconds += (average - self.job_seconds) * _WEIGHT
             self._learned = True
-            self.job_seconds += (average - self.job_seconds) * weight
 
     @property
     def target(self) -> int:

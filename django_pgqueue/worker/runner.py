@@ -88,8 +88,12 @@ class Runner:
             self._ended(running)
             tidy_up()
 
-    async def run_async(self, running: RunningJob) -> Outcome:
-        """Run a coroutine task on the event loop. The caller made this coroutine a task of its own."""
+    async def run_async(self, running: RunningJob) -> None:
+        """Run a coroutine task on the event loop; sets ``running.outcome``.
+
+        The caller made this coroutine an asyncio task of its own. It returns nothing, because a GeneratorExit
+        that reaches the task takes this coroutine's return value away.
+        """
         # Race: whoever finds the job among the running ones may cancel it, once: the coroutine comes first.
         running.coroutine = asyncio.current_task()
         self._running[running.row.id] = running
@@ -99,9 +103,9 @@ class Runner:
             self._announcer.started(running)
             args, kwargs = _arguments(running)
             value = await running.task.func(*args, **kwargs)
-            return self._succeeded(running, value)
+            running.outcome = self._succeeded(running, value)
         except BaseException as error:
-            return self._failed(running, error)
+            running.outcome = self._failed(running, error)
         finally:
             self._ended(running)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..compat import TaskResult
     from ..definition import Task
     from ..lifecycle.claim import Claimed
+    from ..lifecycle.finish import Outcome
 
 __all__ = ["RunningJob"]
 
@@ -36,6 +37,8 @@ class RunningJob:
         self.alias = alias
         self.started = 0.0
         """``time.monotonic()`` when the task began."""
+        self.outcome: Outcome | None = None
+        """How an async job went, once that is known."""
         self.coroutine: asyncio.Task[Any] | None = None
         self.asked_to_stop = False
         self._event: Event | None = None
