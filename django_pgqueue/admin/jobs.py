@@ -82,11 +82,13 @@ class JobAdmin(JobActions, JobFields):
         return jobs.only(*_IN_LIST).annotate(error_class=KeyTextTransform("class", last), error_words=words)
 
     def searched_rows(self, changelist: KeysetChangeList) -> QuerySet[Job] | None:
-        """The jobs that these filters look at one by one; None where an index finds the answer."""
+        """The jobs that these filters look at one by one. None where nothing is filtered, and for live jobs:
+        they are few, and the oldest of them matter most.
+        """
         parameters = changelist.get_filters_params()
         status = parameters.get("status", [""])[-1]
         is_live = status in Status.values and not Status(status).is_terminal
-        if is_live or "finished" in parameters or not (parameters or changelist.query):
+        if is_live or not (parameters or changelist.query):
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
         return on_shelves(status, jobs)

@@ -40,12 +40,9 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
         return rows.defer("wait_histogram", "run_histogram")
 
     def searched_rows(self, changelist: KeysetChangeList) -> QuerySet[JobStat] | None:
-        """The rows that a filter by name looks at one by one; a period is a range of the index."""
-        parameters = changelist.get_filters_params()
-        if not parameters or "time" in parameters:
-            return None
+        """The rows that a filter looks at one by one."""
         rows: QuerySet[JobStat] = changelist.root_queryset
-        return rows
+        return rows if changelist.get_filters_params() else None
 
     @admin.display(description=_("minute"))
     def when(self, row: JobStat) -> str:

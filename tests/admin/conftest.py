@@ -1,0 +1,21 @@
+"""Fixtures of the tests of the admin."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from django_pgqueue.admin import JobAdmin
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    """A client that may do all."""
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobAdmin, "list_per_page", 3)

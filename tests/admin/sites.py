@@ -1,0 +1,28 @@
+"""A second admin site, which shows another database."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+from django_pgqueue.admin import JobAdmin, QueueAdmin
+from django_pgqueue.models import Job, Queue
+
+
+class OtherJobAdmin(JobAdmin):
+    """The jobs of another database."""
+
+    using = "other"
+
+
+class OtherQueueAdmin(QueueAdmin):
+    """The queues of another database."""
+
+    using = "other"
+
+
+other_site = admin.AdminSite(name="ops")
+other_site.register(Job, OtherJobAdmin)
+other_site.register(Queue, OtherQueueAdmin)
+
+urlpatterns = [path("admin/", admin.site.urls), path("ops/", other_site.urls)]

@@ -1,0 +1,204 @@
+"""What may be done to jobs, and by whom."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_django
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from django_pgqueue.admin import JobAdmin
+from django_pgqueue.models import Job, LiveJob
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+
+from .helpers import STATES, act, body, post, staff, url
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("model", ["job", "worker", "jobstat"])
+def test_nothing_of_the_queues_own_can_be_edited(root: Client, model: str) -> None:
+    factory: Any = {"job": JobFactory, "worker": WorkerFactory, "jobstat": JobStatFactory}[model]
+    row = factory.create()
+    for page, *arguments in (("add",), ("delete", row.pk)):
+        assert root.get(url(page, *arguments, model=model)).status_code == 403
+        assert root.post(url(page, *arguments, model=model), {"post": "yes"}).status_code == 403
+    assert root.post(url("change", row.pk, model=model), {"status": "done"}).status_code == 403
+    page = body(root, url("change", row.pk, model=model))
+    assert "_save" not in page
+    assert "deletelink" not in page
+
+
+def test_nothing_is_editable_even_for_a_subclass_that_lets_people_change(root: Client) -> None:
+    class Careless(JobAdmin):
+        def has_change_permission(self, request: Any, obj: Any = None) -> bool:
+            return True
+
+    job = JobFactory.create()
+    request = root.get(url("changelist")).wsgi_request
+    form = Careless(Job, admin.site).get_form(request, job, change=True)
+    assert form.base_fields == {}
+
+
+def test_retry(root: Client) -> None:
+    failed = JobFactory.create_batch(2, failed=True)
+    running = JobFactory.create(running=True)
+    assert act(root, "retry_jobs", *failed, running) == ("2 jobs run again.", "success")
+    assert set(LiveJob.objects.values_list("pk", "status")) == {  # type: ignore[attr-defined]
+        (failed[0].pk, "pending"), (failed[1].pk, "pending"), (running.pk, "running"),
+    }  # fmt: skip
+
+
+def test_cancel(root: Client) -> None:
+    pending, running, done = (
+        JobFactory.create(),
+        JobFactory.create(running=True),
+        JobFactory.create(done=True),
+    )
+    assert act(root, "cancel_jobs", pending, running, done) == (
+        "2 jobs were cancelled, or asked to stop if they run.",
+        "success",
+    )
+    assert Job.objects.get(pk=pending.pk).status == "cancelled"
+    assert Job.objects.get(pk=running.pk).cancel_requested_at is not None
+    assert "asked to stop" in body(root, url("changelist"), status="running")
+
+
+def test_run_now(root: Client) -> None:
+    later, now = JobFactory.create(scheduled=True), JobFactory.create()
+    assert act(root, "run_jobs", later, now) == ("1 job is due now.", "success")
+    assert Job.objects.get(pk=later.pk).run_after <= timezone.now()
+
+
+@pytest.mark.parametrize(
+    ("action", "state"), [("retry_jobs", "running"), ("cancel_jobs", "done"), ("run_jobs", "pending")]
+)
+def test_when_nothing_changes_it_says_why(root: Client, action: str, state: str) -> None:
+    message, kind = act(root, action, JobFactory.create(**STATES[state]))
+    assert message.startswith("No job changed: ")
+    assert kind == "warning"
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_an_action_on_all_that_match(
+    root: Client, django_assert_max_num_queries: pytest_django.DjangoAssertNumQueries
+) -> None:
+    failed = JobFactory.create_batch(7, failed=True)
+    other = JobFactory.create(failed=True, queue_name="other")
+    assert "Select all that match, on every page" in body(root, url("changelist"), status="failed")
+    address = f"{url('changelist')}?status=failed&queue=default"
+    with django_assert_max_num_queries(20):
+        told = post(
+            root, address, action="retry_jobs", _selected_action=[failed[0].pk], index=0, select_across=1
+        )
+    assert told == ("7 jobs run again.", "success")
+    assert Job.objects.get(pk=other.pk).status == "failed"
+
+
+def test_who_did_it_is_in_the_history_of_the_job(root: Client) -> None:
+    job = JobFactory.create(failed=True)
+    act(root, "retry_jobs", job)
+    assert "Asked for: Retry." in body(root, url("history", job.pk))
+
+
+ALLOWED = {"retry": "failed", "run": "pending", "cancel": "pending"}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_each_action_has_its_permission(name: str) -> None:
+    job = JobFactory.create(failed=True) if name == "retry" else JobFactory.create(scheduled=True)
+    client = staff("view_job", f"{name}_job")
+    page = body(client, url("changelist"))
+    for other in ALLOWED:
+        assert (f'value="{other}_jobs"' in page) is (other == name)
+    page = body(client, url("change", job.pk))
+    assert (url(name, job.pk) in page) is True
+    for other in ALLOWED.keys() - {name}:
+        assert url(other, job.pk) not in page
+        assert client.post(url(other, job.pk)).status_code == 403
+    message, kind = post(client, url(name, job.pk))
+    assert (message.startswith("1 job "), kind) == (True, "success")
+
+
+def test_who_may_only_look_sees_no_action() -> None:
+    job = JobFactory.create(failed=True)
+    client = staff("view_job")
+    assert 'select name="action"' not in body(client, url("changelist"))
+    assert "pgqueue-tool" not in body(client, url("change", job.pk))
+    client.post(url("changelist"), {"action": "retry_jobs", "_selected_action": [job.pk], "index": 0})
+    assert Job.objects.get(pk=job.pk).status == "failed"
+
+
+@pytest.mark.parametrize("page", ["changelist", "change", "overview", "retry"])
+def test_who_may_not_look_sees_nothing(page: str) -> None:
+    arguments = [JobFactory.create(failed=True).pk] if page in {"change", "retry"} else []
+    client = staff("retry_job", "view_queue")
+    response = client.post(url(page, *arguments)) if page == "retry" else client.get(url(page, *arguments))
+    assert response.status_code == 403
+
+
+def test_strangers_are_sent_to_the_login(client: Client) -> None:
+    job = JobFactory.create(failed=True)
+    for response in (client.get(url("overview")), client.post(url("retry", job.pk))):
+        assert response.status_code == 302
+        assert "/login/" in response["Location"]
+    assert Job.objects.get(pk=job.pk).status == "failed"
+
+
+def test_buttons_need_post_and_a_token() -> None:
+    job = JobFactory.create(failed=True)
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create_superuser("root"))
+    assert client.get(url("retry", job.pk)).status_code == 405
+    assert client.post(url("retry", job.pk)).status_code == 403
+    page = body(client, url("change", job.pk))
+    token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[0]
+    assert client.post(url("retry", job.pk), {"csrfmiddlewaretoken": token}).status_code == 302
+    assert Job.objects.get(pk=job.pk).status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("options", "offered"),
+    [
+        ({}, {"cancel"}),
+        ({"scheduled": True}, {"cancel", "run"}),
+        (STATES["retry"], {"cancel", "run", "retry"}),
+        (STATES["running"], {"cancel"}),
+        ({**STATES["running"], "cancel_requested_at": timezone.now()}, set()),
+        (STATES["blocked"], {"cancel"}),
+        (STATES["done"], {"retry"}),
+        (STATES["failed"], {"retry"}),
+        (STATES["cancelled"], {"retry"}),
+    ],
+)
+def test_buttons_offer_what_can_be_done_now(root: Client, options: dict[str, Any], offered: set[str]) -> None:
+    job = JobFactory.create(**options)
+    page = body(root, url("change", job.pk))
+    assert {name for name in ALLOWED if f'action="{url(name, job.pk)}"' in page} == offered
+    for name in offered:
+        assert act(root, f"{name}_jobs", job)[1] == "success"
+        break
+
+
+def test_a_button_leads_back_to_the_job_with_its_filters(root: Client) -> None:
+    job = JobFactory.create(failed=True)
+    query = "_changelist_filters=status%3Dfailed"
+    assert f'action="{url("retry", job.pk)}?{query}"' in body(root, f"{url('change', job.pk)}?{query}")
+    response = root.post(f"{url('retry', job.pk)}?{query}")
+    assert response["Location"] == f"{url('change', job.pk)}?{query}"
+
+
+def test_a_job_that_its_queue_does_not_keep(root: Client) -> None:
+    QueueFactory.create(name="forgetful", keep_done=timedelta(0))
+    job = JobFactory.create(queue_name="forgetful")
+    assert root.post(url("cancel", job.pk))["Location"] == url("changelist")
+    assert root.post(url("cancel", job.pk))["Location"] == reverse("admin:index")

@@ -1,0 +1,95 @@
+"""A long history slows nothing down: what the statements of each page read, as their plans tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue.admin import JobAdmin, changelist
+from django_pgqueue.models import Job
+
+from .helpers import url
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def history() -> None:
+    """20,000 jobs that are over, so that a plan that reads them all looks bad."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO pgqueue_job (shelf, status, task_path, queue_name, args, finished_at, errors)"
+            " SELECT CASE WHEN i % 10 = 0 THEN 9 ELSE 1 END,"
+            "  CASE WHEN i % 10 = 0 THEN 'failed' ELSE 'done' END,"
+            "  'shop.tasks.t' || i % 7, 'queue-' || i % 3, jsonb_build_array(i, repeat('x', 100)),"
+            "  now() - (20000 - i) * interval '30 s', '[]'"
+            " FROM generate_series(1, 20000) AS i"
+        )
+        cursor.execute("ANALYZE pgqueue_job, pgqueue_job_live, pgqueue_job_past_1, pgqueue_job_kept")
+
+
+LISTS = [
+    "", "status=running", "status=done", "status=failed", "status=cancelled", "queue=queue-1", "queue=none",
+    "task=shop.tasks.t1", "q=receipt", "q=t1", "q=19999", "p=10000", "p=-10000", "finished=hour",
+    "finished=hour&queue=none&status=failed", "status=done&finished=day",
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("query", LISTS)
+def test_a_list_reads_little_of_a_long_history(
+    root: Client, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setattr(changelist.KeysetChangeList, "window", 500)
+    monkeypatch.setattr(JobAdmin, "list_per_page", 20)
+    with CaptureQueriesContext(connection) as captured:
+        assert root.get(f"{url('changelist')}?{query}").status_code == 200
+    about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
+    assert len(about_jobs) <= 6
+    assert_reads_little(about_jobs)
+
+
+@pytest.mark.usefixtures("history")
+def test_the_overview_reads_little_of_a_long_history(root: Client) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        assert root.get(url("overview")).status_code == 200
+    about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
+    assert len(about_jobs) == 5
+    assert not any("pgqueue_job_past" in sql or '"pgqueue_job"' in sql for sql in about_jobs)
+    assert_reads_little(about_jobs, most=500)  # the failures of a day are counted on their index
+
+
+@pytest.mark.usefixtures("history")
+def test_a_job_is_found_without_reading_others(root: Client) -> None:
+    job = Job.objects.order_by("pk")[5000]
+    with CaptureQueriesContext(connection) as captured:
+        assert root.get(url("change", job.pk)).status_code == 200
+    about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
+    assert len(about_jobs) <= 3
+    assert_reads_little(about_jobs, most=10)
+
+
+def assert_reads_little(statements: list[str], most: int = 1000) -> None:
+    """No statement scans a leaf of the history, or handles more rows than `most` in any node of its plan."""
+    for statement in statements:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+            [(plan,)] = cursor.fetchall()
+        for node in nodes(plan[0]["Plan"]):
+            if node["Node Type"] == "Bitmap Index Scan":
+                continue  # it counts what earlier tests rolled back; the heap scan above it does not
+            rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+            assert rows <= most, (statement, node["Node Type"], node.get("Relation Name"))
+            if node.get("Relation Name") in {"pgqueue_job_past_1", "pgqueue_job_kept"}:
+                assert node["Node Type"] != "Seq Scan", statement
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)

@@ -1,0 +1,114 @@
+"""What there is to see on the pages of jobs, workers and statistics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue.admin import display
+from tests.support.factories import ERROR, JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+
+from .helpers import STATES, body, listed, url
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_page_for_each_state(root: Client) -> None:
+    jobs = {state: JobFactory.create(**options) for state, options in STATES.items()}
+    assert listed(root) == sorted((job.pk for job in jobs.values()), reverse=True)
+    for state, job in jobs.items():
+        page = body(root, url("change", job.pk))
+        assert f"pgqueue-status pgqueue-{state}" in page
+        assert "tests.app.tasks.add" in page
+        assert ">[\n  1,\n  2\n]</pre>" in page
+
+
+def test_the_list_tells_why_a_job_waits_or_failed(root: Client) -> None:
+    JobFactory.create(**STATES["blocked"])
+    JobFactory.create(failed=True)
+    page = body(root, url("changelist"))
+    assert "at most 2 at once" in page
+    assert "shop.errors.GatewayDown: no answer from the gateway" in page
+
+
+def test_errors_are_readable_the_last_one_first_and_escaped(root: Client) -> None:
+    first = {**ERROR, "message": "first"}
+    last = {**ERROR, "attempt": 2, "message": "x" * 300, "traceback": "<script>alert(1)</script>"}
+    job = JobFactory.create(failed=True, attempts=2, errors=[first, last])
+    page = body(root, url("change", job.pk))
+    assert page.index("attempt 2") < page.index("attempt 1")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;</pre>" in page
+    assert "<script>alert" not in page
+    assert f"{'x' * 300}</pre>" in page
+    assert 'datetime="2026-11-21T00:00:01+00:00">2026-11-21 00:00:01</time>' in page
+
+
+def test_an_error_with_an_odd_time_is_shown_as_it_is(root: Client) -> None:
+    job = JobFactory.create(failed=True, errors=[{"class": "E", "started_at": "2026-99-99T00:00:00+00:00"}])
+    assert "<dd>2026-99-99T00:00:00+00:00</dd>" in body(root, url("change", job.pk))
+
+
+def test_markup_in_arguments_results_and_names_is_escaped(root: Client) -> None:
+    bad = "</pre><script>alert(1)</script>"
+    job = JobFactory.create(
+        done=True, args=[bad], kwargs={bad: bad}, metadata={"a": bad}, result=bad, waiting_reason=bad
+    )
+    WorkerFactory.create(id=7, host=bad)
+    QueueFactory.create(name="default")
+    for address in (
+        url("change", job.pk),
+        url("changelist"),
+        url("overview"),
+        url("changelist", model="worker"),
+    ):
+        assert "<script>alert" not in body(root, address)
+
+
+def test_a_long_argument_is_cut(root: Client) -> None:
+    job = JobFactory.create(args=["x" * 30_000])
+    page = body(root, url("change", job.pk))
+    assert "… and 10,008 characters more" in page
+    assert len(page) < 60_000
+
+
+def test_queue_and_worker_are_linked_while_they_are_there(root: Client) -> None:
+    job = JobFactory.create(running=True)
+    assert "/worker/7/change/" not in body(root, url("change", job.pk))
+    WorkerFactory.create(id=7)
+    QueueFactory.create(name="default")
+    page = body(root, url("change", job.pk))
+    assert url("change", 7, model="worker") in page
+    assert url("change", "default", model="queue") in page
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [(None, ""), (-5, "0 s"), (59.9, "59 s"), (60, "1 min"), (3600, "1 h 0 min"), (90_061, "1 d 1 h")],
+)
+def test_periods_are_short(length: float | None, text: str) -> None:
+    assert display.period(None if length is None else timedelta(seconds=length)) == text
+
+
+def test_workers(root: Client) -> None:
+    WorkerFactory.create(id=7, queues=["mail", "slow"], host="app-7", slots=4)
+    WorkerFactory.create(id=8, state="draining", heartbeat_at=timezone.now() - timedelta(minutes=5))
+    JobFactory.create_batch(2, running=True)
+    page = body(root, url("changelist", model="worker"))
+    assert "mail, slow" in page
+    assert "2 of 4" in page
+    assert ">5 min ago</strong>" in page
+    assert page.count("pgqueue-silent") == 1
+    assert "app-7" in body(root, url("change", 7, model="worker"))
+
+
+def test_statistics(root: Client) -> None:
+    row = JobStatFactory.create(wait_seconds=0.25, run_seconds=0.5)
+    JobStatFactory.create(queue_name="empty", done=0)
+    page = body(root, url("changelist", model="jobstat"))
+    assert "25.0 ms" in page
+    assert "50.0 ms" in page
+    assert "tests.app.tasks.add" in body(root, url("change", row.pk, model="jobstat"))
+    assert len(listed(root, url("changelist", model="jobstat"), queue="empty", time="day")) == 1

@@ -1,0 +1,42 @@
+"""Other sites, other databases."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from django_pgqueue.models import Job, Queue
+from tests.support.factories import JobFactory, QueueFactory
+
+from .helpers import body, listed, post
+
+pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.urls("tests.admin.sites")]
+
+
+def test_another_site_on_another_database(root: Client) -> None:
+    here = JobFactory.create()
+    there = JobFactory.create(failed=True, queue_name="there")
+    there = Job.objects.get(pk=there.pk)
+    there._state.adding, there.pk = True, None
+    there.save(using="other")
+    QueueFactory.create(name="same")
+
+    assert listed(root, "/ops/django_pgqueue/job/") == [there.pk]
+    assert listed(root, "/ops/django_pgqueue/job/", queue="there", q="add") == [there.pk]
+    page = body(root, "/ops/django_pgqueue/job/overview/")
+    assert "/ops/django_pgqueue/job/?queue=there" in page
+    assert 'href="/admin/' not in page
+    page = body(root, f"/ops/django_pgqueue/job/{there.pk}/change/")
+    assert f'action="/ops/django_pgqueue/job/{there.pk}/retry/"' in page
+    assert post(root, f"/ops/django_pgqueue/job/{there.pk}/retry/") == ("1 job runs again.", "success")
+    assert Job.objects.using("other").get(pk=there.pk).status == "pending"
+
+    assert root.post("/ops/django_pgqueue/queue/add/", {"name": "same"}).status_code == 302
+    again = root.post("/ops/django_pgqueue/queue/add/", {"name": "same"})
+    assert "There is a queue of this name already." in again.content.decode()
+    assert root.post("/ops/django_pgqueue/queue/same/change/", {"backoff_base": "3"}).status_code == 302
+    assert Queue.objects.using("other").get().backoff_base == 3
+    assert root.post("/ops/django_pgqueue/queue/same/delete/", {"post": "yes"}).status_code == 302
+    assert not Queue.objects.using("other").exists()
+    assert Queue.objects.get().backoff_base is None
+    assert Job.objects.get(pk=here.pk).status == "pending"
