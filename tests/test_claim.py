@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_pgqueue.lifecycle.claim import Claimed, claim_sql
 from django_pgqueue.models import Job
-from tests.support.jobs import LONG_AGO, Range, add, claim, finish, live, value
+from tests.support.jobs import LONG_AGO, Range, add, claim, live, value
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,12 +39,20 @@ def test_a_claim_writes_who_and_when(one: Connection) -> None:
 
 
 def test_a_claim_takes_every_column_that_the_worker_needs(one: Connection) -> None:
-    add(one, args="[1]", kwargs='{"k": 2}', metadata='{"m": 3}', queue_name="mail", priority=4, max_attempts=5)
+    add(
+        one, args="[1]", kwargs='{"k": 2}', metadata='{"m": 3}', queue_name="mail", priority=4, max_attempts=5
+    )
     (row,) = claim(one, ranges=[Range("mail", 4)])
-    assert (row.args, row.kwargs, row.metadata, row.queue_name, row.priority, row.max_attempts) == (
-        [1], {"k": 2}, {"m": 3}, "mail", 4, 5,
-    )  # fmt: skip
-    assert (row.timeout, row.on_lost, row.crash_count, row.forgiven_attempts, row.expired) == (None, None, 0, 0, None)
+    payload: tuple[object, ...] = (row.args, row.kwargs, row.metadata)  # a worker has them as text
+    assert payload == ([1], {"k": 2}, {"m": 3})
+    assert (row.queue_name, row.priority, row.max_attempts) == ("mail", 4, 5)
+    assert (row.timeout, row.on_lost, row.crash_count, row.forgiven_attempts, row.expired) == (
+        None,
+        None,
+        0,
+        0,
+        None,
+    )
 
 
 def test_the_first_start_stays_and_a_second_attempt_counts(one: Connection) -> None:

@@ -37,7 +37,9 @@ def running() -> Job:
 
 def failed() -> Job:
     job = running()
-    assert support.finish(raw(), [job.pk], "failed", error='{"class": "E", "worker": "3"}', fingerprint="f") == [job.pk]
+    assert support.finish(
+        raw(), [job.pk], "failed", error='{"class": "E", "worker": "3"}', fingerprint="f"
+    ) == [job.pk]
     return job
 
 
@@ -144,9 +146,9 @@ def test_run_now_lets_a_job_that_waits_run_and_changes_nothing_else() -> None:
     job = running()
     support.finish(raw(), [job.pk], "retry", delay=3600.0, reason="later")
     Job.objects.filter(pk=job.pk).update(crash_count=2)
-    before = Job.objects.values().get(pk=job.pk)
+    before: dict[str, Any] = dict(Job.objects.values().get(pk=job.pk))
     assert run_now(job) == 1
-    after = Job.objects.values().get(pk=job.pk)
+    after: dict[str, Any] = dict(Job.objects.values().get(pk=job.pk))
     assert {name for name in after if after[name] != before[name]} == {"run_after", "waiting_reason"}
     assert run_now(job) == 0, "it is due"
     assert [row.id for row in support.claim(raw())] == [job.pk]
@@ -173,7 +175,9 @@ def test_run_now_lets_a_job_that_waits_run_and_changes_nothing_else() -> None:
     ],
 )
 @pytest.mark.parametrize("function", [cancel, retry])
-def test_a_job_an_id_or_a_queryset_in_one_statement(form: Callable[[Job], Any], function: Callable[..., int]) -> None:
+def test_a_job_an_id_or_a_queryset_in_one_statement(
+    form: Callable[[Job], Any], function: Callable[..., int]
+) -> None:
     job, other = enqueue(noop), enqueue(noop)
     with CaptureQueriesContext(connection) as queries:
         assert function(form(job)) == 1

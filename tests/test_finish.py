@@ -31,13 +31,17 @@ def job(pk: int) -> Job:
     return Job.objects.get(pk=pk)
 
 
+def row(pk: int) -> dict[str, Any]:
+    return dict(Job.objects.values().get(pk=pk))
+
+
 @pytest.mark.parametrize("kind", OVER)
 def test_a_job_that_is_over_moves_to_history_whole(one: Connection, kind: str) -> None:
-    (pk,) = running(one, args='[1, "a"]', kwargs='{"k": 2}', metadata='{"m": 3}', priority=0, max_attempts=4, timeout=50,
+    (pk,) = running(one, args='[1, "a"]', kwargs='{"k": 2}', metadata='{"m": 3}', max_attempts=4, timeout=50,
                     on_lost="fail", expires_at="2090-01-01 UTC")  # fmt: skip
-    before = Job.objects.values().get(pk=pk)
+    before = row(pk)
     assert finish(one, [pk], kind, result='{"answer": 42}', started=None, reason="so it is") == [pk]
-    after = Job.objects.values().get(pk=pk)
+    after = row(pk)
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {"shelf", "status", "finished_at", "result", "waiting_reason", "started_at"}
     assert (after["status"], after["result"], after["waiting_reason"]) == (kind, {"answer": 42}, "so it is")
@@ -47,9 +51,12 @@ def test_a_job_that_is_over_moves_to_history_whole(one: Connection, kind: str) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "attempts", "status"), [("retry", 1, "retry"), ("snooze", 0, "pending"), ("release", 0, "pending")]
+    ("kind", "attempts", "status"),
+    [("retry", 1, "retry"), ("snooze", 0, "pending"), ("release", 0, "pending")],
 )
-def test_a_job_that_goes_back_waits_for_its_time(one: Connection, kind: str, attempts: int, status: str) -> None:
+def test_a_job_that_goes_back_waits_for_its_time(
+    one: Connection, kind: str, attempts: int, status: str
+) -> None:
     (pk,) = running(one)
     assert finish(one, [pk], kind, delay=60.0, reason="not yet") == [pk]
     back = job(pk)
@@ -60,7 +67,14 @@ def test_a_job_that_goes_back_waits_for_its_time(one: Connection, kind: str, att
 
 def test_only_a_retry_spends_an_attempt(one: Connection) -> None:
     (pk,) = add(one)
-    for kind, attempts in (("release", 0), ("retry", 1), ("snooze", 1), ("unknown", 1), ("retry", 2), ("release", 2)):
+    for kind, attempts in (
+        ("release", 0),
+        ("retry", 1),
+        ("snooze", 1),
+        ("unknown", 1),
+        ("retry", 2),
+        ("release", 2),
+    ):
         assert [row.id for row in claim(one)] == [pk]
         assert finish(one, [pk], kind) == [pk]
         assert job(pk).attempts == attempts
@@ -69,12 +83,18 @@ def test_only_a_retry_spends_an_attempt(one: Connection) -> None:
 
 def test_the_times_are_those_of_the_task_not_of_the_claim(one: Connection) -> None:
     (pk,) = running(one)
-    first = "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s], NULL, NULL, NULL, NULL, %s, NULL, 20)"
+    first = (
+        "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s],"
+        " NULL, NULL, NULL, NULL, %s, NULL, 20)"
+    )
     one.execute(first, (pk, "retry", [100.0]))
     assert value(one, "SELECT clock_timestamp() - started_at BETWEEN '100s' AND '110s' FROM pgqueue_job_live")
     claim(one)
     one.execute(first, (pk, "done", [5.0]))
-    done = "clock_timestamp() - started_at > '100s' AND clock_timestamp() - last_attempted_at BETWEEN '5s' AND '15s'"
+    done = (
+        "clock_timestamp() - started_at > '100s'"
+        " AND clock_timestamp() - last_attempted_at BETWEEN '5s' AND '15s'"
+    )
     assert value(one, f"SELECT {done} FROM pgqueue_job WHERE id = %s", pk), "started_at is the first start"
 
 
@@ -90,14 +110,14 @@ def test_an_unknown_task_remembers_when_that_was_first_seen(one: Connection) -> 
 
 
 def error(number: int) -> str:
-    return f'{{"class": "ValueError", "message": "{number}", "traceback": "", "worker": "7", "attempt": {number}}}'
+    return f'{{"class": "ValueError", "message": "{number}", "worker": "7", "attempt": {number}}}'
 
 
 def test_errors_are_kept_first_and_last(one: Connection) -> None:
     (pk,) = add(one)
     query = (
-        "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY['retry'], NULL, ARRAY[%s::jsonb],"
-        " ARRAY[%s], NULL, ARRAY[1.0], NULL, 3)"
+        "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY['retry'], NULL,"
+        " ARRAY[%s::jsonb], ARRAY[%s], NULL, ARRAY[1.0], NULL, 3)"
     )
     for number in range(10):
         claim(one)
@@ -132,7 +152,9 @@ def test_one_batch_of_everything(one: Connection) -> None:
 
 def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
     jobs = running(one, 3)
-    query = "SELECT pgqueue_finish_v1(%s, ARRAY[1, 1, 1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
+    query = (
+        "SELECT pgqueue_finish_v1(%s, ARRAY[1, 1, 1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
+    )
     assert sorted(value(one, query, jobs)) == jobs
     assert set(statuses(one).values()) == {"done"}
 
@@ -222,8 +244,6 @@ def test_the_procedure_refuses_an_outcome_that_there_is_not(one: Connection, kin
 
 
 def test_django_sees_an_integrity_error_and_the_effects_roll_back(one: Connection) -> None:
-    with pytest.raises(IntegrityError), transaction.atomic():
-        add(connection.connection)
-        with connection.cursor() as cursor:
-            cursor.execute(FINISH_ONE, (999_999, 1, "done"))
+    with connection.cursor() as cursor, pytest.raises(IntegrityError), transaction.atomic():
+        cursor.execute("SELECT pgqueue_enqueue('a.b'); CALL pgqueue_finish_one_v1(999999, 1, 'done')")
     assert not Job.objects.exists()

@@ -37,9 +37,13 @@ def test_an_update_by_hand_makes_legal_transitions_only(old: str, new: str) -> N
     if (old, new) in LEGAL:
         assert job.update(status=new) == 1
         return
-    with pytest.raises(IntegrityError, match=rf"from {old} \(shelf \d\) to {new} \(shelf \d\) is not a legal change"):
-        with transaction.atomic():
-            job.update(status=new)
+    with (
+        pytest.raises(
+            IntegrityError, match=rf"from {old} \(shelf \d\) to {new} \(shelf \d\) is not a legal change"
+        ),
+        transaction.atomic(),
+    ):
+        job.update(status=new)
     assert job.get().status == old
 
 

@@ -30,7 +30,9 @@ def ends(one: Connection, kind: str, queue_name: str = "mail") -> int | None:
     if kind == "cancelled before it ran":
         assert cancel(one, [job]) == 1
     else:
-        one.execute("UPDATE pgqueue_job_live SET status = 'running', lease = 1, attempts = 1 WHERE id = %s", (job,))
+        one.execute(
+            "UPDATE pgqueue_job_live SET status = 'running', lease = 1, attempts = 1 WHERE id = %s", (job,)
+        )
         assert finish(one, [job], kind) == [job]
     found = Job.objects.filter(pk=job).first()
     return None if found is None else found.shelf

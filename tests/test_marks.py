@@ -162,7 +162,9 @@ def test_a_search_finds_the_head_of_every_range(
     ]  # fmt: skip
     tried = 0
     for queues, but, known in itertools.product(given, excluded, knowledge):
-        wanted = {lane for lane in ranges if (lane[0] in queues if queues is not None else lane[0] not in but)}
+        wanted = {
+            lane for lane in ranges if (lane[0] in queues if queues is not None else lane[0] not in but)
+        }
         if set(known) <= wanted:  # a worker knows only ranges of its own queues
             marks_of = tuple((*lane, datetime(2000, 1, 1, tzinfo=UTC), 0) for lane in known)
             expected = {(*lane, ranges[lane][0]) for lane in wanted}

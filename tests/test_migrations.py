@@ -20,7 +20,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 EVERYTHING = (
     "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
-    " WHERE nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND relkind IN ('r', 'p', 'S', 'v')"
+    " WHERE nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')"
+    " AND relkind IN ('r', 'p', 'S', 'v')"
     " UNION ALL SELECT proname FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace"
     " WHERE nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
 )
@@ -61,7 +62,9 @@ def test_each_sql_file_makes_an_object_of_its_own_name() -> None:
     for path in SQL_FOLDER.glob("*.sql"):
         stem = path.stem
         text = path.read_text()
-        assert f"pgqueue_{stem.removesuffix('_v1').removesuffix('_trigger').removesuffix('_index')}" in text, stem
+        assert (
+            f"pgqueue_{stem.removesuffix('_v1').removesuffix('_trigger').removesuffix('_index')}" in text
+        ), stem
 
 
 def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
@@ -128,7 +131,14 @@ def whole_life(connection: Connection) -> None:
     assert retry(connection, [second]) == 1
     assert live(connection) == {second: "pending", third: "retry"}
     assert statuses(connection)[fourth] == "failed"
-    assert len(connection.execute("SELECT * FROM pgqueue_heads_v1(NULL, '{}', '{}', '{}', '{}', '{}')").fetchall()) == 1
+    assert (
+        len(
+            connection.execute(
+                "SELECT * FROM pgqueue_heads_v1(NULL, '{}', '{}', '{}', '{}', '{}')"
+            ).fetchall()
+        )
+        == 1
+    )
     connection.execute("SELECT pgqueue_retain_v1('1 day', '2 days')")
     connection.execute("SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", (third,))
     (swept,) = over(connection, 9, "3 days", status="failed")
@@ -178,7 +188,9 @@ def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connec
         ]  # fmt: skip
 
 
-def test_two_schemas_of_one_database_share_neither_locks_nor_channels(database: str, connect: Connect) -> None:
+def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
+    database: str, connect: Connect
+) -> None:
     with (
         alias("fresh", NAME=database) as fresh,
         alias("one", NAME=database, OPTIONS=in_schema("one")) as first,

@@ -1,8 +1,9 @@
-"""Months of history by the real rotation. Measured here, in times the retention R at which a job is dropped:
+"""Months of history by the real rotation.
 
-always at least 1.0, steady at most 1.2; after R was shortened the old shelves are gone within one new R; after it was
-lengthened the ring stands still until the shelves of the short time are old enough, so that once 1.8 is reached, and
-two R later 1.2 holds again.
+The age at which a job is dropped, as multiples of the retention R: always at least 1.0; steady at most 1.2.
+After R was shortened, what is older than that is gone within one new R. After it was lengthened, the ring
+stands still until the shelves of the short time are old enough: 1.8 is reached once, and two R later 1.2
+holds again.
 """
 
 from __future__ import annotations

@@ -85,7 +85,9 @@ def test_what_is_over_goes_to_the_current_shelf(one: Connection) -> None:
     assert (shelf_of(one, first), shelf_of(one, second)) == (1, 4)
 
 
-def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(one: Connection, connect: Connect) -> None:
+def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(
+    one: Connection, connect: Connect
+) -> None:
     worker = connect(autocommit=True, options="-c lock_timeout=300ms")
     rotation = connect()
     done, failed, retried, asked = add(one, 4)
@@ -106,7 +108,8 @@ def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(one: Con
     assert heads == []
     rotation.commit()
     assert statuses(one) == {
-        done: "done", failed: "failed", retried: "running", asked: "running", new: "running", waiting: "cancelled",
+        done: "done", failed: "failed", retried: "running", asked: "running", new: "running",
+        waiting: "cancelled",
     }  # fmt: skip
 
 
@@ -121,10 +124,14 @@ def test_a_rotation_gives_way_to_a_reader(one: Connection, connect: Connect) -> 
     assert rotate(one) == "emptied shelf 2"
 
 
-def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(one: Connection, connect: Connect) -> None:
+def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
+    one: Connection, connect: Connect
+) -> None:
     first, second, upkeep = connect(), connect(autocommit=True), connect(autocommit=True)
     over(one, 2, "8 days")
-    assert value(one, "SELECT proconfig::text FROM pg_proc WHERE proname = 'pgqueue_rotate_v1'").count("lock_timeout=50ms")
+    assert value(one, "SELECT proconfig::text FROM pg_proc WHERE proname = 'pgqueue_rotate_v1'").count(
+        "lock_timeout=50ms"
+    )
     assert statuses(first)  # this one stays open: every rotation waits for it and gives way
 
     def rotate_on(connection: Connection) -> set[str]:

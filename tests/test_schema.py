@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -19,10 +20,10 @@ LEAVES = ["pgqueue_job_live", *(f"pgqueue_job_past_{shelf}" for shelf in range(1
 COLUMNS = {field.column for field in Job._meta.concrete_fields}
 
 
-def rows(query: str, *parameters: object) -> list[tuple[object, ...]]:
+def rows(query: str, *parameters: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query, parameters or None)
-        return cursor.fetchall()
+        return list(cursor.fetchall())
 
 
 @pytest.mark.django_db
@@ -59,7 +60,9 @@ def test_what_the_model_gives_by_default_is_what_the_table_gives(model: type[Job
     ((plain,),) = rows("INSERT INTO pgqueue_job (task_path) VALUES ('a.b') RETURNING id")
     theirs = Job.objects.get(pk=plain)
     differing = {
-        field.name for field in Job._meta.concrete_fields if getattr(ours, field.name) != getattr(theirs, field.name)
+        field.name
+        for field in Job._meta.concrete_fields
+        if getattr(ours, field.name) != getattr(theirs, field.name)
     }
     assert differing == {"id", "run_after", "enqueued_at"}
     assert model._meta.get_field("shelf").db_default is not None
@@ -77,8 +80,8 @@ SET_BY = {
     "finish_v1": {"shelf", "status", "waiting_reason", "finished_at"},
     "cancel_v1": {"shelf", "status", "cancel_requested_at", "finished_at"},
     "retry_v1": {
-        "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "worker", "lease", "deadline",
-        "cancel_requested_at", "waiting_reason", "finished_at", "result",
+        "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "worker", "lease",
+        "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "result",
     },
 }  # fmt: skip
 # Of those, the ones that a retry leaves to the default of the table: what the last attempt left behind.
@@ -113,7 +116,9 @@ def test_every_index_and_constraint_of_ours_has_our_name() -> None:
 
 @pytest.mark.django_db
 def test_the_partial_indexes_name_their_statuses() -> None:
-    definitions = dict(rows("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pgqueue_job_live'"))
+    definitions = dict(
+        rows("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pgqueue_job_live'")
+    )
     assert "'pending'" in str(definitions["pgqueue_job_claim"])
     assert "'retry'" in str(definitions["pgqueue_job_claim"])
     assert "queue_name, priority DESC, run_after, id" in str(definitions["pgqueue_job_claim"])

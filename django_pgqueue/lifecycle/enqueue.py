@@ -236,7 +236,7 @@ def _insert(alias: str, first: int, calls: list[_Call]) -> list[int]:
     return cast("list[int]", ids)
 
 
-def _execute(alias: str, query: str, parameters: tuple[object, ...]) -> tuple[Any, ...]:
+def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:
     """The only row of the answer."""
     connection = connections[alias]
     if connection.vendor != "postgresql":

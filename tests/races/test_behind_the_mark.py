@@ -70,7 +70,9 @@ def allow_a_rescan(claimer: Claimer) -> None:
     claimer.finder._marks.rescanned(monotonic(), monotonic())
 
 
-def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(claimer: Claimer, connect: Connect) -> None:
+def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(
+    claimer: Claimer, connect: Connect
+) -> None:
     slow, quick = connect(), connect()
     (late,) = add(slow)
     backdate(slow, late, "10 seconds")
@@ -83,7 +85,9 @@ def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(claimer: Cl
     assert until(claimer.look) == [late]
 
 
-def test_a_job_committed_less_than_half_a_second_late_is_found_at_once(claimer: Claimer, connect: Connect) -> None:
+def test_a_job_committed_less_than_half_a_second_late_is_found_at_once(
+    claimer: Claimer, connect: Connect
+) -> None:
     slow, quick = connect(), connect()
     (late,) = add(slow)
     on_time = add(quick, 3)
@@ -114,7 +118,9 @@ def test_a_first_job_that_is_due_later_hides_none_that_is_due_before(
     assert claimer.claim() == [job]
 
 
-def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(claimer: Claimer, connect: Connect) -> None:
+def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(
+    claimer: Claimer, connect: Connect
+) -> None:
     editor = connect()
     (urgent,) = add(editor, priority=50)
     editor.commit()
@@ -146,11 +152,18 @@ def test_a_time_edited_to_behind_the_mark_is_found_by_the_rescan(claimer: Claime
     assert until(claimer.look) == [later]
 
 
-def test_a_new_priority_and_a_new_queue_are_found_without_a_rescan(claimer: Claimer, connect: Connect) -> None:
+def test_a_new_priority_and_a_new_queue_are_found_without_a_rescan(
+    claimer: Claimer, connect: Connect
+) -> None:
     other = connect()
     raise_the_mark(claimer, other)
     spend_the_ration(claimer)
-    jobs = [*add(other, priority=7), *add(other, priority=-7), *add(other, queue_name="a"), *add(other, queue_name="z")]
+    jobs = [
+        *add(other, priority=7),
+        *add(other, priority=-7),
+        *add(other, queue_name="a"),
+        *add(other, queue_name="z"),
+    ]
     other.commit()
     assert claimer.search()
     assert sorted(claimer.claim()) == jobs
@@ -168,7 +181,8 @@ def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, 
     lease = 1001
     for job, kind in ((first, "retry"), (second, "release"), (third, "done"), (fourth, "snooze")):
         other.execute(
-            "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s], NULL, NULL, NULL, NULL, NULL,"
+            "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s],"
+            " NULL, NULL, NULL, NULL, NULL,"
             " NULL, 20)", (job, lease, kind),
         )  # fmt: skip
     other.execute("SELECT pgqueue_retry(%s)", (third,))

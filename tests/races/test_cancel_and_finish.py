@@ -44,7 +44,9 @@ def test_a_job_that_would_go_back_while_it_is_asked_to_stop_is_cancelled(connect
 
 
 @pytest.mark.parametrize("kind", ["retry", "snooze", "release", "unknown"])
-def test_a_cancel_that_comes_while_a_job_goes_back_takes_it_out_of_its_queue(connect: Connect, kind: str) -> None:
+def test_a_cancel_that_comes_while_a_job_goes_back_takes_it_out_of_its_queue(
+    connect: Connect, kind: str
+) -> None:
     one, other = connect(), connect(autocommit=True)
     (job,) = running(one)
     assert finish(one, [job], kind) == [job]

@@ -157,7 +157,9 @@ def test_a_job_whose_commit_left_the_notify_to_another_is_found_by_the_looks(
     assert sleeper.look()
 
 
-def test_of_eight_enqueuers_at_once_one_notifies(sleeper: Sleeper, other: Connection, connect: Connect) -> None:
+def test_of_eight_enqueuers_at_once_one_notifies(
+    sleeper: Sleeper, other: Connection, connect: Connect
+) -> None:
     sleeper.sleep()
     enqueuers = [connect() for _ in range(8)]
     for enqueuer in enqueuers:
@@ -250,7 +252,9 @@ def test_a_worker_does_not_wake_itself(sleeper: Sleeper, other: Connection) -> N
     assert sleeper.heard(other) == []
 
 
-def test_a_transaction_with_the_notify_turned_off_can_be_prepared(sleeper: Sleeper, other: Connection) -> None:
+def test_a_transaction_with_the_notify_turned_off_can_be_prepared(
+    sleeper: Sleeper, other: Connection
+) -> None:
     if value(other, "SHOW max_prepared_transactions") == "0":
         pytest.skip("the server allows no prepared transactions")
     sleeper.sleep()

@@ -1,4 +1,4 @@
-"""Months of history in seconds: time passes by moving what is stored back, since no code has a clock to turn."""
+"""Months of history in seconds: time passes by moving back what is stored, as no code has a clock to turn."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ class World:
     def _shift(self, hours: float) -> None:
         self._connection.execute("UPDATE pgqueue_ring SET since = since - %s * interval '1 hour'", (hours,))
         self._connection.execute(
-            "UPDATE pgqueue_job SET finished_at = finished_at - %s * interval '1 hour' WHERE shelf <> 0", (hours,)
+            "UPDATE pgqueue_job SET finished_at = finished_at - %s * interval '1 hour' WHERE shelf <> 0",
+            (hours,),
         )
 
     def _finish(self) -> None:

@@ -11,7 +11,19 @@ from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_paramete
 
 from .sessions import Connection
 
-__all__ = ["LONG_AGO", "add", "cancel", "claim", "finish", "live", "over", "retry", "rotate", "statuses", "value"]
+__all__ = [
+    "LONG_AGO",
+    "add",
+    "cancel",
+    "claim",
+    "finish",
+    "live",
+    "over",
+    "retry",
+    "rotate",
+    "statuses",
+    "value",
+]
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -60,7 +72,9 @@ def claim(
     return sorted(Claimed._make(row) for row in cursor.fetchall())
 
 
-def finish(connection: Connection, jobs: Sequence[int], kind: str = "done", *, lease: int = 1, **more: Any) -> list[int]:
+def finish(
+    connection: Connection, jobs: Sequence[int], kind: str = "done", *, lease: int = 1, **more: Any
+) -> list[int]:
     """Report one outcome for several jobs. The ids that were accepted."""
     outcomes = [Outcome(job, lease, kind, **more) for job in jobs]
     accepted = value(connection, FINISH_SQL, *finish_parameters(outcomes, 20))
@@ -89,11 +103,19 @@ def statuses(connection: Connection) -> dict[int, str]:
 
 def live(connection: Connection) -> dict[int, str]:
     """The jobs that are not over."""
-    return {row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job_live").fetchall()}
+    return {
+        row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job_live").fetchall()
+    }
 
 
 def over(
-    connection: Connection, shelf: int, age: str, count: int = 1, *, status: str = "done", queue_name: str = "default"
+    connection: Connection,
+    shelf: int,
+    age: str,
+    count: int = 1,
+    *,
+    status: str = "done",
+    queue_name: str = "default",
 ) -> list[int]:
     """Jobs in history, finished an `age` (an interval) ago."""
     rows = connection.execute(

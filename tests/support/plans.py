@@ -46,8 +46,10 @@ def reads(connection: Connection) -> Iterator[Reads]:
         connection.execute("ROLLBACK")
 
 
-def plan(connection: Connection, query: str, parameters: dict[str, Any], *, analyze: bool = False) -> dict[str, Any]:
-    """The plan of a statement with named parameters, prepared, so that `plan_cache_mode` counts. Rolled back."""
+def plan(
+    connection: Connection, query: str, parameters: dict[str, Any], *, analyze: bool = False
+) -> dict[str, Any]:
+    """The plan of a statement with named parameters, prepared, so that `plan_cache_mode` counts."""
     numbered = {name: f"${number}" for number, name in enumerate(parameters, 1)}
     options = "ANALYZE, BUFFERS, FORMAT JSON" if analyze else "FORMAT JSON"
     connection.execute("BEGIN")
@@ -80,7 +82,8 @@ def fill(connection: Connection, table: str, count: int, **columns: str) -> None
     given = {"task_path": "'tests.app.tasks.noop'", **columns}
     connection.execute("SET session_replication_role = replica")
     connection.execute(
-        f"INSERT INTO {table} ({', '.join(given)}) SELECT {', '.join(given.values())} FROM generate_series(1, {count}) AS n"
+        f"INSERT INTO {table} ({', '.join(given)})"
+        f" SELECT {', '.join(given.values())} FROM generate_series(1, {count}) AS n"
     )
     connection.execute("SET session_replication_role = origin")
     connection.execute(f"ANALYZE {table}")

@@ -1,6 +1,6 @@
 """Second connections, and statements that are known to wait for a lock, so that interleavings are forced.
 
-Nothing here sleeps for luck: `Background.blocked` asks the server whether the statement waits, up to a deadline.
+Nothing here sleeps for luck: `Background.blocked` asks the server whether the statement waits, to a deadline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ T = TypeVar("T")
 class Connect(Protocol):
     """What the fixture `connect` gives: open a connection of one's own to the database of an alias."""
 
-    def __call__(self, alias: str = "default", *, autocommit: bool = False, options: str = "") -> Connection: ...
+    def __call__(
+        self, alias: str = "default", *, autocommit: bool = False, options: str = ""
+    ) -> Connection: ...
 
 
 @pytest.fixture
