@@ -2,9 +2,9 @@
 
 Waking a thread costs more than running a tiny job, so rows travel in chunks: the whole claim where jobs take
 microseconds, one by one where they take milliseconds. Its owner takes the rows of a chunk from the front.
-When a job turns out slow, the pump takes the rest of its chunk back (``rebalance``) and gives it to another
-thread, so that nobody waits behind it. Taking a row is one atomic operation on a deque: both may try, one
-gets it.
+When a job turns out slow, the pump publishes what was done before it and gives the rest of its chunk to
+another thread (``rebalance``), so that nobody waits behind it. Taking a row is one atomic operation on a
+deque: both may try, one gets it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import connections
 
@@ -43,15 +43,18 @@ CHUNK_SECONDS = 0.005
 PUBLISH_SECONDS = 0.005
 """A thread hands over what it has done at least this often."""
 
+T = TypeVar("T")
+
 Result = tuple["Claimed", Outcome, float]
 """A row, how it went, and how many seconds it ran."""
 
 
 class _Chunk:
-    __slots__ = ("job_since", "rows")
+    __slots__ = ("done", "job_since", "rows")
 
     def __init__(self, rows: Iterable[Claimed]) -> None:
         self.rows = deque(rows)
+        self.done: deque[Result] = deque()  # not published yet
         self.job_since = 0.0  # when its present job began; 0: nobody has taken it yet
 
 
@@ -84,16 +87,20 @@ class Executor:
             self._put(_Chunk(rows[start : start + size]))
 
     def rebalance(self) -> bool:
-        """Take the rest of the chunks whose present job is slow, for other threads. False: none was left."""
+        """Where the present job of a chunk is slow: publish what was done before it, and take the rest of the
+        chunk for other threads. False: there is nothing to watch.
+        """
         now = monotonic()
-        shared = False
+        watch = False
         for chunk in list(self._active.values()):
-            if chunk.rows:
-                shared = True
+            if chunk.rows or chunk.done:
+                watch = True
                 if chunk.job_since and now - chunk.job_since > CHUNK_SECONDS:
+                    if done := _drain(chunk.done):
+                        self.results.append(done)
                     for row in _drain(chunk.rows):
                         self._put(_Chunk([row]))
-        return shared
+        return watch
 
     def take_back(self) -> list[Claimed]:
         """The rows that nobody has started."""
@@ -147,7 +154,6 @@ class Executor:
         connections.close_all()
 
     def _run_chunk(self, chunk: _Chunk) -> None:
-        done: list[Result] = []
         published = monotonic()
         while True:
             try:
@@ -158,13 +164,12 @@ class Executor:
             result = self._run(row)
             ended = monotonic()
             if result is not None:
-                done.append((row, result, ended - began))
+                chunk.done.append((row, result, ended - began))
             if ended - published > PUBLISH_SECONDS:
-                self._publish(done)
-                done = []
+                self._publish(_drain(chunk.done))
                 published = ended
         chunk.job_since = 0.0
-        self._publish(done)
+        self._publish(_drain(chunk.done))
 
     def _run(self, row: Claimed) -> Outcome | None:
         """The outcome, or None where the event loop has taken the job over."""
@@ -266,11 +271,11 @@ class Executor:
         self._start_coroutines()
 
 
-def _drain(rows: deque[Claimed]) -> list[Claimed]:
-    """What is left of a chunk. Its owner may take rows meanwhile."""
-    taken: list[Claimed] = []
+def _drain(items: deque[T]) -> list[T]:
+    """What is in it. The pump and the owner of a chunk may both take: each item goes to one of them."""
+    taken: list[T] = []
     while True:
         try:
-            taken.append(rows.popleft())
+            taken.append(items.popleft())
         except IndexError:
             return taken

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -103,13 +102,14 @@ def test_the_rest_of_a_slow_chunk_goes_to_another_thread(executor: Executor, run
 def test_what_is_done_is_handed_over_although_the_next_job_is_slow(
     executor: Executor, runner: FakeRunner
 ) -> None:
-    """The first job alone takes longer than the time after which a thread publishes."""
     event, wait = blocker()
-    runner.calls = {1: lambda: time.sleep(0.01), 2: wait}
+    runner.calls = {2: wait}
     executor.submit(rows(1, 2), 1e-6)
-    until(lambda: finished(executor) == [1])
-    assert 2 in until(lambda: runner.ran[1:])
+    until(lambda: 2 in runner.ran)
+    until(lambda: not executor.rebalance())
+    assert finished(executor) == [1]
     event.set()
+    until(lambda: finished(executor) == [1, 2])
 
 
 def test_nobody_has_started_what_is_taken_back(executor: Executor, runner: FakeRunner) -> None:
