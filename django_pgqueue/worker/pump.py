@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from .. import conf
-from ..lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from ..lifecycle.finish import Outcome
 from . import registry
-from .connection import connect
+from .chores import Chores
+from .entry import enter
 from .executor import Executor
 from .finder import Finder
 from .finisher import REFUSALS, Finisher
@@ -30,7 +31,6 @@ from .joblog import log_job
 from .memory import resident_megabytes
 from .pace import Pace
 from .policy_filler import fill_policy
-from .stats import STAT_SQL, Counter
 
 if TYPE_CHECKING:
     from ..lifecycle.claim import Claimed
@@ -45,7 +45,6 @@ __all__ = ["Pump"]
 logger = logging.getLogger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
-QUEUE_SETTINGS_EVERY = 10.0  # seconds
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
 HOARD_SECONDS = 1.0  # a job that nobody has started after this time goes back: another worker may be free
 
@@ -55,17 +54,6 @@ _LOST_CONNECTION = (
     psycopg.errors.ReadOnlySqlTransaction,  # the primary has become a standby
 )
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-_QUEUE_SETTINGS_SQL = """
-    SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue
-    WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
-"""
-_CANCELS_SQL = """
-    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND cancel_requested_at IS NOT NULL
-"""
-_STRANGERS_SQL = """
-    SELECT id, lease FROM pgqueue_job_live
-    WHERE worker = %s AND status = 'running' AND NOT id = ANY (%s::bigint[])
-"""
 
 
 class Pump:
@@ -95,13 +83,11 @@ class Pump:
         self._finisher = Finisher()
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._pace = Pace(options.threads)
-        self._counter = Counter()
+        self._chores = Chores(options, worker, supervisor, runner)
         self._held: dict[int, tuple[Claimed, float]] = {}
         self._session: Session | None = None
         self._claimed = 0
         self._exhausted = False
-        self._next_settings = 0.0
-        self._next_cancel_look = 0.0
         self._dispatched_at = 0.0
         self._next_memory_look = 0.0
         self._stopping = False
@@ -149,15 +135,16 @@ class Pump:
         if self._stopping and not self._drained:
             self._drain()
         now = monotonic()
-        if now >= self._next_settings:
-            self._look_at_settings(session, now)
+        self._chores.before_work(session, now)
         limit = self._room(now)
         rows = self._exchange(session, limit, now)
         if rows:
             self._dispatch(session, rows)
         elif limit:
             self._look_further(session)
-        self._housekeeping(session, monotonic())
+        now = monotonic()
+        self._give_hoard_back(now)
+        self._chores.after_work(session, now)
         self._sleep(session)
 
     def _hear(self, session: Session) -> None:
@@ -262,7 +249,7 @@ class Pump:
                 continue
             began = outcome.started or 0.0
             waited = row.waited + (began - held[1] if held and began else 0.0)
-            self._counter.add(row, outcome.kind, max(0.0, waited), ran)
+            self._chores.counter.add(row, outcome.kind, max(0.0, waited), ran)
             log_job(row, outcome, waited, ran)
             self.executed += outcome.kind != "unknown"
 
@@ -280,34 +267,6 @@ class Pump:
         results = [(row, Outcome(row.id, row.lease, "release", reason=reason), 0.0) for row in rows]
         if results:
             self._finisher.add(results)
-
-    def _housekeeping(self, session: Session, now: float) -> None:
-        self._give_hoard_back(now)
-        if self._counter.due(now):
-            session.run((STAT_SQL, self._counter.take(now)), durable=False)
-        if now >= self._next_cancel_look:
-            self._next_cancel_look = now + conf.current().poll_interval
-            self._look_for_cancels(session, now)
-
-    def _look_at_settings(self, session: Session, now: float) -> None:
-        """Hear what the queues say about backoff, and say anew who we are.
-
-        A worker that stood still for long counts as dead and is struck off, and the jobs of one that is not
-        on the list would never be recovered.
-        """
-        (rows,) = session.run((_QUEUE_SETTINGS_SQL, None))
-        self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
-        registry.register(session, self._worker, self._supervisor, self.options)
-        self._next_settings = now + QUEUE_SETTINGS_EVERY
-
-    def _look_for_cancels(self, session: Session, now: float) -> None:
-        """For notifications that got lost, and behind a pooler, where there are none."""
-        interval = conf.current().poll_interval
-        ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
-        if ids:
-            (rows,) = session.run((_CANCELS_SQL, (ids,)))
-            for (job_id,) in rows:
-                self._runner.cancel(job_id)
 
     def _sleep(self, session: Session) -> None:
         if self._stopping and not self._held:
@@ -364,7 +323,7 @@ class Pump:
         while self._session is not None:
             try:
                 self._exchange(self._session, 0, float("inf"))
-                self._session.run((STAT_SQL, self._counter.take(monotonic())))
+                self._chores.flush(self._session)
                 registry.unregister(self._session, self._worker)
                 self._session.close()
                 return
@@ -381,21 +340,12 @@ class Pump:
         return self._session
 
     def _connect(self) -> None:
-        session = connect(self.options.alias)
+        session = enter(self.options, self._worker, self._supervisor, self._held)
         try:
-            registry.take_lock(session, self._worker)
-            registry.register(session, self._worker, self._supervisor, self.options)
             self._idle.connected(session)
-            self._give_back_strangers(session)
         except psycopg.Error:
             session.close()
             raise
-        if session.pooled:
-            logger.warning(
-                "the database %r is behind a transaction pooler: the worker polls every %g s, without "
-                "notifications; a direct connection starts jobs sooner",
-                self.options.alias, conf.current().poll_interval,
-            )  # fmt: skip
         self._session = session
 
     def _reconnect(self, error: Exception) -> None:
@@ -417,14 +367,3 @@ class Pump:
                 return
             if self._stopping and (not self._held or monotonic() >= self._grace_ends):
                 return
-
-    def _give_back_strangers(self, session: Session) -> None:
-        """Claims that were committed but whose answer was lost with the connection: nobody runs them."""
-        (rows,) = session.run((_STRANGERS_SQL, (self._worker, list(self._held))))
-        if rows:
-            session.run(
-                (
-                    FINISH_SQL,
-                    finish_parameters([Outcome(job, lease, "release") for job, lease in rows], keep_errors=1),
-                )
-            )

@@ -1,0 +1,74 @@
+"""What a pump does now and then besides moving jobs: figures, settings of queues, cancels that got lost."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .. import conf
+from . import registry
+from .stats import STAT_SQL, Counter
+
+if TYPE_CHECKING:
+    from .connection import Session
+    from .options import WorkerOptions
+    from .runner import Runner
+
+__all__ = ["Chores"]
+
+SETTINGS_EVERY = 10.0  # seconds
+
+_QUEUE_SETTINGS_SQL = """
+    SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue
+    WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
+"""
+_CANCELS_SQL = """
+    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND cancel_requested_at IS NOT NULL
+"""
+
+
+class Chores:
+    """The chores of one pump, each with its own time."""
+
+    def __init__(self, options: WorkerOptions, worker: int, supervisor: int, runner: Runner) -> None:
+        self.counter = Counter()
+        self._options = options
+        self._worker = worker
+        self._supervisor = supervisor
+        self._runner = runner
+        self._next_settings = 0.0
+        self._next_cancels = 0.0
+
+    def before_work(self, session: Session, now: float) -> None:
+        """What must be known before a job runs: how the queues want retries to be spaced.
+
+        The worker also says anew who it is. One that stood still for long counts as dead and is struck off,
+        and the jobs of one that is not on the list would never be recovered.
+        """
+        if now < self._next_settings:
+            return
+        (rows,) = session.run((_QUEUE_SETTINGS_SQL, None))
+        self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
+        registry.register(session, self._worker, self._supervisor, self._options)
+        self._next_settings = now + SETTINGS_EVERY
+
+    def after_work(self, session: Session, now: float) -> None:
+        """What can wait until the jobs are on their way."""
+        if self.counter.due(now):
+            self.flush(session)
+        if now >= self._next_cancels:
+            self._next_cancels = now + conf.current().poll_interval
+            self._look_for_cancels(session, now)
+
+    def flush(self, session: Session) -> None:
+        """Add what was counted to the table of statistics."""
+        session.run((STAT_SQL, self.counter.take(monotonic())), durable=False)
+
+    def _look_for_cancels(self, session: Session, now: float) -> None:
+        """For notifications that got lost, and behind a pooler, where there are none."""
+        interval = conf.current().poll_interval
+        ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
+        if ids:
+            (rows,) = session.run((_CANCELS_SQL, (ids,)))
+            for (job_id,) in rows:
+                self._runner.cancel(job_id)
