@@ -1,12 +1,13 @@
 """System checks that ask the database: ``manage.py check --database default``, and each start of a worker.
 
 While migrations wait to be applied there is one warning that says so, and nothing else: ``migrate`` itself
-runs these checks first, and an error would keep it from its work.
+runs these checks first, and an error would keep it from its work. There the warning is left out too.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -48,7 +49,10 @@ def check_database(
     for alias in sorted({*queue_databases()} & {*databases}):
         try:
             waiting = _unapplied(alias)
-            found += [_wait(alias, waiting)] if waiting else database_problems(alias)
+            if not waiting:
+                found += database_problems(alias)
+            elif sys.argv[1:2] != ["migrate"]:
+                found.append(_wait(alias, waiting))
         except NotSupportedError as error:
             found.append(_too_old(alias, error))
         except OperationalError as error:

@@ -84,7 +84,15 @@ def test_w003_an_empty_database_is_a_warning_only_so_that_migrate_works(empty: s
     assert message.id == "pgqueue.W003"
     assert "0001_initial, 0002_functions" in message.msg
     assert f"migrate --database {empty}" in str(message.hint)
-    call_command("migrate", database=empty, verbosity=0, skip_checks=False, stderr=StringIO())
+    said = StringIO()
+    call_command("migrate", database=empty, verbosity=0, skip_checks=False, stderr=said)
+    assert "pgqueue.W003" in said.getvalue()
+    assert check_database(None, databases=[empty]) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_w003_the_command_migrate_is_not_told_to_migrate(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["manage.py", "migrate", "--database", empty])
     assert check_database(None, databases=[empty]) == []
 
 
