@@ -19,7 +19,8 @@ def one(connect: Connect) -> Connection:
 
 def fill(one: Connection, job: int, *policy: Any, lease: int = 1) -> list[int]:
     """The policy is max_attempts, timeout, on_lost, expires_after."""
-    query = "SELECT pgqueue_fill_v1(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[], %s::float[])"
+    types = ("bigint", "bigint", "integer", "integer", "text", "float")
+    query = f"SELECT pgqueue_fill_v1({', '.join(f'%s::{name}[]' for name in types)})"
     return [row[0] for row in one.execute(query, ([job], [lease], *([value] for value in policy))).fetchall()]
 
 
@@ -30,6 +31,8 @@ def test_what_plain_sql_left_open_is_filled_in(one: Connection) -> None:
     found = Job.objects.get(pk=job)
     assert (found.max_attempts, found.timeout, found.on_lost) == (5, 30, "fail")
     assert found.expires_at == found.run_after + timedelta(hours=2)
+    assert found.last_attempted_at is not None
+    assert found.deadline == found.last_attempted_at + timedelta(seconds=30)
 
 
 def test_what_was_given_stays(one: Connection) -> None:

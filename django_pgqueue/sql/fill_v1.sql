@@ -9,6 +9,7 @@ CREATE FUNCTION pgqueue_fill_v1(
             max_attempts = coalesce(job.max_attempts, given.max_attempts),
             timeout = coalesce(job.timeout, given.timeout),
             on_lost = coalesce(job.on_lost, given.on_lost),
+            deadline = coalesce(job.deadline, job.last_attempted_at + given.timeout * interval '1 second'),
             expires_at = coalesce(job.expires_at,
                 greatest(job.enqueued_at, job.run_after) + given.expires_after * interval '1 second')
         FROM unnest(p_ids, p_leases, p_max_attempts, p_timeouts, p_on_lost, p_expires_after)
