@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
-from django.db import connections, router
+from django.db import connections
 
+from ..backend import PgQueueBackend, resolve
 from ..compat import InvalidTask
-from ..models import Job
+from ..definition import IMPLICIT
 from ..validation import queue_name
 
 if TYPE_CHECKING:
@@ -42,9 +43,11 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def database_alias(text: str | None) -> str:
-    """An alias of DATABASES; without one, where the router puts jobs."""
+    """An alias of DATABASES; without one, where jobs go that name none."""
     if text is None:
-        return router.db_for_write(Job)
+        backend = resolve(IMPLICIT)
+        assert isinstance(backend, PgQueueBackend)  # one of TASKS, or the implicit one
+        return backend.home()
     if text not in connections.settings:
         raise ArgumentTypeError(
             f"{text!r} is not in DATABASES: there are {', '.join(sorted(connections.settings))}"

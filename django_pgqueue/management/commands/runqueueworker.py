@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import OperationalError, connections
 from django.utils.translation import gettext as _
 
 from ... import conf
+from ...checks_database import database_problems
 from ...worker.options import WorkerOptions
 from ...worker.supervisor import Supervisor
 from ...worker.verbosity import configure_logging
@@ -18,6 +20,8 @@ from .._arguments import at_least, database_alias, queue_names
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
+
+logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -71,25 +75,15 @@ class Command(BaseCommand):
             max_rss=given["max_rss"],
             grace=settings.grace if given["grace"] is None else float(given["grace"]),
         )
-        self._check_vendor(options.alias)
+        self._check_database(options.alias)
         try:
             code = Supervisor(options, given["verbosity"]).run()
         except psycopg.OperationalError as error:
-            raise CommandError(
-                _("The database %(alias)r cannot be reached: %(error)s")
-                % {"alias": options.alias, "error": str(error).strip()}
-            ) from error
-        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction) as error:
-            raise CommandError(
-                _(
-                    "The tables or functions of django_pgqueue are missing in the database %(alias)r "
-                    "(%(error)s): run manage.py migrate --database %(alias)s"
-                )
-                % {"alias": options.alias, "error": error.diag.message_primary}
-            ) from error
+            raise _unreachable(options.alias, error) from error
         sys.exit(code)
 
-    def _check_vendor(self, alias: str) -> None:
+    def _check_database(self, alias: str) -> None:
+        """Say at once what would keep every worker process from its work."""
         vendor = connections[alias].vendor
         if vendor != "postgresql":
             raise CommandError(
@@ -99,3 +93,22 @@ class Command(BaseCommand):
                 )
                 % {"alias": alias, "vendor": vendor}
             )
+        try:
+            problems = database_problems(alias)
+        except OperationalError as error:
+            raise _unreachable(alias, error) from error
+        finally:
+            connections[alias].close()  # the supervisor has a connection of its own
+        errors = [problem for problem in problems if problem.is_serious()]
+        if errors:
+            raise CommandError("\n".join(f"{error.msg} {error.hint}" for error in errors))
+        for problem in problems:
+            if not str(problem.id).endswith("W005"):  # the ring is told at once how long to keep, and the log
+                logger.warning("%s %s", problem.msg, problem.hint)
+
+
+def _unreachable(alias: str, error: Exception) -> CommandError:
+    return CommandError(
+        _("The database %(alias)r cannot be reached: %(error)s")
+        % {"alias": alias, "error": str(error).strip()}
+    )
