@@ -7,7 +7,7 @@ CREATE FUNCTION pgqueue_problem_v1(
     p_on_lost text, p_max_bytes integer
 ) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE
-        WHEN p_task_path IS NULL OR p_task_path !~ '^[^\W\d]\w*(\.[^\W\d]\w*)+$' OR length(p_task_path) > 255
+        WHEN p_task_path IS NULL OR p_task_path !~ '^[^\s.0-9][^\s.]*(\.[^\s.0-9][^\s.]*)+$' OR length(p_task_path) > 255
             THEN format('task_path %L is not the dotted path of a task, such as shop.tasks.send_receipt', p_task_path)
         WHEN p_args IS NULL OR jsonb_typeof(p_args) <> 'array'
             THEN 'args must be a JSON array'
