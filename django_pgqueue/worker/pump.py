@@ -269,7 +269,7 @@ class Pump:
             self._finisher.add(results)
 
     def _sleep(self, session: Session) -> None:
-        if self._stopping and not self._held:
+        if not self._held and (self._stopping or self._has_had_its_day()):
             return
         now = monotonic()
         seconds = LONGEST_SLEEP
@@ -299,7 +299,7 @@ class Pump:
     def _has_had_its_day(self) -> bool:
         options = self.options
         if options.max_jobs is not None and self._claimed >= options.max_jobs:
-            return True
+            return not self._held  # the last of them run to their end
         now = monotonic()
         if options.max_rss is None or now < self._next_memory_look or not self.executed:
             return False  # at least one job: a limit below what it takes to start must not stop everything
