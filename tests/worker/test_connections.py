@@ -121,6 +121,7 @@ def test_a_pool_gets_its_connections_back() -> None:
             assert (fresh(left).status, fresh(last).status) == ("done", "done")
             assert Entry.objects.count() == 1
         finally:
-            for pool in list(type(connection)._connection_pools.values()):
+            pools = connections["default"]._connection_pools  # of all threads
+            for pool in pools.values():
                 pool.close()
-            type(connection)._connection_pools.clear()
+            pools.clear()

@@ -1,0 +1,164 @@
+"""``runqueueworker``: what its options mean, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.management.commands import runqueueworker
+from django_pgqueue.models import Job
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.process import Assignment
+from tests.app import worker_tasks as tasks
+from tests.support.workers import run_due
+
+OURS = "django_pgqueue.backend.PgQueueBackend"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
+    """The options of supervisors that the command would have run."""
+    options: list[WorkerOptions] = []
+
+    class FakeSupervisor:
+        def __init__(self, given: WorkerOptions, verbosity: int) -> None:
+            options.append(given)
+
+        def run(self) -> int:
+            return 3
+
+    monkeypatch.setattr(runqueueworker, "Supervisor", FakeSupervisor)
+    monkeypatch.setattr(runqueueworker, "configure_logging", lambda verbosity: None)
+    return options
+
+
+def run(*arguments: str) -> None:
+    call_command("runqueueworker", *arguments, skip_checks=True)
+
+
+@pytest.mark.django_db
+def test_the_defaults_and_the_exit_code(started: list[WorkerOptions]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        run()
+    assert raised.value.code == 3
+    assert started == [WorkerOptions(alias="default", processes=1, threads=4, grace=30.0)]
+
+
+@pytest.mark.django_db(databases=["other"])
+def test_every_option(started: list[WorkerOptions]) -> None:
+    with pytest.raises(SystemExit):
+        run(
+            "--queues=mail, default,mail", "--processes=2", "--threads", "8", "--burst",
+            "--database", "other", "--max-jobs=100", "--max-rss=512", "--grace=0",
+        )  # fmt: skip
+    assert started == [
+        WorkerOptions(
+            alias="other", queues=("mail", "default"), processes=2, threads=8, burst=True, max_jobs=100,
+            max_rss=512, grace=0.0,
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_grace_and_excluded_queues(started: list[WorkerOptions], settings: Any) -> None:
+    settings.PGQUEUE = {"GRACE": 7}
+    with pytest.raises(SystemExit):
+        run("--exclude-queues", "slow")
+    assert (started[0].grace, started[0].exclude_queues) == (7.0, ("slow",))
+
+
+@pytest.mark.django_db(databases=["other"])
+def test_without_a_database_it_takes_the_one_where_jobs_go(
+    started: list[WorkerOptions], settings: Any
+) -> None:
+    settings.TASKS = {"default": {"BACKEND": OURS, "OPTIONS": {"database": "other"}}}
+    with pytest.raises(SystemExit):
+        run()
+    assert started[0].alias == "other"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--queues", "a b"], "queue"),
+        (["--queues", ""], "queue"),
+        (["--processes", "0"], "0 is less than 1"),
+        (["--threads", "many"], "'many' is not a whole number"),
+        (["--grace", "-1"], "-1 is less than 0"),
+        (["--database", "nowhere"], "'nowhere' is not in DATABASES: there are default, other"),
+        (["--queues", "a", "--exclude-queues", "b"], "exclude each other"),
+    ],
+)
+def test_bad_options_are_refused(arguments: list[str], message: str, started: list[WorkerOptions]) -> None:
+    with pytest.raises(CommandError, match=message):
+        run(*arguments)
+    assert started == []
+
+
+def test_a_database_that_is_not_postgresql(
+    started: list[WorkerOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "vendor", "sqlite", raising=False)
+    with pytest.raises(CommandError, match=r"'default' is sqlite: name another --database"):
+        run()
+    assert started == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_missing_functions(started: list[WorkerOptions]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER FUNCTION pgqueue_retain_v1 RENAME TO retain_elsewhere")
+    try:
+        with pytest.raises(CommandError, match=r"lacks pgqueue_retain_v1.*\bmigrate --database default"):
+            run()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER FUNCTION retain_elsewhere RENAME TO pgqueue_retain_v1")
+    assert started == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_functions_of_another_version_are_a_warning(
+    started: list[WorkerOptions], caplog: pytest.LogCaptureFixture
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE FUNCTION pgqueue_new_v9() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
+    try:
+        with pytest.raises(SystemExit):
+            run()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION pgqueue_new_v9")
+    assert len(started) == 1
+    assert "pgqueue_new_v9" in caplog.text
+
+
+def test_the_system_checks_run_before_the_worker() -> None:
+    assert runqueueworker.Command(stdout=StringIO()).requires_system_checks == "__all__"
+
+
+def test_the_options_travel_to_the_processes() -> None:
+    options = WorkerOptions(queues=("a", "b"), exclude_queues=("c",), max_rss=5, grace=1.5)
+    assignment = Assignment(options, worker=2**62 - 1, supervisor=5, verbosity=2)
+    assert Assignment.from_json(assignment.to_json()) == assignment
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_replaces_itself_after_its_number_of_jobs() -> None:
+    enqueue_many(tasks.noop.bind() for _ in range(20))
+    pump = run_due(max_jobs=7)
+    assert pump.recycled
+    assert pump.executed == Job.objects.filter(status="done").count() == 7
+    assert not Job.objects.filter(status="running").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_is_too_large_does_at_least_one_job() -> None:
+    enqueue(tasks.noop)
+    pump = run_due(max_rss=1)
+    assert pump.executed == 1
