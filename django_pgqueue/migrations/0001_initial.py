@@ -29,6 +29,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "status",
                 "verbose_name_plural": "statuses",
                 "db_table": "pgqueue_status",
+                "default_permissions": (),
                 "managed": False,
                 "required_db_vendor": "postgresql",
             },
@@ -46,6 +47,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "ring of history",
                 "verbose_name_plural": "rings of history",
                 "db_table": "pgqueue_ring",
+                "default_permissions": (),
                 "managed": False,
                 "required_db_vendor": "postgresql",
             },
@@ -324,6 +326,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
                 "db_table": "pgqueue_worker",
+                "default_permissions": ("view",),
                 "required_db_vendor": "postgresql",
             },
         ),
@@ -357,6 +360,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "statistic",
                 "verbose_name_plural": "statistics",
                 "db_table": "pgqueue_stat",
+                "default_permissions": ("view",),
                 "required_db_vendor": "postgresql",
                 "constraints": [
                     models.UniqueConstraint(

@@ -17,6 +17,7 @@ class QueueStatus(models.Model):
         db_table = "pgqueue_status"
         managed = False
         required_db_vendor = "postgresql"
+        default_permissions = ()
         verbose_name = _("status")
         verbose_name_plural = _("statuses")
 
@@ -37,6 +38,7 @@ class Ring(models.Model):
         db_table = "pgqueue_ring"
         managed = False
         required_db_vendor = "postgresql"
+        default_permissions = ()
         verbose_name = _("ring of history")
         verbose_name_plural = _("rings of history")
 

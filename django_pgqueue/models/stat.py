@@ -31,6 +31,7 @@ class JobStat(models.Model):
     class Meta:
         db_table = "pgqueue_stat"
         required_db_vendor = "postgresql"
+        default_permissions = ("view",)
         verbose_name = _("statistic")
         verbose_name_plural = _("statistics")
         constraints = (

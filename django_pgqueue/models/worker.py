@@ -36,6 +36,7 @@ class Worker(models.Model):
     class Meta:
         db_table = "pgqueue_worker"
         required_db_vendor = "postgresql"
+        default_permissions = ("view",)
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
 
