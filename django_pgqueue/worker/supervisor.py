@@ -254,7 +254,7 @@ class Supervisor:
         if self._session is None:
             return None
         try:
-            (known,) = self._session.run(("SELECT FROM pgqueue_worker WHERE id = %s", (worker,)))
+            (known,) = self._session.run(("SELECT id FROM pgqueue_worker WHERE id = %s", (worker,)))
             jobs = rounds.recover(self._session, [worker])
         except psycopg.Error as error:
             logger.warning("its jobs wait for recovery: %s", str(error).strip())
