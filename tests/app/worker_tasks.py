@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -403,16 +405,12 @@ def increment(key: str) -> int:
 @task
 def exit_process(code: int) -> None:
     """Take the whole process down, as a crash in C code does."""
-    import os
-
     os._exit(code)
 
 
 @task
 def whole_process() -> list[Any]:
     """Where this job ran."""
-    import os
-
     return [os.getpid(), os.getppid(), sys.argv[0]]
 
 
@@ -439,3 +437,20 @@ def lose_own_lease() -> None:
             " run_after = now() + interval '1 hour' WHERE id = %s",
             [current_job().pk],
         )
+
+
+@task
+def wait_for_entry(key: str) -> str:
+    """Wait until a row is there: what a test in another process can make."""
+    note.func(f"{key} runs")
+    end = time.monotonic() + 60
+    while not Entry.objects.filter(key=key).exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return key
+
+
+@task
+def count_runs(key: str) -> None:
+    """One row for each run, with the process that ran it."""
+    note.func(key, str(os.getpid()))

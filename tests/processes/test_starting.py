@@ -1,0 +1,123 @@
+"""What keeps a worker from starting is said in one clear line, with an exit code that is not 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue
+from tests.app import worker_tasks as tasks
+from tests.support.databases import fresh_database
+from tests.support.workers import fresh, until
+
+from .conftest import SLOW, Command, databases
+
+Start = Callable[..., Command]
+
+
+def with_default(**changes: Any) -> dict[str, str]:
+    """The environment of a command whose default database is another."""
+    given = databases()
+    given["default"].update(changes)
+    return {"TEST_DATABASES": json.dumps(given)}
+
+
+def complaint(command: Command) -> str:
+    """What the command says instead of starting."""
+    assert command.wait() == 1, command.log
+    assert "Traceback" not in command.log
+    _, found, said = command.log.partition("CommandError: ")
+    assert found, command.log
+    return said
+
+
+def test_no_server(start: Start) -> None:
+    said = complaint(start(env=with_default(HOST="127.0.0.1", PORT=1)))
+    assert said.startswith("The database 'default' cannot be reached: ")
+    assert "refused" in said
+
+
+def test_missing_migrations(start: Start) -> None:
+    with fresh_database() as name:
+        said = complaint(start(env=with_default(NAME=name)))
+    assert said.startswith("The database 'default' lacks pgqueue_job, ")
+    assert "manage.py migrate --database default" in said
+
+
+def test_another_vendor(start: Start, tmp_path: Path) -> None:
+    given = databases()
+    given["default"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db.sqlite3")}
+    command = start("--database", "default", env={"TEST_DATABASES": json.dumps(given)})
+    assert command.wait() == 1
+    assert "which is not PostgreSQL but sqlite" in command.log  # Django's checks say so first
+    command = start("--database", "default", "--skip-checks", env={"TEST_DATABASES": json.dumps(given)})
+    assert "the database 'default' is sqlite: name another --database" in complaint(command)
+
+
+def test_an_unknown_setting(start: Start) -> None:
+    command = start(MAX_ATEMPTS=3)
+    assert command.wait() == 1
+    assert "Did you mean 'MAX_ATTEMPTS'?" in command.log
+
+
+def test_processes_that_cannot_start_end_the_command(start: Start, tmp_path: Path) -> None:
+    """The supervisor could start, its processes cannot: say so and give up, instead of trying for ever."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'django_pgqueue.worker' in sys.orig_argv:\n"
+        "    print('not here', flush=True)\n"
+        "    os._exit(1)\n"
+    )
+    command = start(env={"PYTHONPATH": str(tmp_path)})
+    assert command.wait() == 1
+    assert command.log.count("not here") == 5
+    assert "worker processes cannot start (exit code 1, 5 times in a row)" in command.log
+
+
+def test_the_server_comes_back_and_the_work_goes_on(start: Start) -> None:
+    """All connections are cut and new ones refused for a while, as in a failover."""
+    command = start("--processes", "2", HEARTBEAT=0.2, LEASE=5)
+    command.workers(2)
+    name = connection.settings_dict["NAME"]
+    parameters = {**connection.get_connection_params(), "dbname": "postgres"}
+    for unwanted in ("context", "cursor_factory", "autocommit"):
+        parameters.pop(unwanted, None)
+    connection.close()
+    with psycopg.connect(**parameters, autocommit=True) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        try:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
+            command.logged("no connection yet", times=2)
+            command.logged("no connection: ", times=1)
+        finally:
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+    job = enqueue(tasks.noop)
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    command.logged("connected again", times=3)
+    assert command.process.poll() is None
+    assert "Traceback" not in command.log
+
+
+@pytest.mark.parametrize("argument", ["--help"])
+def test_help_names_every_option(start: Start, argument: str) -> None:
+    command = start(argument)
+    assert command.wait() == 0
+    for option in (
+        "queues",
+        "exclude-queues",
+        "processes",
+        "threads",
+        "burst",
+        "database",
+        "max-jobs",
+        "max-rss",
+    ):
+        assert f"--{option}" in command.log

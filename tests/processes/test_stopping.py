@@ -1,0 +1,167 @@
+"""Signals and deaths: what runs may finish, what waits goes back, nothing is lost, nobody is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.models import Job, Worker
+from tests.app import worker_tasks as tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh, until
+
+from .conftest import SLOW, Command, is_alive
+
+Start = Callable[..., Command]
+
+
+def runs(key: str, count: int = 1) -> None:
+    """Wait until so many `wait_for_entry` jobs run."""
+    until(lambda: Entry.objects.filter(key=f"{key} runs").count() >= count, seconds=SLOW, what=f"{key} runs")
+
+
+def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) -> None:
+    command = start("--threads", "2")
+    running = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2))
+    runs("go", 2)
+    waiting = enqueue_many(tasks.noop.bind() for _ in range(50))
+    command.send(signal.SIGTERM)
+    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
+    Entry.objects.create(key="go")
+    assert command.wait() == 0, command.log
+    assert [fresh(pk).status for pk in running] == ["done", "done"]
+    left = Job.objects.filter(pk__in=waiting)
+    assert set(left.values_list("status", "attempts")) == {("pending", 0)}
+    assert not Worker.objects.exists()
+    # The next one does the rest.
+    assert start("--burst").wait() == 0
+    assert left.filter(status="done", attempts=1).count() == 50
+
+
+def test_prefetched_jobs_go_back_at_sigterm(start: Start) -> None:
+    """Quick jobs are claimed in batches: some are held but not started when the signal comes."""
+    command = start("--threads", "1")
+    warm = enqueue_many(tasks.noop.bind() for _ in range(500))
+    until(lambda: Job.objects.filter(pk__in=warm, status="done").count() == 500, seconds=SLOW)
+    enqueue(tasks.wait_for_entry, "go")
+    rest = enqueue_many(tasks.count_runs.bind("x") for _ in range(300))
+    runs("go")
+    command.send(signal.SIGTERM)
+    Entry.objects.create(key="go")
+    assert command.wait() == 0, command.log
+    assert not Job.objects.filter(status="running").exists()
+    assert start("--burst").wait() == 0
+    assert Job.objects.filter(pk__in=rest, status="done", attempts=1).count() == 300
+    assert Entry.objects.filter(key="x").count() == 300
+
+
+def test_what_outlives_the_grace_goes_back_without_spending_an_attempt(start: Start) -> None:
+    command = start("--grace", "0")
+    job = enqueue(tasks.wait_for_entry, "never")
+    runs("never")
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    back = fresh(job)
+    assert (back.status, back.attempts, back.waiting_reason) == ("pending", 0, "its worker was stopped")
+    assert "did not finish within the grace" in command.log
+
+
+def test_a_second_signal_does_not_wait(start: Start) -> None:
+    command = start("--grace", "600")
+    job = enqueue(tasks.wait_for_entry, "never")
+    runs("never")
+    command.send(signal.SIGTERM)
+    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
+    assert not Worker.objects.exists()
+
+
+def test_ctrl_c_stops_it_too(start: Start) -> None:
+    command = start()
+    command.workers()
+    command.send(signal.SIGINT)
+    assert command.wait() == 0, command.log
+    assert "Traceback" not in command.log
+
+
+def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
+    command = start()
+    (worker,) = command.workers()
+    job = enqueue(tasks.wait_for_entry, "go")
+    runs("go")
+    os.kill(worker.pid, signal.SIGKILL)
+    runs("go", 2)
+    Entry.objects.create(key="go")
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    assert (fresh(job).attempts, fresh(job).errors) == (1, [])
+    (new,) = command.workers()
+    assert new.pk == fresh(job).worker != worker.pk
+    assert "ended by signal SIGKILL" in command.log
+    assert "1 jobs of the process that ended go back" in command.log
+
+
+def test_a_job_that_kills_its_process_again_and_again_does_not_end_the_worker(start: Start) -> None:
+    killer = enqueue(tasks.exit_process.using(priority=10), 3)
+    command = start("--threads", "1")
+    command.logged("ended by exit code 3", times=6)
+    assert command.process.poll() is None
+    Job.objects.filter(pk=killer.pk, status__in=["pending", "retry"]).update(priority=-10)
+    other = enqueue(tasks.noop)
+    until(lambda: fresh(other).status == "done", seconds=SLOW)
+
+
+def test_when_the_supervisor_is_killed_no_process_is_left(start: Start) -> None:
+    command = start("--processes", "2", "--grace", "600")
+    workers = command.workers(2)
+    job = enqueue(tasks.wait_for_entry, "go")
+    runs("go")
+    command.send(signal.SIGKILL)
+    command.process.wait(SLOW)
+    command.logged("the supervisor is gone; this worker stops", times=2)
+    Entry.objects.create(key="go")
+    until(lambda: not any(is_alive(worker.pid) for worker in workers), seconds=SLOW)
+    assert fresh(job).status == "done"
+    assert not Worker.objects.exists()
+
+
+def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(start: Start) -> None:
+    command = start(HEARTBEAT=0.2, LEASE=1)
+    (worker,) = command.workers()
+    job = enqueue(tasks.wait_for_entry, "go")
+    runs("go")
+    os.kill(command.process.pid, signal.SIGSTOP)  # so that it cannot replace what is killed next
+    os.kill(worker.pid, signal.SIGKILL)
+    command.send(signal.SIGKILL)
+    other = start(HEARTBEAT=0.2, LEASE=1)
+    runs("go", 2)
+    Entry.objects.create(key="go")
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    assert "1 workers are dead; 1 of their jobs go back" in other.log
+
+
+def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_wakes(start: Start) -> None:
+    command = start(HEARTBEAT=0.2, LEASE=1)
+    (worker,) = command.workers()
+    job = enqueue(tasks.wait_for_entry, "go")
+    runs("go")
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        other = start(HEARTBEAT=0.2, LEASE=1)
+        runs("go", 2)
+        Entry.objects.create(key="go")
+        until(lambda: fresh(job).status == "done", seconds=SLOW)
+        assert fresh(job).worker != worker.pk
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
+    command.logged("the lease was lost, its outcome (done) was refused")
+    assert fresh(job).attempts == 1
+    # It says anew who it is, and works on.
+    until(lambda: Worker.objects.filter(pk=worker.pk).exists(), seconds=SLOW)
+    other.send(signal.SIGTERM)
+    assert other.wait() == 0
+    after = enqueue(tasks.noop)
+    until(lambda: fresh(after).status == "done", seconds=SLOW)
