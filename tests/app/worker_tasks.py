@@ -152,7 +152,8 @@ async def araise_base(name: str) -> None:
 @task(max_attempts=1)
 async def child_raises_base(name: str) -> None:
     """As above, in an asyncio task of its own: asyncio lets SystemExit out of the event loop."""
-    await asyncio.create_task(araise_base.func(name))
+    coroutine: Any = araise_base.func(name)
+    await asyncio.create_task(coroutine)
 
 
 class Unprintable(Exception):

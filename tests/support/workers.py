@@ -25,7 +25,7 @@ DEADLINE = 20.0  # seconds
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], *, seconds: float = DEADLINE, what: str = "") -> T:
+def until(found: Callable[[], T | None], *, seconds: float = DEADLINE, what: str = "") -> T:
     """Ask until the answer is true, and return it; an assertion fails at the deadline."""
     end = time.monotonic() + seconds
     while not (answer := found()):

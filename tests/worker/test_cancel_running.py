@@ -29,7 +29,8 @@ def ask(request: pytest.FixtureRequest, settings: Any) -> Any:
                 " WHERE id = %s AND status = 'running'",
                 [job.pk],
             )
-            return cursor.rowcount
+            changed: int = cursor.rowcount
+            return changed
 
     return quietly
 

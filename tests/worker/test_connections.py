@@ -121,7 +121,8 @@ def test_a_pool_gets_its_connections_back() -> None:
             assert (fresh(left).status, fresh(last).status) == ("done", "done")
             assert Entry.objects.count() == 1
         finally:
-            pools = connections["default"]._connection_pools  # of all threads
+            default: Any = connections["default"]
+            pools = default._connection_pools  # of all threads
             for pool in pools.values():
                 pool.close()
             pools.clear()

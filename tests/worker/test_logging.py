@@ -107,7 +107,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, logging.Manage
 def fresh_manager() -> logging.Manager:
     root = logging.RootLogger(logging.WARNING)
     manager = logging.Manager(root)
-    root.manager = manager  # type: ignore[misc]
+    root.manager = manager
     return manager
 
 

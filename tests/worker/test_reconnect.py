@@ -12,6 +12,7 @@ from django.db import connection
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.worker import chores, entry
+from django_pgqueue.worker import connection as connection_module
 from django_pgqueue.worker.connection import Session
 from tests.app import worker_tasks as tasks
 from tests.support.workers import RunningWorker, backend_of, fresh, make_pump, run_due, until, working
@@ -31,7 +32,7 @@ def cut(worker: RunningWorker) -> None:
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Call it to make the server unreachable for workers, and once more with False to bring it back."""
-    connect = entry.connect
+    connect = connection_module.connect
 
     def switch(gone: bool = True) -> None:
         def refuse(alias: str) -> Session:
@@ -197,7 +198,7 @@ def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
     worker.stop(0)
     assert "outcomes of 1 jobs are lost, they will run again" in caplog.text
     assert fresh(job).status == "running"
-    assert Worker.objects.filter(pk=fresh(job).worker).exists()
+    assert [worker.pk for worker in Worker.objects.all()] == [fresh(job).worker]
     tasks.gate("a").set()
 
 

@@ -165,9 +165,12 @@ def test_the_answer_is_looked_up_once_a_second(monkeypatch: pytest.MonkeyPatch) 
     now = 100.0
     asked: list[str] = []
     monkeypatch.setattr("django_pgqueue.worker.signals.monotonic", lambda: now)
-    monkeypatch.setattr(
-        "django_pgqueue.worker.signals._is_heard", lambda logger: bool(asked.append(logger.name))
-    )
+
+    def is_heard(logger: logging.Logger) -> bool:
+        asked.append(logger.name)
+        return False
+
+    monkeypatch.setattr("django_pgqueue.worker.signals._is_heard", is_heard)
     announcer = Announcer()
     for now in (100.0, 100.5, 100.9, 101.0):  # noqa: B007 - the clock reads it
         announcer._look()

@@ -49,6 +49,7 @@ def test_it_fails_when_the_patience_is_over(settings: Any) -> None:
     assert (failed.status, failed.errors[0]["class"]) == ("failed", "django_pgqueue.exceptions.UnknownTask")
     assert "not_yet_deployed" in failed.errors[0]["message"]
     assert failed.waiting_reason.startswith("no worker knew the task")
+    assert failed.finished_at is not None
     assert failed.finished_at - failed.enqueued_at > timedelta(seconds=0.5)
     # It was looked at a few times, not in a loop.
     assert worker.pump._claimed < 8
