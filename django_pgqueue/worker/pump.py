@@ -271,6 +271,9 @@ class Pump:
     def _sleep(self, session: Session) -> None:
         if not self._held and (self._stopping or self._has_had_its_day()):
             return
+        # Race: a notification that came during the statements of this turn is no longer in the socket, so
+        # nothing would end the sleep. It is heard here, and the next turn looks.
+        self._hear(session)
         now = monotonic()
         seconds = LONGEST_SLEEP
         if self._finisher:
