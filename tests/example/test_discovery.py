@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_an_unreadable_folder_is_counted_and_the_walk_goes_on(
     (tmp_path / "open.txt").write_text("")
     scandir = os.scandir
 
-    def refuse(path: str) -> os.ScandirIterator[str]:
+    def refuse(path: str) -> Any:
         if path.endswith("secret"):
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
