@@ -109,7 +109,9 @@ def test_a_job_that_kills_its_process_again_and_again_does_not_end_the_worker(st
     command = start("--threads", "1")
     command.logged("ended by exit code 3", times=6)
     assert command.process.poll() is None
-    Job.objects.filter(pk=killer.pk, status__in=["pending", "retry"]).update(priority=-10)
+    # Caught between two attempts: while it runs it can only be asked.
+    until(lambda: Job.objects.filter(pk=killer.pk, status__in=["pending", "retry"]).cancel(), seconds=SLOW)
+    until(lambda: fresh(killer).status == "cancelled", seconds=SLOW)
     other = enqueue(tasks.noop)
     until(lambda: fresh(other).status == "done", seconds=SLOW)
 
