@@ -41,7 +41,10 @@ BEGIN
             AND (given.outcome IN ('done', 'failed', 'cancelled') OR job.cancel_requested_at IS NOT NULL)
         RETURNING job.id, job.task_path, job.args, job.kwargs, job.metadata, job.queue_name, job.priority,
             job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
-            job.attempts - (given.outcome IN ('snooze', 'release', 'unknown'))::integer AS attempts,
+            job.attempts - (
+                given.outcome IN ('snooze', 'release', 'unknown')
+                OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired: it never ran
+            )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
@@ -58,7 +61,7 @@ BEGIN
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
             gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
             gone.forgiven_attempts, gone.crash_count, gone.worker, gone.lease,
-            CASE WHEN gone.attempts > 1 THEN gone.started_at ELSE gone.began END,
+            CASE WHEN gone.attempts > (gone.began IS NOT NULL)::integer THEN gone.started_at ELSE gone.began END,
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.result,
             pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),

@@ -21,7 +21,7 @@ def test_an_expired_job_is_cancelled_with_a_reason() -> None:
     Job.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     run_due()
     ended = fresh(job)
-    assert (ended.status, ended.started_at, tasks.SEEN) == ("cancelled", None, [])
+    assert (ended.status, ended.started_at, ended.attempts, tasks.SEEN) == ("cancelled", None, 0, [])
     assert ended.waiting_reason.startswith("expired at 20")
 
 
@@ -62,3 +62,16 @@ def test_retry_of_an_expired_job_runs_it() -> None:
     assert retry(job) == 1
     run_due()
     assert (fresh(job).status, tasks.SEEN) == ("done", ["ran"])
+
+
+def test_a_job_that_expires_before_a_retry_keeps_what_its_first_attempt_left() -> None:
+    job = enqueue(tasks.constant_backoff)
+    run_due()
+    tried = fresh(job)
+    assert (tried.status, tried.attempts) == ("retry", 1)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job SET run_after = now(), expires_at = now() WHERE id = %s", [job.pk])
+    run_due()
+    ended = fresh(job)
+    assert (ended.status, ended.attempts, ended.started_at) == ("cancelled", 1, tried.started_at)
+    assert len(ended.errors) == 1
