@@ -542,7 +542,7 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> Non
     assert re.findall(written_here, page.read_text(), re.MULTILINE) == []
 
 
-SQL_NAMES = ("pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_finish_one_v1")
+SQL_NAMES = ("pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_finish_one")
 
 
 def reference(name: str) -> str:

@@ -19,6 +19,7 @@ class Migration(migrations.Migration):
         RunSQLFile("add_error_v1.sql", "DROP FUNCTION pgqueue_add_error_v1"),
         RunSQLFile("finish_v1.sql", "DROP FUNCTION pgqueue_finish_v1"),
         RunSQLFile("finish_one_v1.sql", "DROP PROCEDURE pgqueue_finish_one_v1"),
+        RunSQLFile("finish_one.sql", "DROP PROCEDURE pgqueue_finish_one"),
         RunSQLFile("cancel_v1.sql", "DROP FUNCTION pgqueue_cancel_v1"),
         RunSQLFile("retry_v1.sql", "DROP FUNCTION pgqueue_retry_v1"),
         RunSQLFile("run_now_v1.sql", "DROP FUNCTION pgqueue_run_now_v1"),

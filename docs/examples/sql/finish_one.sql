@@ -1,1 +1,1 @@
-CALL pgqueue_finish_one_v1(:job, :lease, 'done', p_result => '{"sent": true}');
+CALL pgqueue_finish_one(:job, :lease, 'done', result => '{"sent": true}');
