@@ -155,3 +155,15 @@ def test_the_guard_lets_a_claim_pass_and_the_constraints_too(one: Connection, mo
     with pytest.raises(psycopg.errors.CheckViolation):
         one.execute("UPDATE pgqueue_job_live SET status = 'done'")
     assert value(one, "SELECT count(*) FROM pgqueue_job WHERE status = 'running'") == 20
+
+
+def test_compiling_the_claim_leaves_no_connection_behind() -> None:
+    claim_sql.cache_clear()
+    connection.close()
+    claim_sql("default")
+    opened_for_it = connection.connection is not None
+    claim_sql.cache_clear()
+    with connection.cursor():
+        claim_sql("default")
+    # One that was there before is not ours to close.
+    assert (opened_for_it, connection.connection is not None) == (False, True)

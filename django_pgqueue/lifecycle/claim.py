@@ -83,9 +83,16 @@ def claim_sql(alias: str) -> str:
         .values_list("id")
         .select_for_update(skip_locked=True, no_key=True)
     )
-    # Outside a transaction Django refuses to compile select_for_update(); nothing is sent in this one.
-    with transaction.atomic(using=alias):
-        compiled, parameters = due[:_LIMIT].query.get_compiler(alias).as_sql()
+    # Outside a transaction Django refuses to compile select_for_update(). Nothing is sent in this one, and a
+    # connection that was opened for it alone is closed: the thread that claims has one of its own.
+    connection = connections[alias]
+    was_open = connection.connection is not None
+    try:
+        with transaction.atomic(using=alias):
+            compiled, parameters = due[:_LIMIT].query.get_compiler(alias).as_sql()
+    finally:
+        if not was_open:
+            connection.close()
     pick = compiled % tuple(_SENTINELS[parameter] for parameter in parameters)
     pick = pick.replace(f"LIMIT {_LIMIT}", "LIMIT %(limit)s")
     table = connections[alias].ops.quote_name(LiveJob._meta.db_table)
