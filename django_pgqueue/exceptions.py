@@ -75,6 +75,13 @@ class CancelJob(JobControl):
         self.reason = reason
 
 
+class WorkerLost(PgQueueError):
+    """Its worker died while it held a job that must not run twice (`on_lost="fail"`).
+
+    Never raised: the recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
+    """
+
+
 class TaskTimeout(PgQueueError):
     """A task ran longer than its `timeout`."""
 
