@@ -18,11 +18,13 @@ __all__ = [
     "acancel",
     "aenqueue",
     "aenqueue_many",
+    "aextend",
     "aretry",
     "cancel",
     "current_job",
     "enqueue",
     "enqueue_many",
+    "extend",
     "retry",
     "task",
 ]
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from .decorator import task
     from .definition import BoundTask, Task
     from .exceptions import CancelJob, RetryLater, Snooze, TaskTimeout
-    from .lifecycle.control import acancel, aretry, cancel, retry
+    from .lifecycle.control import acancel, aextend, aretry, cancel, extend, retry
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
 else:
@@ -39,7 +41,7 @@ else:
         "decorator": ("task",),
         "definition": ("BoundTask", "Task"),
         "exceptions": ("CancelJob", "RetryLater", "Snooze", "TaskTimeout"),
-        "lifecycle.control": ("acancel", "aretry", "cancel", "retry"),
+        "lifecycle.control": ("acancel", "aextend", "aretry", "cancel", "extend", "retry"),
         "lifecycle.current": ("current_job",),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
     }

@@ -34,6 +34,8 @@ class Settings:
     """The longest wait before a retry."""
     timeout: int | None = None
     """Whole seconds that an attempt may run, where the task does not say."""
+    timeout_grace: float = 10.0
+    """How long a task may go on after its `TaskTimeout` before its process is replaced."""
     max_payload_bytes: int = 2**20
     """The most that arguments, or a result, may take as JSON."""
     max_error_bytes: int = 16 * 2**10
@@ -143,6 +145,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "BACKOFF_BASE": _seconds(0),
     "BACKOFF_CEILING": _seconds(0),
     "TIMEOUT": _timeout,
+    "TIMEOUT_GRACE": _seconds(0, 86400),
     "MAX_PAYLOAD_BYTES": _whole(2, _MAX_JSONB),
     "MAX_ERROR_BYTES": _whole(256, _MAX_JSONB),
     "KEEP_ERRORS": _whole(1, 1000),

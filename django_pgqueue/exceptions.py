@@ -43,7 +43,7 @@ class RetryLater(JobControl):
     def __init__(self, after: timedelta | float | None = None) -> None:
         super().__init__(after)
         self.after = after
-        self.seconds = None if after is None else _seconds("RetryLater(after=...)", after)
+        self.seconds = None if after is None else duration("RetryLater(after=...)", after)
 
     def __str__(self) -> str:
         return "retry" if self.seconds is None else f"retry after {self.seconds:g} s"
@@ -58,7 +58,7 @@ class Snooze(JobControl):
     def __init__(self, until: datetime | timedelta) -> None:
         super().__init__(until)
         if isinstance(until, timedelta):
-            _seconds("Snooze(until=...)", until)
+            duration("Snooze(until=...)", until)
         elif not isinstance(until, datetime) or until.utcoffset() is None:
             raise TypeError(f"Snooze(until=...) takes an aware datetime or a timedelta, not {until!r}")
         self.until = until
@@ -82,11 +82,24 @@ class WorkerLost(PgQueueError):
     """
 
 
+class TooManyCrashes(PgQueueError):
+    """The job has taken its process down `CRASH_LIMIT` times.
+
+    Never raised: the recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
+    """
+
+
 class TaskTimeout(PgQueueError):
-    """A task ran longer than its `timeout`."""
+    """A task has run longer than its `timeout`. Raised in the task, wherever it is at that moment.
+
+    The attempt has failed, and is retried like any other failure.
+    """
+
+    def __init__(self, message: str = "the task has run longer than its timeout") -> None:
+        super().__init__(message)
 
 
-def _seconds(where: str, value: timedelta | float) -> float:
+def duration(where: str, value: timedelta | float) -> float:
     """`value` in seconds; TypeError or ValueError for anything but a duration of at most 100 years."""
     if isinstance(value, timedelta):
         value = value.total_seconds()

@@ -15,6 +15,7 @@ DEFAULTS = {
     "backoff_base": 15.0,
     "backoff_ceiling": 3600.0,
     "timeout": None,
+    "timeout_grace": 10.0,
     "max_payload_bytes": 1024 * 1024,
     "max_error_bytes": 16 * 1024,
     "keep_errors": 20,

@@ -2,44 +2,247 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from django.db import connection
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from django_pgqueue.exceptions import WorkerLost
-from django_pgqueue.models import Job
-from tests.support.factories import JobFactory
+from django_pgqueue import enqueue, extend
+from django_pgqueue.exceptions import TooManyCrashes, WorkerLost
+from django_pgqueue.models import Job, Worker
+from tests.app.tasks import noop
+from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.workers import fresh
 
 pytestmark = pytest.mark.django_db
 
+REASON = "its worker was lost"
 
-def recover(limit: int = 100) -> int:
+
+def value(query: str, *parameters: Any) -> Any:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_recover_v1(ARRAY[7]::bigint[], %s, 20)", [limit])
-        jobs: int = cursor.fetchone()[0]
+        cursor.execute(query, parameters)
+        return cursor.fetchone()[0]
+
+
+def recover(
+    *,
+    begun: list[int] | None = None,
+    to_blame: list[int] | None = None,
+    crash_limit: int = 3,
+    limit: int = 100,
+) -> int:
+    """Recover worker 7."""
+    query = "SELECT pgqueue_recover_v2(ARRAY[7]::bigint[], %s::bigint[], %s::bigint[], %s, %s, %s, 20)"
+    jobs: int = value(query, begun, to_blame, REASON, crash_limit, limit)
     return jobs
 
 
-def test_a_job_that_may_run_twice_goes_back_and_has_spent_no_attempt() -> None:
+def test_a_job_that_had_begun_counts_a_crash_and_no_attempt() -> None:
     job = JobFactory.create(running=True)
-    assert recover() == 1
-    back = Job.objects.get(pk=job.pk)
+    assert recover(begun=[job.pk]) == 1
+    back = fresh(job)
     assert (back.status, back.attempts, back.worker, back.lease) == ("pending", 0, None, None)
-    assert back.waiting_reason == "its worker was lost"
+    assert (back.crash_count, back.waiting_reason) == (1, f"{REASON} (crash 1 of at most 3)")
+    assert back.errors == []
 
 
-def test_a_job_that_must_not_run_twice_fails_with_an_error_that_can_be_imported() -> None:
-    job = JobFactory.create(running=True, on_lost="fail")
-    assert recover() == 1
-    failed = Job.objects.get(pk=job.pk)
-    assert (failed.status, failed.attempts) == ("failed", 1)
+def test_a_job_that_had_not_begun_counts_nothing() -> None:
+    job = JobFactory.create(running=True)
+    assert recover(begun=[job.pk + 1]) == 1
+    back = fresh(job)
+    assert (back.status, back.attempts, back.crash_count, back.waiting_reason) == ("pending", 0, 0, REASON)
+
+
+def test_where_nobody_saw_it_die_the_last_heartbeat_tells_what_had_begun() -> None:
+    jobs = JobFactory.create_batch(2, running=True)
+    WorkerFactory.create(id=7, started_jobs=[jobs[0].pk])
+    assert recover() == 2
+    assert [fresh(job).crash_count for job in jobs] == [1, 0]
+
+
+def test_only_who_is_to_blame_counts_a_crash() -> None:
+    jobs = JobFactory.create_batch(2, running=True)
+    assert recover(begun=[job.pk for job in jobs], to_blame=[jobs[1].pk]) == 2
+    assert [fresh(job).crash_count for job in jobs] == [0, 1]
+
+
+def test_a_job_fails_at_the_limit_with_an_error_that_can_be_imported() -> None:
+    job = JobFactory.create(running=True, crash_count=2)
+    assert recover(begun=[job.pk]) == 1
+    failed = fresh(job)
+    assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
     (error,) = failed.errors
-    assert import_string(error["class"]) is WorkerLost
-    assert "must not run twice" in error["message"]
+    assert import_string(error["class"]) is TooManyCrashes
+    assert error["message"] == f"{REASON}. It has taken its process down 3 times, which is the limit."
+    assert (error["worker"], error["attempt"]) == ("7", 1)
+
+
+@pytest.mark.parametrize(
+    ("begun", "status"),
+    [([1], "failed"), (None, "failed"), ([], "pending")],
+    ids=["had begun", "nobody knows", "had not begun"],
+)
+def test_a_job_that_must_not_run_twice_fails_unless_it_is_known_not_to_have_begun(
+    begun: list[int] | None, status: str
+) -> None:
+    job = JobFactory.create(running=True, on_lost="fail")
+    assert recover(begun=[job.pk] if begun else begun) == 1
+    left = fresh(job)
+    assert left.status == status
+    if status == "failed":
+        (error,) = left.errors
+        assert import_string(error["class"]) is WorkerLost
+        assert "must not run twice" in error["message"]
+
+
+def test_a_job_that_was_asked_to_stop_is_cancelled() -> None:
+    job = JobFactory.create(running=True, cancel_requested_at=timezone.now())
+    assert recover(begun=[job.pk]) == 1
+    assert fresh(job).status == "cancelled"
 
 
 def test_the_jobs_of_other_workers_are_left_alone_and_a_round_is_bounded() -> None:
     JobFactory.create_batch(3, running=True)
     alive = JobFactory.create(running=True, worker=8)
-    assert [recover(2), recover(2), recover(2)] == [2, 1, 0]
+    assert [recover(limit=2), recover(limit=2), recover(limit=2)] == [2, 1, 0]
     assert Job.objects.get(pk=alive.pk).status == "running"
+
+
+def test_a_retry_by_hand_forgives_the_crashes() -> None:
+    job = JobFactory.create(failed=True, crash_count=3)
+    Job.objects.filter(pk=job.pk).retry()
+    assert fresh(job).crash_count == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "status", "crashes"),
+    [
+        ({}, "crash", "pending", 2),
+        ({"crash_count": 2}, "failed", "failed", 3),
+        ({"on_lost": "fail"}, "failed", "failed", 2),
+        ({"cancel_requested_at": timezone.now()}, "cancelled", "cancelled", 2),
+        ({"lease": 99}, "lost", "running", 1),
+    ],
+)
+def test_a_job_that_took_its_own_process_down(
+    changes: dict[str, Any], kind: str, status: str, crashes: int
+) -> None:
+    job = JobFactory.create(**{"running": True, "lease": 5, "crash_count": 1, **changes})
+    assert value("SELECT pgqueue_crashed_v1(%s, 5, 'why', 100, 3, 20)", job.pk) == kind
+    left = fresh(job)
+    assert (left.status, left.crash_count) == (status, crashes)
+    if kind == "crash":
+        assert left.run_after > timezone.now() + timedelta(seconds=90)
+
+
+# -- rounds
+
+
+def round_of_recovery(lease: float = 30.0, limit: int = 100) -> tuple[int, int]:
+    """With a heartbeat of 0.1 s: the server of a test run is young, and it matters who has beaten since."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM pgqueue_recover_dead_v1(0.1, %s, 3, %s, 20)", [lease, limit])
+        dead, jobs = cursor.fetchone()
+    return dead, jobs
+
+
+def ago(seconds: float) -> Any:
+    return timezone.now() - timedelta(seconds=seconds)
+
+
+def test_a_worker_that_beats_is_alive() -> None:
+    WorkerFactory.create(heartbeat_at=ago(0.1))
+    assert round_of_recovery() == (0, 0)
+
+
+def test_a_worker_whose_lock_is_free_is_dead_after_two_missed_beats() -> None:
+    worker = WorkerFactory.create(id=7, heartbeat_at=ago(0.3))
+    job = JobFactory.create(running=True)
+    assert round_of_recovery() == (1, 1)
+    assert fresh(job).status == "pending"
+    assert not Worker.objects.filter(pk=worker.pk).exists()
+
+
+def test_a_worker_that_has_no_lock_or_none_to_trust_is_dead_after_the_lease() -> None:
+    WorkerFactory.create(id=7, heartbeat_at=ago(1), holds_lock=False)
+    assert round_of_recovery(lease=10.0) == (0, 0)
+    assert round_of_recovery(lease=0.9) == (1, 0)
+
+
+def test_a_worker_that_holds_its_lock_is_dead_only_after_the_lease(connect: Any) -> None:
+    other = connect(autocommit=True)
+    other.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '7'))")
+    WorkerFactory.create(id=7, heartbeat_at=ago(1))
+    assert round_of_recovery(lease=10.0) == (0, 0)
+
+
+def test_about_a_worker_that_has_not_beaten_since_the_server_started_the_lock_says_nothing() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp() - pg_postmaster_start_time()")
+        (up,) = cursor.fetchone()
+    before_the_start = ago(up.total_seconds() + 10)
+    WorkerFactory.create(id=7, heartbeat_at=before_the_start)
+    # Its lease is counted from the beginning of our own session, which is younger than this.
+    assert round_of_recovery(lease=up.total_seconds() + 5) == (0, 0)
+
+
+def test_a_worker_stays_on_the_list_until_its_last_job_is_recovered() -> None:
+    WorkerFactory.create(id=7, heartbeat_at=ago(1), holds_lock=False)
+    JobFactory.create_batch(3, running=True)
+    assert [round_of_recovery(0.9, limit=2) for _ in range(3)] == [(1, 2), (1, 1), (0, 0)]
+
+
+def test_jobs_of_workers_that_nobody_knows_are_found() -> None:
+    known = JobFactory.create(running=True)
+    WorkerFactory.create(id=7)
+    stray = JobFactory.create(running=True, worker=8)
+    assert value("SELECT pgqueue_recover_strays_v1(3, 100, 20)") == 1
+    assert [fresh(job).status for job in (known, stray)] == ["running", "pending"]
+
+
+# -- deadlines
+
+
+def seconds_left(job: Job) -> float:
+    deadline = fresh(job).deadline
+    assert deadline is not None
+    return (deadline - timezone.now()).total_seconds()
+
+
+def test_extending_moves_the_deadline_of_running_jobs_forward_only() -> None:
+    soon, late = (
+        JobFactory.create(running=True, timeout=60, deadline=timezone.now() + timedelta(seconds=seconds))
+        for seconds in (10, 1000)
+    )
+    without = JobFactory.create(running=True)
+    waiting = enqueue(noop)
+    assert extend(Job.objects.all(), 100) == 3
+    assert 95 < seconds_left(soon) <= 100
+    assert fresh(late).deadline == late.deadline
+    assert fresh(without).deadline is None
+    assert extend(waiting, timedelta(minutes=1)) == 0
+    assert extend(soon.pk, timedelta(minutes=10)) == 1
+    assert seconds_left(soon) > 590
+
+
+@pytest.mark.parametrize("seconds", ["60", None, True, -1, float("nan"), float("inf")])
+def test_extending_takes_a_duration(seconds: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"extend\(jobs, seconds\) takes"):
+        extend(1, seconds)
+
+
+def test_extending_by_plain_sql() -> None:
+    job = JobFactory.create(running=True, deadline=timezone.now())
+    assert value("SELECT pgqueue_extend(%s, 60)", job.pk) is True
+    assert value("SELECT pgqueue_extend(%s, 60)", job.pk + 1) is False
+    assert seconds_left(job) > 50
+
+
+@pytest.mark.parametrize("seconds", ["-1", "'NaN'", "NULL", "'Infinity'"])
+def test_extending_by_plain_sql_takes_a_duration(seconds: str) -> None:
+    with pytest.raises(Exception, match="extend takes seconds from 0 to 100 years"):
+        value(f"SELECT pgqueue_extend(1, {seconds})")

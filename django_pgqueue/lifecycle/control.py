@@ -1,4 +1,4 @@
-"""Cancel and retry: one statement each, whatever they are given."""
+"""Cancel, retry, run now, extend: one statement each, whatever they are given."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from .. import results
 from ..backend import is_ours, resolve
 from ..compat import TaskResult
 from ..definition import IMPLICIT
-from ..exceptions import WrongBackend
+from ..exceptions import WrongBackend, duration
 from ..models import Job
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     Jobs = Job | int | str | TaskResult[Any, Any] | QuerySet[Job]
 
-__all__ = ["acancel", "aretry", "arun_now", "cancel", "retry", "run_now"]
+__all__ = ["acancel", "aextend", "aretry", "arun_now", "cancel", "extend", "retry", "run_now"]
 
 
 def cancel(jobs: Jobs, /) -> int:
@@ -29,7 +31,7 @@ def cancel(jobs: Jobs, /) -> int:
     next ``await``, a sync one finds ``current_job().cancel_requested``. Returns how many rows changed; jobs
     that are over already do not count.
     """
-    return _call("pgqueue_cancel_v1", jobs)
+    return _call("SELECT pgqueue_cancel_v1({ids})", jobs)
 
 
 async def acancel(jobs: Jobs, /) -> int:
@@ -43,7 +45,7 @@ def retry(jobs: Jobs, /) -> int:
     It is the same job: id, attempts and errors stay; the budget of attempts, the count of crashes and the
     expiry start afresh. Running jobs are left alone. Returns how many rows changed.
     """
-    return _call("pgqueue_retry_v1", jobs)
+    return _call("SELECT pgqueue_retry_v1({ids})", jobs)
 
 
 async def aretry(jobs: Jobs, /) -> int:
@@ -53,7 +55,7 @@ async def aretry(jobs: Jobs, /) -> int:
 
 def run_now(jobs: Jobs, /) -> int:
     """Let jobs that wait for a later time run now; nothing else about them changes. Returns how many did."""
-    return _call("pgqueue_run_now_v1", jobs)
+    return _call("SELECT pgqueue_run_now_v1({ids})", jobs)
 
 
 async def arun_now(jobs: Jobs, /) -> int:
@@ -61,7 +63,24 @@ async def arun_now(jobs: Jobs, /) -> int:
     return await sync_to_async(run_now)(jobs)
 
 
-def _call(function: str, jobs: Jobs) -> int:
+def extend(jobs: Jobs, seconds: float | timedelta, /) -> int:
+    """Let running jobs (a ``Job``, an id, a ``TaskResult``, a queryset) run ``seconds`` more from now.
+
+    Deadlines that are later stay, and a job without a timeout stays without one. Returns how many of the jobs
+    run. The worker reads the deadline before it acts on it, so a job is reached in time until that moment.
+    Raises ``TypeError`` or ``ValueError`` if ``seconds`` is no duration of up to 100 years.
+    """
+    more = duration("extend(jobs, seconds)", seconds)
+    return _call("SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)", jobs, more)
+
+
+async def aextend(jobs: Jobs, seconds: float | timedelta, /) -> int:
+    """Like ``extend()``, for async code."""
+    return await sync_to_async(extend)(jobs, seconds)
+
+
+def _call(statement: str, jobs: Jobs, *more: Any) -> int:
+    """Run the statement on these jobs; ``{ids}`` in it stands for the array of their ids."""
     if isinstance(jobs, QuerySet):
         if not issubclass(jobs.model, Job):
             raise TypeError(
@@ -76,12 +95,12 @@ def _call(function: str, jobs: Jobs) -> int:
             ids, parameters = query.get_compiler(alias).as_sql()
         except EmptyResultSet:
             return 0
-        statement = f"SELECT {function}(ARRAY({ids}))"
+        array = f"ARRAY({ids})"
     else:
         alias, pk = _locate(jobs)
-        statement, parameters = f"SELECT {function}(ARRAY[%s::bigint])", (pk,)
+        array, parameters = "ARRAY[%s::bigint]", (pk,)
     with connections[alias].cursor() as cursor:
-        cursor.execute(statement, parameters)
+        cursor.execute(statement.format(ids=array), [*parameters, *more])
         changed: int = cursor.fetchone()[0]
     return changed
 

@@ -20,7 +20,10 @@ FINISH_ONE_SQL = (
 
 
 class Outcome(NamedTuple):
-    """How one claimed job went. ``kind``: done, failed, cancelled, retry, snooze or release."""
+    """How one claimed job went. ``kind``: done, failed, cancelled, retry, snooze, release or unknown.
+
+    With ``reported`` also crash (it took down the process it ran in alone) and lost (so is its lease).
+    """
 
     id: int
     lease: int
@@ -31,11 +34,13 @@ class Outcome(NamedTuple):
     delay: float | None = None  # seconds until the next run
     started: float | None = None  # time.monotonic() when the task began; None: it never did
     reason: str | None = None
+    reported: bool = False  # the row says so already
 
 
 def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
     """The parameters of ``FINISH_SQL``. What nobody uses is sent as NULL, not as an array of NULLs."""
-    ids, leases, kinds, results, errors, fingerprints, delays, starts, reasons = zip(*outcomes, strict=True)
+    columns = zip(*outcomes, strict=True)
+    ids, leases, kinds, results, errors, fingerprints, delays, starts, reasons, _ = columns
     now = monotonic()
     return (
         number_array(ids),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
 from django.db import models
 from django.db.models.functions import Now
@@ -17,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import timedelta
 
     from django.db.models.base import ModelBase
 
@@ -167,13 +169,31 @@ class JobFields(models.Model):
         """In the job's own (sync) task: sleep up to ``timeout`` seconds, but no longer than until it is asked
         to stop. Returns whether it was. Elsewhere raises ``LookupError``.
         """
+        asked: bool = self._own("wait_for_cancel(1)").cancel_event.wait(timeout)
+        return asked
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        """In the job's own task: its timeout comes no sooner than ``seconds`` from now.
+
+        Returns whether the job is still this worker's; False when its lease is lost, and then nothing that
+        the task does will count. A job without a timeout has nothing to extend, and gets the answer all the
+        same. Raises ``LookupError`` outside of its task, ``TypeError`` or ``ValueError`` if ``seconds`` is
+        no duration of up to 100 years.
+        """
+        extended: bool = self._own("extend(60)").extend(seconds)
+        return extended
+
+    async def aextend(self, seconds: float | timedelta) -> bool:
+        """Like ``extend()``, for async tasks."""
+        return await sync_to_async(self.extend)(seconds)
+
+    def _own(self, call: str) -> Any:
+        """This job while its task runs here."""
         running: Any = getattr(self, "_running", None)
         if running is None:
-            raise LookupError(
-                "wait_for_cancel() is for the task of the job itself: current_job().wait_for_cancel(1)"
-            )
-        asked: bool = running.cancel_event.wait(timeout)
-        return asked
+            name = call.partition("(")[0]
+            raise LookupError(f"{name}() is for the task of the job itself: current_job().{call}")
+        return running
 
     @property
     def is_over(self) -> bool:
@@ -200,6 +220,7 @@ class Job(JobFields):
             ("cancel_job", "Can cancel job"),
             ("retry_job", "Can retry job"),
             ("run_job", "Can run job now"),
+            ("extend_job", "Can give a running job more time"),
         )
 
     def __str__(self) -> str:

@@ -30,6 +30,9 @@ class Worker(models.Model):
         db_default=True,
         help_text=_("Its process holds a session lock while it lives; not behind a pooler."),
     )
+    started_jobs = ArrayColumn(
+        "bigint", verbose_name=_("jobs that had begun at the last heartbeat"), null=True
+    )
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
 

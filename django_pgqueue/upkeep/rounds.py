@@ -23,6 +23,9 @@ BATCH = 1_000  # jobs in one statement
 SWEEP_EVERY = 10.0  # seconds
 ROTATE_AT_MOST = 60.0  # seconds
 
+_BURY_SQL = "SELECT pgqueue_bury_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s)"
+_RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"
+
 
 class Rounds:
     """When this supervisor does which round next; with jitter, so that many of them spread out."""
@@ -36,10 +39,11 @@ class Rounds:
         """Do what is due."""
         settings = conf.current()
         if now >= self._next_recovery:
-            self._next_recovery = now + settings.heartbeat * random.uniform(0.8, 1.2)
-            recover_dead(session)
+            pause = settings.heartbeat * random.uniform(0.8, 1.2)
+            self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else pause)
         if now >= self._next_sweep:
-            pause = 0.1 if sweep(session) >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
+            most = max(sweep(session), recover_strays(session))
+            pause = 0.1 if most >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
             self._next_sweep = now + pause
         if now >= self._next_rotation:
             turned = rotate(session)
@@ -61,38 +65,39 @@ def tell_retention(session: Session) -> None:
 
 
 def recover_dead(session: Session) -> int:
-    """Give back the jobs of workers that are dead, whoever supervised them; returns how many."""
+    """Give back jobs of workers that are dead, whoever supervised them; returns how many."""
     settings = conf.current()
-    (rows,) = session.run(("SELECT pgqueue_dead_workers_v1(%s, %s)", (settings.heartbeat, settings.lease)))
-    dead = [worker for (worker,) in rows]
-    if not dead:
-        return 0
-    jobs = recover(session, dead)
-    logger.warning("%d workers are dead; %d of their jobs go back to their queues", len(dead), jobs)
-    return jobs
-
-
-def recover(session: Session, workers: list[int]) -> int:
-    """Give back all jobs of these workers, and strike them off the table; returns how many jobs."""
-    total: int = 0
-    while True:
-        ((answer,),) = session.run(
-            ("SELECT pgqueue_recover_v1(%s::bigint[], %s, %s)", (workers, BATCH, conf.current().keep_errors))
-        )
-        total += answer[0]
-        if answer[0] < BATCH:
-            break
-    session.run(
-        (
-            """
-            DELETE FROM pgqueue_worker AS worker WHERE worker.id = ANY (%s::bigint[]) AND NOT EXISTS (
-                SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = worker.id
-            )
-            """,
-            (workers,),
-        )
+    parameters = (settings.heartbeat, settings.lease, settings.crash_limit, BATCH, settings.keep_errors)
+    (((dead, jobs),),) = session.run(
+        ("SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)", parameters)
     )
-    return total
+    if dead:
+        logger.warning("%d workers are dead; %d of their jobs go back to their queues", dead, jobs)
+    return int(jobs)
+
+
+def recover(
+    session: Session, worker: int, begun: list[int] | None, to_blame: list[int] | None, reason: str
+) -> int | None:
+    """Give back the jobs of a worker whose process has ended, and strike it off.
+
+    ``begun``: the jobs that it had begun, None if nobody knows. ``to_blame``: those of them that count a
+    crash, None for all. Returns how many jobs went back, None if there are more: try again soon.
+    """
+    settings = conf.current()
+    parameters = (worker, begun, to_blame, reason, settings.crash_limit, BATCH, settings.keep_errors)
+    (((jobs,),),) = session.run((_BURY_SQL, parameters))
+    return None if jobs is None else int(jobs)
+
+
+def recover_strays(session: Session) -> int:
+    """Give back jobs of workers that nobody knows any more; returns how many."""
+    settings = conf.current()
+    parameters = (settings.crash_limit, BATCH, settings.keep_errors)
+    (((jobs,),),) = session.run(("SELECT pgqueue_recover_strays_v1(%s, %s, %s)", parameters))
+    if jobs:
+        logger.warning("%d jobs of workers that are not on the list go back to their queues", jobs)
+    return int(jobs)
 
 
 def sweep(session: Session) -> int:

@@ -10,6 +10,7 @@ from django_pgqueue.worker.connection import Session
 from django_pgqueue.worker.connection import connect as connect_worker
 from django_pgqueue.worker.finder import Finder
 from django_pgqueue.worker.idle import Idle
+from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.options import WorkerOptions
 from tests.support.jobs import add, claim, finish, over, retry, value
 from tests.support.sessions import Connect, Connection
@@ -26,6 +27,7 @@ class Sleeper:
         self.session: Session = connect_worker("default")
         self.idle = Idle(queues, POLL)
         self.idle.connected(self.session)
+        Listener(worker=1).connected(self.session)
         self.finder = Finder(WorkerOptions(queues=queues), worker=1, lease_base=1)
         self.now = 1000.0
 

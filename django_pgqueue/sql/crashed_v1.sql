@@ -1,0 +1,23 @@
+-- One job took down the process in which it ran alone; its worker lives and says so. Returns what became of it:
+-- crash (it goes back), failed, cancelled, or lost: the worker no longer held the lease.
+CREATE FUNCTION pgqueue_crashed_v1(
+    p_id bigint, p_lease bigint, p_reason text, p_delay double precision, p_crash_limit integer,
+    p_keep_errors integer
+) RETURNS text LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    job record;
+BEGIN
+    -- Race: recovery may take the job from this worker at the same moment; one of them is first.
+    SELECT live.cancel_requested_at, live.crash_count + 1 AS crashes, live.on_lost INTO job
+    FROM pgqueue_job_live AS live WHERE live.id = p_id AND live.lease = p_lease FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'lost';
+    END IF;
+    PERFORM pgqueue_lost_v1(
+        ARRAY[p_id], ARRAY[p_lease], ARRAY[true], ARRAY[true], p_reason, p_delay, p_crash_limit, p_keep_errors);
+    RETURN CASE
+        WHEN job.crashes >= p_crash_limit OR job.on_lost = 'fail' THEN 'failed'
+        WHEN job.cancel_requested_at IS NOT NULL THEN 'cancelled'
+        ELSE 'crash'
+    END;
+END $$;

@@ -1,0 +1,48 @@
+-- What becomes of jobs whose process is gone, given back by whoever knows it. It spends no attempt. A job that
+-- took its process down counts a crash, and fails at the limit; one that must not run twice (on_lost =
+-- 'fail') fails if it had begun. p_crashed: whether it counts a crash; p_begun: whether it may have begun. The
+-- caller has locked the rows. Returns the ids that were accepted: what is missing had lost its lease.
+CREATE FUNCTION pgqueue_lost_v1(
+    p_ids bigint[], p_leases bigint[], p_crashed boolean[], p_begun boolean[], p_reason text,
+    p_delay double precision, p_crash_limit integer, p_keep_errors integer
+) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    lost record;
+BEGIN
+    UPDATE pgqueue_job_live AS job SET crash_count = least(job.crash_count + 1, 32767)
+    FROM unnest(p_ids, p_leases, p_crashed) AS given (id, lease, crashed)
+    WHERE job.id = given.id AND job.lease = given.lease AND given.crashed;
+
+    SELECT array_agg(fate.id) AS ids, array_agg(fate.lease) AS leases,
+        array_agg(CASE WHEN fate.error_class IS NULL THEN 'release' ELSE 'failed' END) AS outcomes,
+        array_agg(CASE WHEN fate.error_class IS NOT NULL THEN jsonb_build_object(
+            'class', 'django_pgqueue.exceptions.' || fate.error_class, 'message', fate.reason, 'traceback', '',
+            'worker', fate.worker::text, 'attempt', fate.attempts) END) AS errors,
+        array_agg(fate.reason) AS reasons,
+        array_agg(CASE WHEN fate.error_class IS NULL THEN p_delay END) AS delays
+    INTO lost
+    FROM (
+        SELECT job.id, job.lease, job.worker, job.attempts, verdict.error_class,
+            CASE
+                WHEN verdict.error_class = 'TooManyCrashes' THEN
+                    format('%s. It has taken its process down %s times, which is the limit.', p_reason, job.crash_count)
+                WHEN verdict.error_class = 'WorkerLost' THEN p_reason || '. The task must not run twice.'
+                WHEN given.crashed THEN
+                    format('%s (crash %s of at most %s)', p_reason, job.crash_count, p_crash_limit)
+                ELSE p_reason
+            END AS reason
+        FROM unnest(p_ids, p_leases, p_crashed, p_begun) AS given (id, lease, crashed, begun)
+        JOIN pgqueue_job_live AS job ON job.id = given.id AND job.lease = given.lease
+        CROSS JOIN LATERAL (SELECT CASE
+            WHEN given.begun AND job.on_lost = 'fail' THEN 'WorkerLost'
+            WHEN given.crashed AND job.crash_count >= p_crash_limit THEN 'TooManyCrashes'
+        END AS error_class) AS verdict
+        ORDER BY job.id
+    ) AS fate;
+    IF lost.ids IS NULL THEN
+        RETURN '{}';
+    END IF;
+    RETURN pgqueue_finish_v1(
+        lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, lost.reasons,
+        p_keep_errors);
+END $$;

@@ -1,0 +1,183 @@
+"""Recovery against whatever else may happen to a job at that moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
+from tests.support.sessions import Connect, Connection, start, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: int = 1) -> list[int]:
+    """Jobs that a worker has claimed, committed."""
+    add(connection, count)
+    jobs = [row.id for row in claim(connection, count, worker=worker, lease=lease)]
+    connection.commit()
+    return jobs
+
+
+def recover(connection: Connection, worker: int = 1) -> int:
+    query = "SELECT pgqueue_recover_v2(ARRAY[%s]::bigint[], '{}', NULL, 'lost', 3, 100, 20)"
+    return int(value(connection, query, worker))
+
+
+def extend(connection: Connection, job: int, lease: int | None = None) -> list[int]:
+    query = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], 60, %s)"
+    return [row[0] for row in connection.execute(query, (job, lease)).fetchall()]
+
+
+def register(connection: Connection, worker: int = 1, *, beat: str = "0 s", holds_lock: bool = False) -> None:
+    connection.execute(
+        "INSERT INTO pgqueue_worker"
+        " (id, host, pid, supervisor, queues, slots, version, holds_lock, heartbeat_at)"
+        " VALUES (%s, 'h', 1, 1, '{}', 1, '', %s, clock_timestamp() - %s::interval)",
+        (worker, holds_lock, beat),
+    )
+
+
+def recover_dead(connection: Connection) -> tuple[int, int]:
+    """A round with a heartbeat of 0.1 s and a lease of half a second."""
+    row = connection.execute("SELECT * FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)").fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def test_a_finish_that_comes_while_its_job_is_recovered_is_refused(connect: Connect) -> None:
+    """A worker returns from the dead and reports."""
+    recoverer, worker = connect(), connect(autocommit=True)
+    (job,) = running(recoverer)
+    assert recover(recoverer) == 1
+    finished = start(worker, finish, [job]).blocked()
+    recoverer.commit()
+    assert finished.result() == []
+    assert live(worker) == {job: "pending"}
+
+
+def test_a_finish_under_an_old_lease_is_refused_when_somebody_else_runs_the_job(connect: Connect) -> None:
+    one = connect(autocommit=True)
+    add(one)
+    (row,) = claim(one, lease=1)
+    assert recover(one) == 1
+    (again,) = claim(one, worker=2, lease=2)
+    assert again.id == row.id
+    assert finish(one, [row.id], lease=1) == []
+    assert live(one) == {row.id: "running"}
+    assert finish(one, [row.id], lease=2) == [row.id]
+
+
+def test_recovery_passes_by_a_job_that_is_being_finished(connect: Connect) -> None:
+    worker, recoverer = connect(), connect(autocommit=True)
+    (job,) = running(worker)
+    assert finish(worker, [job]) == [job]
+    assert recover(recoverer) == 0  # it does not wait
+    worker.commit()
+    assert statuses(recoverer) == {job: "done"}
+
+
+def test_recovery_passes_by_a_job_that_is_being_cancelled_and_comes_again(
+    connect: Connect,
+) -> None:
+    one, recoverer = connect(), connect(autocommit=True)
+    (job,) = running(one)
+    assert cancel(one, [job]) == 1
+    assert recover(recoverer) == 0
+    one.commit()
+    assert recover(recoverer) == 1
+    assert statuses(recoverer) == {job: "cancelled"}
+
+
+def test_a_cancel_that_comes_while_a_job_is_recovered_takes_it_out_of_its_queue(connect: Connect) -> None:
+    recoverer, other = connect(), connect(autocommit=True)
+    (job,) = running(recoverer)
+    assert recover(recoverer) == 1
+    cancelled = start(other, cancel, [job]).blocked()
+    recoverer.commit()
+    assert cancelled.result() == 1
+    assert statuses(other) == {job: "cancelled"}
+
+
+def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    jobs = running(one, 3)
+    query = "SELECT pgqueue_recover_v2(ARRAY[1]::bigint[], %s::bigint[], NULL, 'lost', 3, %s, 20)"
+    assert value(one, query, jobs, 2) == 2
+    assert value(other, query, jobs, 100) == 1  # what the first one has not locked
+    one.commit()
+    assert value(other, query, jobs, 100) == 0
+    assert live(other) == dict.fromkeys(jobs, "pending")
+    counts = other.execute("SELECT crash_count FROM pgqueue_job_live").fetchall()
+    assert counts == [(1,)] * 3
+
+
+def test_only_one_round_of_recovery_at_a_time(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    running(one)
+    register(other, beat="1 s")
+    assert recover_dead(one) == (1, 1)
+    register(other, worker=2, beat="1 s")
+    assert recover_dead(other) == (0, 0)  # it is one's turn
+    one.commit()
+    assert recover_dead(other) == (1, 0)
+    assert value(other, "SELECT count(*) FROM pgqueue_worker") == 0
+
+
+def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(connect: Connect) -> None:
+    """So what it claims then is not taken from it."""
+    recoverer, worker = connect(), connect(autocommit=True)
+    running(recoverer)
+    register(worker, beat="1 s")
+    assert recover_dead(recoverer) == (1, 1)
+    beat = "UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() WHERE id = 1"
+    returned = start(worker, lambda connection: connection.execute(beat).rowcount).blocked()
+    recoverer.commit()
+    assert returned.result() == 0  # struck off: it inserts itself anew
+
+
+def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(connect: Connect) -> None:
+    worker, recoverer = connect(), connect(autocommit=True)
+    register(recoverer, beat="1 s")
+    worker.execute("UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() WHERE id = 1")
+    assert recover_dead(recoverer) == (0, 0)
+    worker.commit()
+    assert recover_dead(recoverer) == (0, 0)
+
+
+def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect: Connect) -> None:
+    """Its last claim may still be on its way when the process is gone."""
+    dying, supervisor = connect(), connect(autocommit=True)
+    (job,) = add(supervisor)
+    register(supervisor, holds_lock=True)
+    dying.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    assert [row.id for row in claim(dying)] == [job]
+    bury = "SELECT pgqueue_bury_v1(1, '{}', NULL, 'lost', 3, 100, 20)"
+    assert value(supervisor, bury) is None
+    dying.commit()
+    assert value(supervisor, bury) is None
+    dying.close()
+    # The server needs a moment to end the session; then the claim is seen, whenever it was committed.
+    assert until(lambda: value(supervisor, bury)) == 1
+    assert live(supervisor) == {job: "pending"}
+
+
+def test_a_job_that_extends_itself_while_it_is_recovered_hears_so(
+    connect: Connect,
+) -> None:
+    recoverer, worker = connect(), connect(autocommit=True)
+    (job,) = running(recoverer)
+    assert recover(recoverer) == 1
+    extended = start(worker, extend, job, 1).blocked()
+    recoverer.commit()
+    assert extended.result() == []
+
+
+def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Connect) -> None:
+    task, other = connect(), connect(autocommit=True)
+    (job,) = running(task)
+    task.execute("SELECT FROM pgqueue_job_live WHERE id = %s AND lease = 1 FOR KEY SHARE", (job,))
+    assert extend(other, job) == [job]
+    recovered = value(other, "SELECT pgqueue_recover_v2('{1}', '{}', NULL, 'lost', 3, 100, 20)")
+    assert recovered == 0  # and nobody takes it meanwhile
+    task.commit()
+    assert recover(other) == 1
