@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,13 @@ from .stats import STAT_SQL, Counter
 
 if TYPE_CHECKING:
     from .connection import Session
+    from .listener import Listener
     from .options import WorkerOptions
     from .runner import Runner
 
 __all__ = ["Chores"]
 
-SETTINGS_EVERY = 10.0  # seconds
+REGISTER_EVERY = 10.0  # seconds; after two of these at most a deaf listener is found: it must be below 15
 
 _QUEUE_SETTINGS_SQL = """
     SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue
@@ -30,12 +32,15 @@ _CANCELS_SQL = """
 class Chores:
     """The chores of one pump, each with its own time."""
 
-    def __init__(self, options: WorkerOptions, worker: int, supervisor: int, runner: Runner) -> None:
+    def __init__(
+        self, options: WorkerOptions, worker: int, supervisor: int, runner: Runner, listener: Listener
+    ) -> None:
         self.counter = Counter()
         self._options = options
         self._worker = worker
         self._supervisor = supervisor
         self._runner = runner
+        self._listener = listener
         self._next_settings = 0.0
         self._next_cancels = 0.0
 
@@ -43,14 +48,16 @@ class Chores:
         """What must be known before a job runs: how the queues want retries to be spaced.
 
         The worker also says anew who it is. One that stood still for long counts as dead and is struck off,
-        and the jobs of one that is not on the list would never be recovered.
+        and the jobs of one that is not on the list would never be recovered. And it proves that it hears.
         """
         if now < self._next_settings:
             return
-        (rows,) = session.run((_QUEUE_SETTINGS_SQL, None))
+        (rows, *_) = session.run((_QUEUE_SETTINGS_SQL, None), *self._listener.prove(now), durable=False)
         self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
         registry.register(session, self._worker, self._supervisor, self._options)
-        self._next_settings = now + SETTINGS_EVERY
+        # Race: one that stood still for a lease may be struck off. It registers before it claims again, so
+        # that it never is on its way out with a job that it has just claimed.
+        self._next_settings = now + min(REGISTER_EVERY, conf.current().lease / 3) * random.uniform(0.9, 1.1)
 
     def after_work(self, session: Session, now: float) -> None:
         """What can wait until the jobs are on their way."""

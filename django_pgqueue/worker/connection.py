@@ -2,8 +2,11 @@
 
 On a direct path the session is set up once: timeouts, generic plans for the prepared statements. Behind a
 transaction pooler, which shows itself because ``pg_backend_pid()`` is not the process that the connection was
-told of, no state of a session may be used: statements are not prepared, and timeouts are set in each
-transaction.
+told of, no state of a session may be used: statements are not prepared, and timeouts and the role are set in
+each transaction.
+
+A worker needs the primary: a standby is refused, with an error of its own. A connection whose other end has
+vanished is found dead within half a minute, by both ends: the server frees the locks of a worker by that.
 """
 
 from __future__ import annotations
@@ -13,19 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.db import connections
-from psycopg import sql
 from psycopg.types.string import TextLoader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Session", "connect"]
+__all__ = ["LOST_CONNECTION", "Session", "StandbyError", "connect", "is_standby"]
 
 logger = logging.getLogger(__name__)
 
-#: Milliseconds. A statement of the worker takes milliseconds; one that takes a minute is in the way of all.
+#: Milliseconds. A statement of the worker takes milliseconds; one that takes a minute is in the way of all,
+#: and while one waits for a lock the process does nothing else.
 STATEMENT_TIMEOUT = 60_000
-LOCK_TIMEOUT = 10_000
+LOCK_TIMEOUT = 2_000
+
+#: How the driver notices that the server has vanished, unless OPTIONS say otherwise: within 10 s while
+#: something is sent (milliseconds), within 25 s in silence (seconds). Of no effect on a Unix socket.
+_HALF_OPEN = {
+    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}  # fmt: skip
+
+#: How the server notices that the worker has vanished, unless somebody has configured it.
+_HALF_OPEN_SERVER = """
+    SELECT set_config(name, given, false)
+    FROM (VALUES ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'),
+        ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '10000')) AS ours (name, given)
+    JOIN pg_settings USING (name) WHERE source = 'default'
+"""
 
 _SETTINGS = (
     f"SELECT set_config('statement_timeout', '{STATEMENT_TIMEOUT}', %(local)s),"
@@ -35,12 +52,30 @@ _SETTINGS = (
 )
 
 
+class StandbyError(psycopg.OperationalError):
+    """The server is a standby."""
+
+    def __init__(self) -> None:
+        super().__init__("this server is a standby: a worker needs the primary, and waits for it")
+
+
+#: What a worker waits out, over a new connection.
+LOST_CONNECTION = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,  # the primary has become a standby, or read-only
+)
+
+
 class Session:
     """A connection and what it can do."""
 
-    def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool, role: str = "") -> None:
         self.connection = connection
         self.pooled = pooled
+        self.holds_lock = False
+        """Whether it holds the lock that says that its worker lives."""
+        self._role = role
 
     def run(self, *statements: tuple[str, Any], durable: bool = True) -> list[list[Any]]:
         """Run statements in one round trip and one transaction; the rows of each.
@@ -50,6 +85,8 @@ class Session:
         head: list[tuple[str, Any]] = []
         if self.pooled:
             head.append((_SETTINGS, {"local": True}))
+            if self._role:
+                head.append(("SELECT set_config('role', %s, true)", (self._role,)))
         if not durable:
             head.append(("SELECT set_config('synchronous_commit', 'off', true)", None))
         cursors = []
@@ -71,30 +108,61 @@ class Session:
 
 
 def connect(alias: str) -> Session:
-    """A new session of the database ``alias``. Raises ``psycopg.OperationalError`` where there is none."""
-    wrapper = connections[alias]
-    parameters = wrapper.get_connection_params()
+    """A new session of the database ``alias``.
+
+    Raises ``StandbyError`` where the server is a standby, another ``psycopg.OperationalError`` where there is
+    none.
+    """
+    connection = psycopg.connect(**_parameters(alias), autocommit=True)
+    try:
+        return _set_up(connection, connections[alias].settings_dict["OPTIONS"].get("assume_role") or "")
+    except BaseException:
+        connection.close()
+        raise
+
+
+def is_standby(alias: str) -> bool:
+    """Whether a standby answers where ``target_session_attrs`` makes the driver refuse one by itself."""
+    parameters = _parameters(alias)
+    if parameters.pop("target_session_attrs", None) is None:
+        return False
+    try:
+        with psycopg.connect(**parameters, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    except psycopg.OperationalError:
+        return False
+    return row == (True,)
+
+
+def _parameters(alias: str) -> dict[str, Any]:
+    """Those of Django's own connections, and what a worker needs beside them."""
+    parameters = connections[alias].get_connection_params()
     for name in ("cursor_factory", "context", "autocommit"):
         parameters.pop(name, None)
-    parameters["prepare_threshold"] = None
-    parameters.setdefault("application_name", "pgqueue worker")
-    parameters.setdefault("connect_timeout", 10)
-    connection = psycopg.connect(**parameters, autocommit=True)
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    defaults = {"application_name": "pgqueue worker", "connect_timeout": 10, **_HALF_OPEN}
+    return {
+        **{name: value for name, value in defaults.items() if name in known},  # an old libpq knows fewer
+        **parameters,
+        "prepare_threshold": None,
+    }
+
+
+def _set_up(connection: psycopg.Connection[Any], role: str) -> Session:
     for name in ("jsonb", "timestamptz"):
         # As text: whoever needs a value converts it, on the thread that runs the job.
         connection.adapters.register_loader(name, TextLoader)
     about = connection.execute("SELECT pg_backend_pid(), pg_is_in_recovery()").fetchone()
     assert about is not None
-    backend_pid, is_standby = about
-    if is_standby:
-        connection.close()
-        raise psycopg.OperationalError("this server is a standby: a worker needs the primary")
-    session = Session(connection, pooled=backend_pid != connection.info.backend_pid)
-    role = wrapper.settings_dict["OPTIONS"].get("assume_role")
-    if role:
-        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+    backend_pid, in_recovery = about
+    if in_recovery:
+        raise StandbyError
+    session = Session(connection, pooled=backend_pid != connection.info.backend_pid, role=role)
     if not session.pooled:
+        if role:
+            connection.execute("SELECT set_config('role', %s, false)", (role,))
         connection.execute(_SETTINGS, {"local": False})
+        connection.execute(_HALF_OPEN_SERVER)
         connection.execute("SET plan_cache_mode TO force_generic_plan")
         connection.execute("SET default_transaction_isolation TO 'read committed'")
     return session

@@ -46,18 +46,16 @@ class Idle:
         return self._announced_at is not None
 
     def connected(self, session: Session) -> None:
-        """A new session: LISTEN, and no lock is held any more."""
+        """A new session: no lock is held any more."""
         self._announced_at = None
         self._locked = False
         self._next_look = 0.0
         if session.pooled:
             return
-        ((channel,),), keys = session.run(
-            ("SELECT pgqueue_channel_v1()", None),
-            ("SELECT pgqueue_key_v1('sleep', name) FROM unnest(%s::text[]) AS name", (self._names,)),
+        (keys,) = session.run(
+            ("SELECT pgqueue_key_v1('sleep', name) FROM unnest(%s::text[]) AS name", (self._names,))
         )
         self._keys = [key for (key,) in keys]
-        session.connection.execute(f'LISTEN "{channel}"')
 
     def due(self, now: float) -> bool:
         """Whether it is time to look for jobs."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .connection import Session
     from .options import WorkerOptions
 
-__all__ = ["register", "set_draining", "take_lock", "unregister"]
+__all__ = ["register", "set_draining", "unregister"]
 
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, state, holds_lock,
@@ -25,17 +25,17 @@ _UNREGISTER = """
 """
 
 
-def take_lock(session: Session, worker: int) -> None:
-    """On a direct path, hold the worker's advisory lock: it falls with the session, so with the process."""
-    if not session.pooled:
-        session.run(("SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))", (str(worker),)))
-
-
 def register(session: Session, worker: int, supervisor: int, options: WorkerOptions) -> None:
-    """Durably, before the first claim: what a lease names must be there. Done again now and then."""
+    """Durably, before the first claim: what a lease names must be there. Done again now and then.
+
+    On a direct path it holds the worker's advisory lock first: that falls with the session, so with the
+    process. Race: after a reconnect the old session may still hold it, since the server has not noticed its
+    end. Then the worker says so, and takes it the next time: a free lock must never be a living worker's.
+    """
+    _take_lock(session, worker)
     parameters = (
         worker, socket.gethostname()[:255], os.getpid(), supervisor, list(options.queues), options.threads,
-        _version(), not session.pooled,
+        _version(), session.holds_lock,
     )  # fmt: skip
     session.run((_REGISTER, parameters))
 
@@ -48,6 +48,13 @@ def set_draining(session: Session, worker: int) -> None:
 def unregister(session: Session, worker: int) -> None:
     """The worker has ended. If it holds a job all the same, it stays listed, so that it is found dead."""
     session.run((_UNREGISTER, (worker,)))
+
+
+def _take_lock(session: Session, worker: int) -> None:
+    """Once for each session: advisory locks are counted."""
+    if not session.pooled and not session.holds_lock:
+        lock = "SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))"
+        (((session.holds_lock,),),) = session.run((lock, (str(worker),)))
 
 
 def _version() -> str:

@@ -50,6 +50,10 @@ class Waker:
         finally:
             self._asleep = False
 
+    def files(self) -> tuple[int, int]:
+        """The two ends of the pipe."""
+        return self._read, self._write
+
     def close(self) -> None:
         """Close the pipe."""
         os.close(self._read)

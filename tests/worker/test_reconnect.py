@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.worker import chores, entry
+from django_pgqueue.worker import chores, entry, outage
 from django_pgqueue.worker import connection as connection_module
 from django_pgqueue.worker.connection import Session
 from tests.app import worker_tasks as tasks
@@ -31,14 +31,21 @@ def cut(worker: RunningWorker) -> None:
 
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Call it to make the server unreachable for workers, and once more with False to bring it back."""
+    """Call it to make the server unreachable for workers, and once more with False to bring it back.
+
+    It gives a list of the tries to connect.
+    """
     connect = connection_module.connect
 
-    def switch(gone: bool = True) -> None:
+    def switch(gone: bool = True) -> list[str]:
+        tries = []
+
         def refuse(alias: str) -> Session:
+            tries.append(alias)
             raise psycopg.OperationalError("connection refused")
 
         monkeypatch.setattr(entry, "connect", refuse if gone else connect)
+        return tries
 
     yield switch
     switch(False)
@@ -170,6 +177,31 @@ def test_a_worker_without_a_server_and_without_jobs_stops_at_once(no_server: Any
     assert not worker.thread.is_alive()
 
 
+def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
+    no_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "FIRST_PAUSE", 1000.0)
+    jobs = [enqueue(tasks.hold, key) for key in "abc"]
+    pump = make_pump(threads=3)
+    pump._outage = outage.Outage(longest=1000.0)
+    worker = RunningWorker(pump)
+    for key in "abc":
+        assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(pump)])
+    until(lambda: pump._session is None)
+    tries = no_server()
+    for number, key in enumerate("abc", 1):
+        until(lambda: pump._waker._asleep)
+        tasks.gate(key).set()
+        until(lambda number=number: len(pump._executor.results) == number)  # type: ignore[misc]
+    until(lambda: pump._waker._asleep)
+    assert tries == []
+    no_server(False)
+    worker.stop(60)
+    assert [fresh(job).status for job in jobs] == ["done", "done", "done"]
+
+
 def test_a_worker_that_is_stopped_while_the_server_is_away_reports_within_the_grace(no_server: Any) -> None:
     job = enqueue(tasks.hold, "a")
     worker = RunningWorker(make_pump())
@@ -203,7 +235,7 @@ def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
 
 
 def test_a_worker_that_was_struck_off_as_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chores, "SETTINGS_EVERY", 0.05)
+    monkeypatch.setattr(chores, "REGISTER_EVERY", 0.05)
     with working():
         worker = until(Worker.objects.first)
         Worker.objects.all().delete()

@@ -1,0 +1,104 @@
+"""A standby is refused and waited out: at the start of the command, and in a failover."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.databases import alias, migrate
+from tests.support.servers import Pair, primary_and_standby
+from tests.support.workers import until
+
+from .conftest import SLOW, Command, databases
+
+Start = Callable[..., Command]
+
+
+@pytest.fixture
+def pair(transactional_db: None) -> Iterator[Pair]:
+    """A migrated primary and its standby, apart from the databases of the run."""
+    with primary_and_standby() as pair:
+        with alias("pair", **pair.primary.address()) as name:
+            migrate(name)
+        pair.catch_up()
+        yield pair
+
+
+def on(address: dict[str, Any]) -> dict[str, str]:
+    """The environment of a command whose default database is there."""
+    given = databases()
+    given["default"].update(address)
+    return {"TEST_DATABASES": json.dumps(given)}
+
+
+def enqueue(pair: Pair) -> int:
+    """A job, on whichever of them is the primary."""
+    server = pair.standby if pair.standby.ask("SELECT pg_is_in_recovery()") == (False,) else pair.primary
+    job: int = server.ask("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")[0]
+    return job
+
+
+def done(pair: Pair, job: int) -> None:
+    """Wait until the job is done on the new primary."""
+    status = "SELECT status FROM pgqueue_job WHERE id = %s"
+    until(lambda: pair.standby.ask(status, [job]) == ("done",), seconds=SLOW, what="the job to be done")
+
+
+@pytest.mark.parametrize("by_the_driver", [False, True], ids=["refused by the worker", "by the driver"])
+def test_a_worker_that_starts_at_a_standby_waits_for_its_promotion(
+    start: Start, pair: Pair, by_the_driver: bool
+) -> None:
+    address = pair.standby.address()
+    if by_the_driver:
+        address["OPTIONS"] = {"target_session_attrs": "read-write"}
+    stopped = start(env=on(address))
+    stopped.logged("this server is a standby: a worker needs the primary")
+    stopped.send(signal.SIGTERM)
+    assert stopped.wait() == 0, stopped.log
+
+    job = enqueue(pair)
+    pair.catch_up()
+    command = start(env=on(address))
+    command.logged("this server is a standby: a worker needs the primary")
+    pair.primary.crash()
+    pair.promote()
+    done(pair, job)
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    assert command.log.count("this server is a standby") == 1
+    assert "Traceback" not in command.log
+    assert pair.standby.ask("SELECT 1 FROM pgqueue_worker") is None
+
+
+def test_a_standby_that_goes_away_while_it_is_waited_for_is_waited_for(start: Start, pair: Pair) -> None:
+    address = pair.standby.address()
+    command = start(env=on(address))
+    command.logged("this server is a standby: a worker needs the primary")
+    pair.standby.stop()
+    command.logged("no connection yet: connection")
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+
+
+def test_a_worker_follows_a_failover(start: Start, pair: Pair) -> None:
+    command = start("--processes", "2", env=on(pair.address()))
+    workers = "SELECT count(*), min(id), max(id) FROM pgqueue_worker"
+    before = until(lambda: row if (row := pair.primary.ask(workers))[0] == 2 else None, seconds=SLOW)
+    first = enqueue(pair)
+    pair_done = "SELECT status FROM pgqueue_job WHERE id = %s"
+    until(lambda: pair.primary.ask(pair_done, [first]) == ("done",), seconds=SLOW)
+    pair.catch_up()
+    pair.primary.crash()
+    command.logged("no connection yet", times=3)  # both processes and the supervisor
+    pair.promote()
+    done(pair, enqueue(pair))
+    command.logged("connected again", times=3)
+    assert pair.standby.ask(workers) == before  # the same ones: no process was lost
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    assert "Traceback" not in command.log
+    assert "ended by" not in command.log

@@ -1,0 +1,122 @@
+"""A real pgbouncer in transaction mode in front of the server of the run, with one connection to it.
+
+One, so that all clients meet in the same session of the server: what one leaves there, the next one finds.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from .sessions import Connection
+from .workers import until
+
+__all__ = ["Pooler", "pgbouncer"]
+
+CONFIG = """
+[databases]
+* = host={HOST} port={PORT} user={USER} password={PASSWORD}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir = {sockets}
+auth_type = any
+pool_mode = transaction
+default_pool_size = 1
+ignore_startup_parameters = extra_float_digits
+"""
+
+
+class Pooler:
+    """Where it listens; it can be stopped and started again."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        (folder / "sockets").mkdir()
+        (folder / "sockets").chmod(0o777)
+        settings = connections["default"].settings_dict
+        text = CONFIG.format(port=self.port, sockets=folder / "sockets", **settings)
+        (folder / "pgbouncer.ini").write_text(text)
+
+    def address(self) -> dict[str, Any]:
+        """What an alias in DATABASES says to pass through it."""
+        return {"HOST": "127.0.0.1", "PORT": self.port}
+
+    def socket_address(self) -> dict[str, Any]:
+        """The same by its Unix socket."""
+        return {"HOST": str(self._folder / "sockets"), "PORT": self.port}
+
+    def start(self) -> None:
+        command = [self._program, *_user(), str(self._folder / "pgbouncer.ini")]
+        with (self._folder / "pgbouncer.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until(self._answers, what="pgbouncer to answer")
+
+    def stop(self) -> None:
+        """At once: all connections through it end."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    def connect(self) -> Connection:
+        """A client of its own."""
+        parameters = connections["default"].get_connection_params()
+        for name in ("cursor_factory", "context"):
+            parameters.pop(name, None)
+        address = {"host": "127.0.0.1", "port": self.port, "prepare_threshold": None}
+        return psycopg.connect(**{**parameters, **address, "autocommit": True})
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "pgbouncer.log").read_text()
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+def _user() -> list[str]:
+    """It refuses to run as root."""
+    if os.geteuid() != 0:
+        return []
+    names = {user.pw_name for user in pwd.getpwall()}
+    return ["-u", next(name for name in ("postgres", "nobody") if name in names)]
+
+
+@contextmanager
+def pgbouncer() -> Iterator[Pooler]:
+    """It runs for the block; without the program the test is skipped."""
+    program = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
+    if program is None:
+        pytest.skip("pgbouncer is not installed")
+    # Not in pytest's own folder, which only its owner may enter.
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    try:
+        pooler = Pooler(program, folder)
+        pooler.start()
+        try:
+            yield pooler
+        finally:
+            pooler.stop()
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,72 @@
+"""The lock that says that a worker lives: held once, by the session that it has now, and said truthfully."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from django_pgqueue.models import Worker
+from django_pgqueue.worker import chores
+from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.registry import register
+from tests.support.workers import RunningWorker, make_pump, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def holders(worker: int) -> int:
+    """How many sessions hold the lock of a worker."""
+    with closing(connect("default")) as session:
+        query = (
+            "SELECT count(*) FROM pg_locks, pgqueue_key_v1('worker', %s) AS key WHERE locktype = 'advisory'"
+            " AND objsubid = 1 AND classid = (key >> 32 & 4294967295)::oid"
+            " AND objid = (key & 4294967295)::oid AND granted"
+        )
+        (((count,),),) = session.run((query, (str(worker),)))
+    return int(count)
+
+
+def hold_lock(session: Session, worker: int) -> None:
+    session.run(("SELECT pg_advisory_lock(pgqueue_key_v1('worker', %s))", (str(worker),)))
+
+
+def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can() -> None:
+    with closing(connect("default")) as old, closing(connect("default")) as new:
+        hold_lock(old, 7)
+        register(new, 7, 1, WorkerOptions())
+        assert not Worker.objects.get(pk=7).holds_lock
+        register(new, 7, 1, WorkerOptions())
+        assert not Worker.objects.get(pk=7).holds_lock
+        old.close()
+        until(lambda: not holders(7))
+        register(new, 7, 1, WorkerOptions())
+        assert Worker.objects.get(pk=7).holds_lock
+        assert holders(7) == 1
+
+
+def test_the_lock_is_taken_once_however_often_it_registers() -> None:
+    """Advisory locks are counted: what is taken twice is not free when it is let go."""
+    with closing(connect("default")) as session:
+        for _ in range(3):
+            register(session, 7, 1, WorkerOptions())
+        session.run(("SELECT pg_advisory_unlock(pgqueue_key_v1('worker', '7'))", None))
+        assert not holders(7)
+
+
+def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chores, "REGISTER_EVERY", 0.05)
+    pump = make_pump()
+    with closing(connect("default")) as old:
+        hold_lock(old, pump._worker)
+        worker = RunningWorker(pump)
+        until(lambda: pump._board.registered)
+        assert not Worker.objects.get().holds_lock
+        assert not pump._board.holds_lock
+        old.close()
+        until(lambda: Worker.objects.get().holds_lock)
+        until(lambda: pump._board.holds_lock)  # what its supervisor repeats with each beat
+        worker.stop()

@@ -1,0 +1,136 @@
+"""When a process tries again that has lost its database, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from django_pgqueue.worker import caretaker as caretaker_module
+from django_pgqueue.worker import outage
+from django_pgqueue.worker.caretaker import Caretaker
+from django_pgqueue.worker.connection import connect
+from django_pgqueue.worker.outage import Outage
+
+REFUSED = psycopg.OperationalError("connection refused\n")
+
+
+def test_the_pauses_grow_up_to_the_longest_and_have_jitter() -> None:
+    longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    tries = [[down.pause() for _ in longest] for down in [Outage() for _ in range(200)]]
+    for number, most in enumerate(longest):
+        pauses = [pauses[number] for pauses in tries]
+        assert most / 2 <= min(pauses) < 0.6 * most
+        assert 0.9 * most < max(pauses) <= most
+
+
+def test_after_its_end_the_next_one_begins_with_the_shortest_pause() -> None:
+    down = Outage()
+    for _ in range(10):
+        down.pause()
+    down.over()
+    assert down.pause() <= 0.1
+
+
+def test_the_log_says_a_thing_once_and_again_after_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    now = 1000.0
+    monkeypatch.setattr(outage, "monotonic", lambda: now)
+    down = Outage()
+    for _ in range(3):
+        down.tell("no connection yet", REFUSED)
+        down.pause()
+    now += 59
+    down.tell("no connection yet", REFUSED)
+    assert caplog.messages == ["no connection yet: connection refused"]
+    now += 1
+    down.tell("no connection yet", REFUSED)
+    down.tell("no connection yet", psycopg.OperationalError())
+    down.over()
+    down.over()
+    down.tell("no connection yet", psycopg.OperationalError())
+    assert caplog.messages[1:] == [
+        "no connection yet: connection refused",
+        "no connection yet: OperationalError",
+        "connected again",
+        "no connection yet: OperationalError",
+    ]
+
+
+@pytest.fixture
+def caretaker(transactional_db: None) -> Any:
+    """That of a supervisor without processes, with a connection."""
+    caretaker = Caretaker("default")
+    caretaker._session = connect("default")
+    yield caretaker
+    caretaker.end()
+
+
+@pytest.fixture
+def serve(caretaker: Caretaker, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Call it to let the caretaker serve at the next time that it has asked for; gives the pause before."""
+    now = monotonic()
+    monkeypatch.setattr(caretaker_module, "monotonic", lambda: now)
+
+    def serve() -> float:
+        nonlocal now
+        pause = caretaker.seconds_left(now)
+        now += pause
+        caretaker.serve([])
+        return pause
+
+    serve()
+    return serve
+
+
+def cut(caretaker: Caretaker, serve: Callable[[], float]) -> None:
+    """End its session, and let it notice."""
+    assert caretaker._session is not None
+    with connection.cursor() as cursor:
+        pid = caretaker._session.connection.info.backend_pid
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    assert serve() == pytest.approx(1.0)  # it has beaten the last time
+    assert caretaker._session is None
+
+
+def test_a_supervisor_tries_again_at_once_and_beats(caretaker: Caretaker, serve: Callable[[], float]) -> None:
+    """If all lose their connections at once, the first one back takes those for dead that do not beat."""
+    for _ in range(3):
+        cut(caretaker, serve)
+        assert 0 < serve() <= 0.1
+        assert caretaker._session is not None
+
+
+def test_a_supervisor_tries_at_least_once_each_heartbeat(
+    caretaker: Caretaker, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def refuse(alias: str) -> None:
+        tries.append(alias)
+        raise REFUSED
+
+    monkeypatch.setattr(caretaker_module, "connect", refuse)
+    cut(caretaker, serve)
+    for number in range(1, 13):
+        assert serve() <= 1.0
+        assert len(tries) == number
+
+
+def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
+    caretaker: Caretaker, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It connects each time: only a round that goes well ends the outage."""
+
+    def fail(*args: Any) -> None:
+        raise psycopg.errors.DiskFull("no space left on device")
+
+    monkeypatch.setattr(caretaker._rounds, "run", fail)
+    assert [serve() for _ in range(7)][-1] >= 0.5

@@ -1,0 +1,122 @@
+"""The worker's own connection: how it is set up, on a direct path and behind a pooler."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from django_pgqueue.models import Worker
+from django_pgqueue.worker import entry
+from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.worker.options import WorkerOptions
+from tests.support.databases import alias, roles
+from tests.support.poolers import Pooler, pgbouncer
+from tests.support.sessions import Connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pooler() -> Iterator[Pooler]:
+    with pgbouncer() as pooler:
+        yield pooler
+
+
+def tcp_options(session: Session) -> tuple[int, ...]:
+    """Seconds until the first probe, between probes, their number; milliseconds that sent data may wait."""
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    with socket.socket(fileno=socket.dup(session.connection.fileno())) as ours:
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        return tuple(ours.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names)
+
+
+def servers_options(session: Session) -> list[str]:
+    names = ("idle", "interval", "count")
+    rows = session.run(
+        *((f"SHOW tcp_keepalives_{name}", None) for name in names), ("SHOW tcp_user_timeout", None)
+    )
+    return [row[0] for (row,) in rows]
+
+
+def test_both_ends_find_out_within_half_a_minute_that_the_other_has_vanished() -> None:
+    with closing(connect("default")) as session:
+        assert tcp_options(session) == (10, 5, 3, 10_000)
+        assert servers_options(session) == ["10", "5", "3", "10000"]
+
+
+def test_options_of_the_database_come_first() -> None:
+    options = {
+        "keepalives_idle": 100, "tcp_user_timeout": 0, "connect_timeout": 3, "application_name": "mine",
+        "options": "-c tcp_keepalives_count=7",
+    }  # fmt: skip
+    with alias("mine", OPTIONS=options) as name, closing(connect(name)) as session:
+        assert tcp_options(session) == (100, 5, 3, 0)
+        assert servers_options(session) == ["10", "5", "7", "10000"]
+        parameters = session.connection.info.get_parameters()
+        assert (parameters["connect_timeout"], parameters["application_name"]) == ("3", "mine")
+
+
+def test_an_old_libpq_is_not_told_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [option for option in psycopg.pq.Conninfo.get_defaults() if option.keyword != b"tcp_user_timeout"]
+    monkeypatch.setattr(psycopg.pq.Conninfo, "get_defaults", lambda: known)
+    with closing(connect("default")) as session:
+        assert tcp_options(session) == (10, 5, 3, 0)
+
+
+def test_a_unix_socket(pooler: Pooler) -> None:
+    with (
+        alias("by_socket", opened=False, **pooler.socket_address()) as name,
+        closing(connect(name)) as session,
+    ):
+        assert session.connection.info.get_parameters()["host"] == pooler.socket_address()["HOST"]
+        assert session.run(("SELECT 1", None)) == [[(1,)]]
+
+
+def test_a_session_that_cannot_be_set_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Connection] = []
+    open_one = psycopg.connect
+
+    def remember(**parameters: Any) -> Connection:
+        opened.append(open_one(**parameters))
+        return opened[-1]
+
+    monkeypatch.setattr(psycopg, "connect", remember)
+    settings = {"OPTIONS": {"assume_role": "nobody_has_this_role"}}
+    with alias("odd", opened=False, **settings) as name, pytest.raises(psycopg.Error, match="nobody_has"):
+        connect(name)
+    assert [one.closed for one in opened] == [True]
+
+
+def test_a_role_is_assumed() -> None:
+    with roles("worker") as (role,):
+        settings = {"OPTIONS": {"assume_role": role}}
+        with alias("as_role", opened=False, **settings) as name, closing(connect(name)) as session:
+            assert session.run(("SELECT current_user::text", None)) == [[(role,)]]
+
+
+def test_behind_a_pooler_a_role_is_assumed_in_each_transaction(pooler: Pooler) -> None:
+    with roles("worker") as (role,):
+        settings = {"OPTIONS": {"assume_role": role}, **pooler.address()}
+        with alias("as_role", opened=False, **settings) as name, closing(connect(name)) as session:
+            assert session.pooled
+            assert session.run(("SELECT current_user::text", None)) == [[(role,)]]
+            with pooler.connect() as other:  # in the same session of the server
+                left = other.execute(
+                    "SELECT current_user::text, current_setting('statement_timeout')"
+                ).fetchone()
+            assert left == (connections["default"].settings_dict["USER"], "0")
+
+
+def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.LogCaptureFixture) -> None:
+    entry._say_that_it_polls.cache_clear()
+    with alias("pooled", opened=False, **pooler.address()) as name:
+        for worker in range(3):
+            entry.enter(WorkerOptions(alias=name), worker, 1, []).close()
+    assert caplog.text.count("is behind a transaction pooler") == 1
+    assert not Worker.objects.filter(holds_lock=True).exists()
