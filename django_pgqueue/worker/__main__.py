@@ -1,13 +1,39 @@
-"""``python -m django_pgqueue.worker``: one worker process, as its supervisor starts it."""
+"""``python -m django_pgqueue.worker``: a worker process, started by its supervisor, or that of a suspect."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 
-import django
+from django_pgqueue.worker.leaving import leave_after
+from django_pgqueue.worker.lifeline import Lifeline
+from django_pgqueue.worker.parent_death import die_with
+
+
+def _work(assignment: str) -> int:
+    lifeline = Lifeline.from_standard_input()
+    try:
+        import django
+
+        django.setup()
+        from django_pgqueue.worker.process import main
+
+        return main(assignment, lifeline)
+    except BaseException as error:
+        lifeline.failed(error)
+        raise
+
+
+def _run_suspect(writing: int) -> int:
+    import django
+
+    django.setup()
+    from django_pgqueue.worker import solo
+
+    return solo.main(writing)
+
 
 if __name__ == "__main__":
-    django.setup()
-    from django_pgqueue.worker.process import main
-
-    sys.exit(main(sys.argv[1]))
+    kind, parent, rest = sys.argv[1:]
+    die_with(int(parent))
+    leave_after(partial(_run_suspect, int(rest)) if kind == "solo" else partial(_work, rest))

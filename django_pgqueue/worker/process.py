@@ -1,7 +1,8 @@
 """One worker process: a pump on the main thread, and what ends it.
 
-SIGTERM and SIGINT stop it within the grace, a second one at once. When its supervisor is gone, which shows as
-the end of its standard input, it stops in the same way: no process is left behind.
+SIGTERM, SIGINT and SIGHUP stop it within the grace, a second SIGTERM or SIGINT at once. When its supervisor
+is gone it is killed on Linux (``parent_death``); elsewhere it sees the end of its lifeline and stops within
+the grace: no process is left behind.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from . import hosting
+from .board import Board
 from .options import WorkerOptions
 from .pump import Pump
+from .quarantine import Quarantine
 from .runner import Runner
 from .signals import Announcer
 from .verbosity import configure_logging
@@ -24,6 +28,8 @@ from .waker import Waker
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from .lifeline import Lifeline
 
 __all__ = ["FINISHED", "RECYCLED", "Assignment", "build_pump", "main"]
 
@@ -42,16 +48,18 @@ class Assignment:
     worker: int
     supervisor: int
     verbosity: int = 1
+    board: int | None = None
+    """The descriptor of its board."""
 
     def to_json(self) -> str:
         """As text, for the command line."""
-        return json.dumps([self.options.to_json(), self.worker, self.supervisor, self.verbosity])
+        return json.dumps([self.options.to_json(), self.worker, self.supervisor, self.verbosity, self.board])
 
     @classmethod
     def from_json(cls, text: str) -> Assignment:
         """The inverse of ``to_json``."""
-        options, worker, supervisor, verbosity = json.loads(text)
-        return cls(WorkerOptions.from_json(options), worker, supervisor, verbosity)
+        options, *rest = json.loads(text)
+        return cls(WorkerOptions.from_json(options), *rest)
 
 
 def new_id() -> int:
@@ -62,44 +70,64 @@ def new_id() -> int:
 
 def build_pump(assignment: Assignment) -> Pump:
     """Everything that a worker process consists of, wired."""
-    options = assignment.options
+    options, worker = assignment.options, assignment.worker
+    file = assignment.board
+    board = Board.private(options.threads) if file is None else Board.inherited(file)
+    quarantine = Quarantine(options.alias, worker, assignment.verbosity)
     return Pump(
         options,
-        worker=assignment.worker,
+        worker=worker,
         supervisor=assignment.supervisor,
         lease_base=new_id(),
-        runner=Runner(options.alias, assignment.worker, Announcer()),
+        runner=Runner(options.alias, worker, Announcer(), board, quarantine),
         waker=Waker(),
+        board=board,
     )
 
 
-def main(assignment_json: str) -> int:
+def main(assignment_json: str, lifeline: Lifeline) -> int:
     """Run until stopped; returns the exit code."""
     assignment = Assignment.from_json(assignment_json)
     configure_logging(assignment.verbosity)
     pump = build_pump(assignment)
+    hosting.prepare(lambda: {*pump.files(), lifeline.file})
     _stop_on_signals(pump)
-    Thread(target=_stop_with_supervisor, args=(pump,), name="pgqueue-supervisor-watch", daemon=True).start()
+    watch = Thread(
+        target=_stop_with_supervisor, args=(pump, lifeline), name="pgqueue-supervisor-watch", daemon=True
+    )
+    watch.start()
     pump.run()
-    return RECYCLED if pump.recycled else FINISHED
+    code = RECYCLED if pump.lifetime.replaced else FINISHED
+    lifeline.finished(code)
+    if pump.holding.overdue:
+        _end_at_once(code)
+    return code
 
 
 def _stop_on_signals(pump: Pump) -> None:
-    asked = False
+    """SIGINT means at once, and comes from the supervisor alone. SIGTERM does not, however often it comes:
+    systemd and others send it to every process of a service, and the supervisor sends it besides.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        pump.stop(0.0 if asked else pump.options.grace)
-        asked = True
+        pump.stop(0.0 if number == signal.SIGINT else pump.options.grace)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, stop)
 
 
-def _stop_with_supervisor(pump: Pump) -> None:
-    """The supervisor holds the other end of our standard input; it says nothing, but its end does."""
-    while os.read(0, 1024):
-        pass
-    if not pump.stopping:
+def _stop_with_supervisor(pump: Pump, lifeline: Lifeline) -> None:
+    lifeline.wait_for_end()
+    if not pump.lifetime.stopping:
         logger.warning("the supervisor is gone; this worker stops")
     pump.stop(pump.options.grace)
+
+
+def _end_at_once(code: int) -> None:
+    """What is overdue runs on until this process is gone, and so does what it has started."""
+    logging.shutdown()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(code)

@@ -7,18 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connections
 
-from django_pgqueue.models import Worker
+from django_pgqueue.models import Job, Worker
 from tests.support.workers import until
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW = 60.0  # seconds; starting a process takes a while on a busy machine
+SLOW = 40.0  # seconds; starting a process takes a while on a busy machine
 
 
 class Command:
@@ -62,10 +62,19 @@ class Command:
 
 @pytest.fixture
 def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """Call it with the arguments of the command. What still runs at the end of the test is killed."""
+    """Call it with the arguments of the command. What still runs at the end of the test is killed.
+
+    ``through``: a program that starts it.
+    """
     commands: list[Command] = []
 
-    def start_one(*arguments: str, env: dict[str, str] | None = None, **pgqueue: Any) -> Command:
+    def start_one(
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        through: Sequence[str] = (),
+        stdout: int | None = None,
+        **pgqueue: Any,
+    ) -> Command:
         log = tmp_path / f"worker-{len(commands)}.log"
         environment = {
             **os.environ,
@@ -76,8 +85,9 @@ def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Comm
         }
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "django", "runqueueworker", *arguments],
-                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                [*through, sys.executable, "-m", "django", "runqueueworker", *arguments],
+                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                stdout=output if stdout is None else stdout, stderr=output,
             )  # fmt: skip
         command = Command(process, log)
         commands.append(command)
@@ -85,6 +95,7 @@ def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Comm
 
     yield start_one
     for command in commands:
+        print(command.log)  # shown if the test has failed
         if command.process.poll() is None:
             command.process.kill()
             command.process.wait()
@@ -92,6 +103,13 @@ def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Comm
     until(
         lambda: not any(is_alive(pid) for pid in Worker.objects.values_list("pid", flat=True)), seconds=SLOW
     )
+
+
+def over(*jobs: Any) -> None:
+    """Wait until jobs (or those with these ids) are all over."""
+    ids = [getattr(job, "pk", job) for job in jobs]
+    live = Job.objects.filter(pk__in=ids, status__in=["pending", "running", "retry"])
+    until(lambda: not live.exists(), seconds=SLOW, what="all over")
 
 
 def databases() -> dict[str, dict[str, Any]]:
@@ -105,7 +123,24 @@ def databases() -> dict[str, dict[str, Any]]:
 
 def is_alive(pid: int) -> bool:
     """Whether the process exists and has not ended (a zombie whose parent is gone has)."""
+    return _state_and_parent(pid)[0] not in {"Z", "X", ""}
+
+
+def parent_of(pid: int) -> int:
+    """The process that has started it, or has inherited it; 0 if it is gone."""
+    return _state_and_parent(pid)[1]
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes whose parent it is, with those that have ended and wait to be reaped."""
+    everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [other for other in everybody if parent_of(other) == pid]
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        # After the name, which is in brackets and may hold anything.
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
-        return False
+        return "", 0
+    return state, int(parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
+from django_pgqueue.models import Worker
 from tests.app import worker_tasks as tasks
 from tests.support.databases import fresh_database
 from tests.support.workers import fresh, until
@@ -66,18 +68,64 @@ def test_an_unknown_setting(start: Start) -> None:
     assert "Did you mean 'MAX_ATTEMPTS'?" in command.log
 
 
-def test_processes_that_cannot_start_end_the_command(start: Start, tmp_path: Path) -> None:
-    """The supervisor could start, its processes cannot: say so and give up, instead of trying for ever."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "if 'django_pgqueue.worker' in sys.orig_argv:\n"
-        "    print('not here', flush=True)\n"
-        "    os._exit(1)\n"
-    )
-    command = start(env={"PYTHONPATH": str(tmp_path)})
+BROKEN = """
+import sys
+from tests.processes.settings import *
+if "django_pgqueue.worker" in sys.orig_argv:
+    {statement}
+"""
+
+
+@pytest.mark.parametrize(("arguments", "statement", "how"), [
+    ([], "raise LookupError('no licence\\nhere')", "exit code 1 (LookupError: no licence here)"),
+    (["--burst"], "sys.exit(0)", "exit code 0 (SystemExit: 0)"),
+    (["--burst"], "import os; os._exit(5)", "exit code 5"),
+])  # fmt: skip
+def test_processes_that_cannot_start_end_the_command_with_the_cause(
+    start: Start, tmp_path: Path, arguments: list[str], statement: str, how: str
+) -> None:
+    """The supervisor could start, its processes cannot: say why and give up, instead of trying for ever."""
+    (tmp_path / "broken.py").write_text(BROKEN.format(statement=statement))
+    command = start(*arguments, env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "broken"})
     assert command.wait() == 1
-    assert command.log.count("not here") == 5
-    assert "worker processes cannot start (exit code 1, 5 times in a row)" in command.log
+    assert command.log.count("started") == 5
+    assert command.log.endswith(f"worker processes cannot start, 5 times in a row: {how}\n"), command.log
+
+
+def test_a_system_that_lets_no_process_start_ends_the_command(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "import sys\nfrom tests.processes.settings import *\nsys.executable = '/nowhere/python'\n"
+    )
+    command = start(env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "broken"})
+    assert command.wait() == 1
+    assert "Traceback" not in command.log
+    assert "5 times in a row: [Errno 2] No such file or directory: '/nowhere/python'" in command.log
+
+
+def test_a_process_that_cannot_start_does_not_stop_those_that_work(start: Start, tmp_path: Path) -> None:
+    """Memory may be short, or an installation under way: it is tried again, and nobody suffers meanwhile."""
+    (tmp_path / "broken.py").write_text(
+        BROKEN.format(
+            statement=f"""
+    import pathlib, time
+    folder = pathlib.Path({str(tmp_path)!r})
+    try:
+        (folder / "first").touch(exist_ok=False)
+    except FileExistsError:
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+        raise LookupError("no room")"""
+        )
+    )
+    command = start("--processes", "2", env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "broken"})
+    (worker,) = command.workers()
+    until(lambda: Worker.objects.get().heartbeat_at > worker.heartbeat_at, seconds=SLOW)
+    (tmp_path / "go").touch()
+    command.logged("ended by exit code 1 (LookupError: no room)", times=6)
+    job = enqueue(tasks.noop)
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
 
 
 def test_the_server_comes_back_and_the_work_goes_on(start: Start) -> None:
@@ -95,8 +143,8 @@ def test_the_server_comes_back_and_the_work_goes_on(start: Start) -> None:
             admin.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name]
             )
-            command.logged("no connection yet", times=2)
-            command.logged("no connection: ", times=1)
+            command.logged("the connection is lost", times=3)
+            command.logged("no connection yet", times=3)
         finally:
             admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     job = enqueue(tasks.noop)

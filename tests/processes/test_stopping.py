@@ -12,7 +12,7 @@ from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, until
 
-from .conftest import SLOW, Command, is_alive
+from .conftest import SLOW, Command
 
 Start = Callable[..., Command]
 
@@ -80,6 +80,20 @@ def test_a_second_signal_does_not_wait(start: Start) -> None:
     assert not Worker.objects.exists()
 
 
+def test_a_terminal_that_closes_lets_running_jobs_finish(start: Start) -> None:
+    """The shell and the kernel may both say so: the second time is no reason to hurry."""
+    command = start("--grace", "600")
+    job = enqueue(tasks.wait_for_entry, "go")
+    runs("go")
+    command.send(signal.SIGHUP)
+    command.logged("stopping; running jobs have 600 seconds")
+    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
+    command.send(signal.SIGHUP)
+    Entry.objects.create(key="go")
+    assert command.wait() == 0, command.log
+    assert fresh(job).status == "done"
+
+
 def test_ctrl_c_stops_it_too(start: Start) -> None:
     command = start()
     command.workers()
@@ -102,32 +116,6 @@ def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
     assert new.pk == fresh(job).worker != worker.pk
     assert "ended by signal SIGKILL" in command.log
     assert "1 jobs of the process that ended go back" in command.log
-
-
-def test_a_job_that_kills_its_process_again_and_again_does_not_end_the_worker(start: Start) -> None:
-    killer = enqueue(tasks.exit_process.using(priority=10), 3)
-    command = start("--threads", "1")
-    command.logged("ended by exit code 3", times=6)
-    assert command.process.poll() is None
-    # Caught between two attempts: while it runs it can only be asked.
-    until(lambda: Job.objects.filter(pk=killer.pk, status__in=["pending", "retry"]).cancel(), seconds=SLOW)
-    until(lambda: fresh(killer).status == "cancelled", seconds=SLOW)
-    other = enqueue(tasks.noop)
-    until(lambda: fresh(other).status == "done", seconds=SLOW)
-
-
-def test_when_the_supervisor_is_killed_no_process_is_left(start: Start) -> None:
-    command = start("--processes", "2", "--grace", "600")
-    workers = command.workers(2)
-    job = enqueue(tasks.wait_for_entry, "go")
-    runs("go")
-    command.send(signal.SIGKILL)
-    command.process.wait(SLOW)
-    command.logged("the supervisor is gone; this worker stops", times=2)
-    Entry.objects.create(key="go")
-    until(lambda: not any(is_alive(worker.pid) for worker in workers), seconds=SLOW)
-    assert fresh(job).status == "done"
-    assert not Worker.objects.exists()
 
 
 def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(start: Start) -> None:

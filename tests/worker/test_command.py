@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -27,9 +28,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
 
     class FakeSupervisor:
         def __init__(self, given: WorkerOptions, verbosity: int) -> None:
-            options.append(given)
+            self.options = given
 
-        def run(self) -> int:
+        def run(self, check: Callable[[], None]) -> int:
+            check()
+            options.append(self.options)
             return 3
 
     monkeypatch.setattr(runqueueworker, "Supervisor", FakeSupervisor)
@@ -152,8 +155,8 @@ def test_the_options_travel_to_the_processes() -> None:
 def test_a_worker_replaces_itself_after_its_number_of_jobs() -> None:
     enqueue_many(tasks.noop.bind() for _ in range(20))
     pump = run_due(max_jobs=7)
-    assert pump.recycled
-    assert pump.executed == Job.objects.filter(status="done").count() == 7
+    assert pump.lifetime.replaced
+    assert pump.lifetime.executed == Job.objects.filter(status="done").count() == 7
     assert not Job.objects.filter(status="running").exists()
 
 
@@ -161,4 +164,4 @@ def test_a_worker_replaces_itself_after_its_number_of_jobs() -> None:
 def test_a_worker_that_is_too_large_does_at_least_one_job() -> None:
     enqueue(tasks.noop)
     pump = run_due(max_rss=1)
-    assert pump.executed == 1
+    assert pump.lifetime.executed == 1

@@ -6,13 +6,13 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 from django.utils.translation import gettext as _
 
 from ... import conf
 from ...checks_database import database_problems
+from ...worker.connection import LOST_CONNECTION
 from ...worker.options import WorkerOptions
 from ...worker.supervisor import Supervisor
 from ...worker.verbosity import configure_logging
@@ -75,15 +75,14 @@ class Command(BaseCommand):
             max_rss=given["max_rss"],
             grace=settings.grace if given["grace"] is None else float(given["grace"]),
         )
-        self._check_database(options.alias)
+        self._check_vendor(options.alias)
         try:
-            code = Supervisor(options, given["verbosity"]).run()
-        except psycopg.OperationalError as error:
+            code = Supervisor(options, given["verbosity"]).run(lambda: self._check_database(options.alias))
+        except LOST_CONNECTION as error:
             raise _unreachable(options.alias, error) from error
         sys.exit(code)
 
-    def _check_database(self, alias: str) -> None:
-        """Say at once what would keep every worker process from its work."""
+    def _check_vendor(self, alias: str) -> None:
         vendor = connections[alias].vendor
         if vendor != "postgresql":
             raise CommandError(
@@ -93,6 +92,9 @@ class Command(BaseCommand):
                 )
                 % {"alias": alias, "vendor": vendor}
             )
+
+    def _check_database(self, alias: str) -> None:
+        """Say at once what would keep every worker process from its work."""
         try:
             problems = database_problems(alias)
         except OperationalError as error:

@@ -1,0 +1,46 @@
+"""What has become of a process that we started, without taking the news away from ``Popen``.
+
+Where ``waitid`` exists it can look and leave everything as it was: a process that has ended keeps its
+number, and with it the number of its group, until ``Popen.wait``. macOS has it since Python 3.13; before,
+``Popen`` and ``ps`` must do, and the number is free a moment earlier.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+__all__ = ["has_ended", "is_stopped"]
+
+HAS_WAITID = hasattr(os, "waitid")
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended, waited for or not."""
+    if not HAS_WAITID:
+        return process.poll() is not None
+    return process.returncode is not None or _last_change(process.pid) in {
+        os.CLD_EXITED,
+        os.CLD_KILLED,
+        os.CLD_DUMPED,
+    }
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it exists, but does nothing until it gets SIGCONT."""
+    if HAS_WAITID:
+        return _last_change(process.pid) == os.CLD_STOPPED
+    state = subprocess.run(
+        ["ps", "-o", "state=", "-p", str(process.pid)], capture_output=True, text=True, check=False
+    )
+    return state.stdout.startswith("T")
+
+
+def _last_change(pid: int) -> int | None:
+    """What happened to it last; None: nothing yet."""
+    flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
+    try:
+        found = os.waitid(os.P_PID, pid, flags)
+    except ChildProcessError:  # somebody else has waited for it: its exit code is lost
+        return os.CLD_EXITED
+    return None if found is None else found.si_code

@@ -1,0 +1,50 @@
+"""The signals that ask a process to stop, and how often it was asked: the second time it must hurry.
+
+SIGHUP, from a terminal that closes, asks once and is never the second: a shell and the kernel may both send
+it, and systemd may send it together with SIGTERM. It stays ignored where whoever started us said so (nohup).
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+__all__ = ["StopSignals"]
+
+
+class StopSignals:
+    """Counts the requests. Everything here is safe in a signal handler."""
+
+    def __init__(self, asked: Callable[[], None]) -> None:
+        self._asked = asked
+        self._requests = 0
+        self._hung_up = False
+
+    @property
+    def count(self) -> int:
+        """How often we were asked to stop."""
+        return self._requests or int(self._hung_up)
+
+    def ask(self) -> None:
+        """Ask as SIGTERM does."""
+        self._requests += 1
+        self._asked()
+
+    def catch(self, *numbers: signal.Signals) -> None:
+        """From now on these signals ask, and SIGHUP. On the main thread."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            self.ask()
+
+        def hang_up(number: int, frame: FrameType | None) -> None:
+            self._hung_up = True
+            self._asked()
+
+        for number in numbers:
+            signal.signal(number, ask)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, hang_up)

@@ -1,0 +1,63 @@
+"""Tasks that are hard on the process that runs them, for tests with real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+from django_pgqueue import task
+
+from .models import Entry
+from .worker_tasks import wait_for_entry
+
+
+def _first_time(key: str) -> bool:
+    return Entry.objects.get_or_create(key=key)[1]
+
+
+@task
+def hold_gil_once(key: str) -> None:
+    """The first time: hold the GIL in C, for ever as far as a test is concerned."""
+    if _first_time(f"{key} runs"):
+        sum(range(10**15))
+
+
+@task
+def exit_once(key: str, code: int) -> None:
+    """The first time: take the process down."""
+    if _first_time(key):
+        os._exit(code)
+
+
+@task
+def leave_subprocess(key: str, then: str) -> None:
+    """Start a program that outlives the job, and do something bad, once."""
+    if not _first_time(key):
+        return
+    started = subprocess.Popen(["sleep", "1000"])
+    started.returncode = 0  # nobody waits for it, and nobody complains
+    Entry.objects.create(key=f"{key} runs", note=str(started.pid))
+    if then == "wait":
+        wait_for_entry.func(f"{key} may end")
+    elif then == "hold the GIL":
+        sum(range(10**15))
+
+
+@task
+def leave_thread() -> None:
+    """Start a thread that the interpreter waits for, and that never ends."""
+    threading.Thread(target=threading.Event().wait, name="of-a-task", daemon=False).start()
+
+
+@task
+def read_input() -> list[str]:
+    """What there is to read on standard input: here, and in a program that a task starts."""
+    return [sys.stdin.read(), subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout.decode()]
+
+
+@task
+def daemonise() -> None:
+    """Leave a grandchild in a session of its own, which ends soon."""
+    subprocess.run(["sh", "-c", "setsid sleep 0.1 &"], check=True)

@@ -1,0 +1,62 @@
+"""Under systemd: what the supervisor tells the service manager, on a real socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from django_pgqueue.models import Worker
+from tests.support.workers import until
+
+from .conftest import SLOW, Command
+
+
+class Manager:
+    """The receiving end."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(address)
+        self.socket.settimeout(SLOW)
+
+    def hears(self, beginning: str) -> str:
+        """Wait for a message that begins so."""
+        return until(lambda: self._next(beginning), seconds=SLOW, what=beginning)
+
+    def _next(self, beginning: str) -> str:
+        message = self.socket.recv(4096).decode()
+        return message if message.startswith(beginning) else ""
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(str(tmp_path / "notify"))
+    with manager.socket:
+        yield manager
+
+
+def test_it_tells_systemd_how_it_is(start: Callable[..., Command], manager: Manager, tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    command = start("--processes", "2", env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
+    manager.hears("STATUS=0 of 2 processes at work")
+    manager.hears("READY=1")
+    workers = list(Worker.objects.all())
+    assert len(workers) == 2
+    manager.hears("STATUS=2 of 2 processes at work")
+    manager.hears("WATCHDOG=1")
+    for worker in workers:
+        environment = Path(f"/proc/{worker.pid}/environ").read_bytes()
+        assert b"NOTIFY_SOCKET" not in environment
+        assert b"WATCHDOG_USEC" not in environment
+    os.kill(workers[0].pid, signal.SIGKILL)
+    manager.hears("STATUS=1 of 2 processes at work")
+    manager.hears("STATUS=2 of 2 processes at work")
+    command.send(signal.SIGTERM)
+    # The grace of 30 s, and some.
+    assert manager.hears("STOPPING=1") == "STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000"
+    assert command.wait() == 0, command.log

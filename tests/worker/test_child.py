@@ -1,0 +1,157 @@
+"""The place of a worker process: when the next one may start, and what is seen of the present one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+
+from django_pgqueue.worker import process_state
+from django_pgqueue.worker.board import Board
+from django_pgqueue.worker.child import LONGEST_BACKOFF, QUICK, Child
+from django_pgqueue.worker.lifeline import LONGEST_CAUSE, Farewell, Lifeline, last_words
+from django_pgqueue.worker.process_state import has_ended, is_stopped
+from django_pgqueue.worker.stop_signals import StopSignals
+from tests.support.workers import until
+
+
+def pause(child: Child, lived: float, *, registered: bool) -> tuple[float, float]:
+    """Between which bounds the next start lies, in seconds from the failure of a process."""
+    child._board = Board.private(1)
+    if registered:
+        child._board.connect(holds_lock=True)
+    before = monotonic()
+    child.put_off(lived)
+    after = monotonic()
+    return child.start_at - after, child.start_at - before
+
+
+def test_the_next_process_starts_later_the_more_often_the_last_ones_ended_quickly() -> None:
+    child = Child()
+    for failures in range(1, 30):
+        least, most = pause(child, QUICK / 2, registered=True)
+        middle = 0.1 * 2**failures
+        assert most >= min(LONGEST_BACKOFF, middle * 0.8)
+        assert least <= min(LONGEST_BACKOFF, middle * 1.2)
+
+
+def test_processes_that_never_registered_count_however_long_that_took() -> None:
+    child = Child()
+    for failures in range(1, 4):
+        _, most = pause(child, 100 * QUICK, registered=False)
+        assert most >= 0.1 * 2**failures * 0.8
+        assert child.stillbirths == failures
+
+
+def test_one_that_has_worked_for_a_while_is_replaced_at_once() -> None:
+    child = Child()
+    pause(child, 0.0, registered=False)
+    least, _ = pause(child, QUICK * 2, registered=True)
+    assert least <= 0
+    assert child.stillbirths == 0
+
+
+def test_many_that_fail_together_do_not_come_back_together() -> None:
+    children = [Child() for _ in range(50)]
+    pauses = [pause(child, 0.0, registered=False)[1] for child in children]
+    assert max(pauses) - min(pauses) > 0.02
+
+
+@pytest.fixture(params=[True, False], ids=["waitid", "ps"])
+def sleeper(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that sleeps; on a system with `waitid`, and on one without."""
+    if request.param and not process_state.HAS_WAITID:
+        pytest.skip("this system has no waitid")
+    monkeypatch.setattr(process_state, "HAS_WAITID", request.param)
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_process_that_is_stopped_goes_on_and_ends(sleeper: subprocess.Popen[bytes]) -> None:
+    for _ in range(2):
+        assert not is_stopped(sleeper)
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        until(lambda: is_stopped(sleeper))
+        assert not has_ended(sleeper)
+        os.kill(sleeper.pid, signal.SIGCONT)
+        until(lambda: not is_stopped(sleeper))
+    os.kill(sleeper.pid, signal.SIGKILL)
+    until(lambda: has_ended(sleeper))
+    assert sleeper.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("words", "heard"), [
+    (b"exit 64", Farewell(code=64)),
+    (b"failed ValueError: x", Farewell(cause="ValueError: x")),
+    (b"failed " + b"\xff" * 3, Farewell(cause="\ufffd" * 3)),
+    (b"exit never", Farewell(cause="never")),
+    (b"", Farewell()),
+])  # fmt: skip
+@pytest.mark.parametrize("closed", [True, False])
+def test_last_words(words: bytes, heard: Farewell, *, closed: bool) -> None:
+    """Also while something that the process has started still holds its end of the line."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(words)
+        if closed:
+            theirs.close()
+        assert last_words(ours) == heard
+
+
+def test_a_cause_is_one_line_whatever_the_exception_is() -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    for error in (ValueError("a\nb " + "x" * 10_000), Unprintable(), SystemExit(0)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            line = Lifeline(theirs.fileno())
+            line.failed(error)
+            line.finished(0)  # too late
+            said = last_words(ours)
+        assert said.code is None
+        assert type(error).__name__ in said.cause
+        assert "\n" not in said.cause
+        assert len(said.cause) <= LONGEST_CAUSE
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    numbers = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_terminal_that_closes_asks_once_and_never_hurries_us() -> None:
+    asked: list[int] = []
+    signals = StopSignals(lambda: asked.append(1))
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signals.catch(signal.SIGTERM, signal.SIGQUIT)
+    counts = []
+    for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.raise_signal(number)
+        counts.append(signals.count)
+    assert counts == [1, 1, 1, 1, 2]
+    assert len(asked) == 5
+
+
+@pytest.mark.usefixtures("_signals")
+def test_under_nohup_a_terminal_that_closes_is_ignored() -> None:
+    signals = StopSignals(lambda: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals.catch(signal.SIGTERM)
+    signal.raise_signal(signal.SIGHUP)
+    assert signals.count == 0
