@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
-from .django_connections import tidy_up
+from .django_connections import drop_dead, tidy_up
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -36,13 +36,18 @@ class Lane:
         """The context for one job: nothing in it but the lane."""
         return self._context.copy()
 
+    async def drop_dead(self) -> None:
+        """Before a job: see ``django_connections``. To be called in a context of this lane, as all here."""
+        if self._thread() is not None:
+            await sync_to_async(drop_dead)()
+
     async def tidy_up(self) -> None:
-        """Tidy up the thread's connections, if there is a thread. To be called in a context of this lane."""
+        """After a job: tidy up the thread's connections, if there is a thread."""
         if self._thread() is not None:
             await sync_to_async(tidy_up)()
 
     async def close(self) -> None:
-        """Close the thread's connections and let it go. To be called in a context of this lane."""
+        """Close the thread's connections and let it go."""
         thread = self._thread()
         if thread is not None:
             await sync_to_async(connections.close_all)()

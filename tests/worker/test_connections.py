@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.db.backends.signals import connection_created
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
+from django_pgqueue.worker import session_watch
+from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due, until, working
@@ -33,16 +36,53 @@ def database_settings(**changed: Any) -> Iterator[None]:
         settings.update(before)
 
 
-def sessions() -> int:
-    """How many sessions there are beside our own and the pump's, which is named."""
+@contextmanager
+def pool(**options: Any) -> Iterator[None]:
+    """Connections from a pool."""
+    pytest.importorskip("psycopg_pool")
+    connection.ensure_connection()  # our own is none of the pool's
+    given = {**connections.settings["default"].get("OPTIONS", {}), "pool": options}
+    with database_settings(CONN_MAX_AGE=0, OPTIONS=given):
+        try:
+            yield
+        finally:
+            default: Any = connections["default"]
+            pools = default._connection_pools  # of all threads
+            for made in pools.values():
+                made.close()
+            pools.clear()
+
+
+@pytest.fixture
+def watched() -> Iterator[None]:
+    """Connections are watched, as in every worker process."""
+    session_watch.install()
+    yield
+    session_watch.uninstall()
+
+
+def terminate(*pids: int) -> None:
+    """End sessions, and wait for their end."""
+    with connection.cursor() as cursor:
+        for pid in pids:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            assert cursor.fetchone() == (True,)
+
+
+def django_sessions() -> list[int]:
+    """The sessions that there are beside our own and the pump's, which is named."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
             " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
             " AND application_name <> 'pgqueue worker'"
         )
-        count: int = cursor.fetchone()[0]
-    return count
+        return [pid for (pid,) in cursor.fetchall()]
+
+
+def sessions() -> int:
+    """How many they are."""
+    return len(django_sessions())
 
 
 @pytest.mark.parametrize("kind", LEFT)
@@ -78,9 +118,7 @@ def test_health_checks_replace_a_connection_that_died_between_jobs(is_async: boo
     with database_settings(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True), working(threads=1):
         first = enqueue(backend)
         pid = until(lambda: fresh(first).result)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-            assert cursor.fetchone() == (True,)
+        terminate(pid)
         second = enqueue(backend)
         until(lambda: fresh(second).is_over)
     assert fresh(second).status == "done"
@@ -107,22 +145,102 @@ def test_a_job_that_uses_no_database_opens_no_connection() -> None:
 
 
 def test_a_pool_gets_its_connections_back() -> None:
-    pytest.importorskip("psycopg_pool")
-    options = {**connections.settings["default"].get("OPTIONS", {}), "pool": {"min_size": 1, "max_size": 2}}
-    with database_settings(CONN_MAX_AGE=0, OPTIONS=options):
-        try:
-            # Four threads and two connections: without give-back the pool runs dry.
-            ids = enqueue_many(tasks.backend.bind() for _ in range(30))
-            left = enqueue(tasks.leave, "transaction")
-            last = enqueue(tasks.note, "after")
-            run_due(threads=4)
-            assert Job.objects.filter(pk__in=ids, status="done").count() == 30
-            assert len(set(Job.objects.filter(pk__in=ids).values_list("result", flat=True))) <= 2
-            assert (fresh(left).status, fresh(last).status) == ("done", "done")
-            assert Entry.objects.count() == 1
-        finally:
-            default: Any = connections["default"]
-            pools = default._connection_pools  # of all threads
-            for pool in pools.values():
-                pool.close()
-            pools.clear()
+    with pool(min_size=1, max_size=2):
+        # Four threads and two connections: without give-back the pool runs dry.
+        ids = enqueue_many(tasks.backend.bind() for _ in range(30))
+        left = enqueue(tasks.leave, "transaction")
+        last = enqueue(tasks.note, "after")
+        run_due(threads=4)
+        assert Job.objects.filter(pk__in=ids, status="done").count() == 30
+        # One of them was thrown away with what was left in it.
+        assert len(set(Job.objects.filter(pk__in=ids).values_list("result", flat=True))) <= 3
+        assert (fresh(left).status, fresh(last).status) == ("done", "done")
+        assert Entry.objects.count() == 1
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(
+    ("leave", "look"),
+    [
+        (hostile.leave_state, hostile.look),
+        (hostile.aleave_state, hostile.alook),
+        (hostile.tleave_state, hostile.tlook),
+    ],
+    ids=["sync", "async", "to_thread"],
+)
+def test_no_job_finds_what_another_has_left_in_the_session(leave: Any, look: Any, pooled: bool) -> None:
+    with pool(min_size=1, max_size=1) if pooled else database_settings(CONN_MAX_AGE=None):
+        first = enqueue(look)
+        pairs = {kind: (enqueue(leave, kind), enqueue(look)) for kind in hostile.STATES}
+        run_due(threads=1)
+        pid, *clean = fresh(first).result  # type: ignore[misc]
+        for kind, (left, looked) in pairs.items():
+            assert fresh(left).status == "done", kind
+            # The session lasts from job to job, until somebody leaves something in it.
+            assert fresh(left).result == pid or look is hostile.tlook, kind  # there are several threads
+            pid, *found = fresh(looked).result  # type: ignore[misc]
+            assert found == clean, kind
+            assert pid != fresh(left).result, kind
+
+
+@pytest.mark.usefixtures("watched")
+def test_a_pool_does_not_hand_on_what_a_task_has_put_there() -> None:
+    with pool(min_size=1, max_size=1):
+        looks = [enqueue(hostile.look)]
+        left = [enqueue(hostile.give_back_with_state, kind) for kind in ("variable", "listen")]
+        looks.append(enqueue(hostile.look))
+        run_due(threads=1)
+    (first, *clean), (second, *found) = (fresh(job).result for job in looks)  # type: ignore[misc]
+    assert [fresh(job).status for job in left] == ["done", "done"]
+    assert found == clean
+    assert first != second
+
+
+@pytest.mark.usefixtures("watched")
+def test_the_project_s_own_set_up_of_a_session_is_no_state_left_by_a_job() -> None:
+    def set_up(connection: Any, **kwargs: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = 9000")
+            cursor.execute("SET IntervalStyle = 'iso_8601'")
+
+    connection_created.connect(set_up)
+    try:
+        with database_settings(CONN_MAX_AGE=None):
+            # The first connection moves the watch behind the receiver.
+            jobs = [enqueue(tasks.backend), *(enqueue(hostile.look) for _ in range(4))]
+            run_due(threads=1)
+    finally:
+        connection_created.disconnect(set_up)
+        connection.close()
+    found = [fresh(job).result for job in jobs[1:]]
+    assert found[0][2] == "9s"  # type: ignore[index]
+    assert all(one == found[0] for one in found)
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("left", ["transaction", "empty transaction", "closed in a transaction"])
+def test_the_next_job_may_begin_a_durable_transaction(left: str) -> None:
+    for pooled in (False, True):
+        with pool(min_size=1, max_size=1) if pooled else database_settings(CONN_MAX_AGE=None):
+            jobs = [enqueue(tasks.leave, left), enqueue(hostile.work_durably)]
+            run_due(threads=1)
+        assert [fresh(job).status for job in jobs] == ["done", "done"], fresh(jobs[1]).errors
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, pooled: bool) -> None:
+    """As a restart of the server does; without CONN_HEALTH_CHECKS."""
+    backend = tasks.abackend if is_async else tasks.backend
+    with pool(min_size=3, max_size=3) if pooled else database_settings(CONN_MAX_AGE=None), working(threads=1):
+        first = enqueue(backend)
+        until(lambda: fresh(first).is_over)
+        if pooled:
+            until(lambda: len(django_sessions()) == 3)
+        terminate(*django_sessions())
+        jobs = [enqueue(backend) for _ in range(3)]
+        until(lambda: all(fresh(job).is_over for job in jobs))
+    assert [(fresh(job).status, fresh(job).errors) for job in jobs] == [("done", [])] * 3
+    assert fresh(first).result not in {fresh(job).result for job in jobs}

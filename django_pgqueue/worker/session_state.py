@@ -1,0 +1,61 @@
+"""Statements that leave something in the session of the database after their transaction.
+
+Recognised by their text, without a round trip: SET (not SET LOCAL), set_config() unless it is local, RESET,
+DISCARD, LISTEN, LOAD, PREPARE, temporary tables, cursors WITH HOLD, session advisory locks, setseed(),
+dblink_connect() and every DO block. A mistake to the safe side costs a new connection; to the other side
+there are limits: what a function or procedure in the database does inside is not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+__all__ = ["leaves_state"]
+
+_LONG = 4096  # characters; longer texts are not remembered
+
+_BLANK = r"(?: \s | --[^\n]*\n | /\* .*? \*/ )*"
+_STATEMENT = re.compile(
+    rf"""
+    (?: \A | ; ) {_BLANK}
+    (?:
+        SET \b (?! \s* (?: LOCAL | TRANSACTION | CONSTRAINTS ) \b )
+      | (?: RESET | DISCARD | LISTEN | LOAD | DO ) \b
+      | PREPARE \b (?! \s* TRANSACTION \b )
+      | DECLARE \b [^;]*? \b WITH \s+ HOLD \b
+      | CREATE \s+ (?: OR \s+ REPLACE \s+ )? (?: (?: GLOBAL | LOCAL ) \s+ )? TEMP
+    )
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+_ANYWHERE = re.compile(
+    r"""
+      \b set_config \b (?! \s* \( [^()]* , \s* true \s* \) )
+    | \b pg_(?: try_ )? advisory_lock
+    | \b pg_temp
+    | \b INTO \s+ (?: (?: GLOBAL | LOCAL ) \s+ )? TEMP
+    | \b setseed \b
+    | \b dblink_connect
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+#: Without one of these, in lower case, _ANYWHERE finds nothing. Looking for them is much quicker.
+_HINTS = ("set_config", "advisory_lock", "temp", "setseed", "dblink_connect")
+
+
+def leaves_state(text: str) -> bool:
+    """Whether this SQL may leave something in the session."""
+    # The ORM sends the same few texts again and again, so most answers are remembered.
+    return _remembered(text) if len(text) <= _LONG else _looked_at(text)
+
+
+def _looked_at(text: str) -> bool:
+    found = _STATEMENT.search(text) if ";" in text else _STATEMENT.match(text)
+    if found:
+        return True
+    lower = text.lower()
+    return any(hint in lower for hint in _HINTS) and _ANYWHERE.search(text) is not None
+
+
+_remembered = lru_cache(maxsize=512)(_looked_at)

@@ -1,0 +1,155 @@
+"""Whether a job left something in the session of a Django connection, known without a round trip.
+
+A connection that stays open from job to job (``CONN_MAX_AGE``, or a pool) would hand on what a job has done
+to its session. So each connection of a worker process has a watch, which sees
+
+- the text of every statement that goes through Django (``session_state``),
+- the settings that the server reports by itself (time zone, dates, role of the session, from PostgreSQL 18 on
+  the search path), whoever has changed them,
+- what was set on psycopg's own connection: isolation level, autocommit, row factory ...
+
+and whether the socket has something to read while nothing is asked, which is how a server says good-bye.
+
+What it does not see: what a function in the database, or a task that goes past Django to psycopg, leaves in
+the session apart from these: temporary tables, advisory locks, unreported settings.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from django.db.backends.signals import connection_created
+
+from .session_state import leaves_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+__all__ = ["OPENED", "SessionWatch", "install", "uninstall", "watch_of"]
+
+#: All connections of psycopg that Django has opened in this process and that still exist.
+OPENED: WeakSet[Any] = WeakSet()
+#: Those in which a job left something. A pool may hold some, for a task may have given them back itself.
+_LEFT: WeakSet[Any] = WeakSet()
+
+_REPORTED = (
+    b"TimeZone", b"DateStyle", b"IntervalStyle", b"client_encoding", b"search_path",
+    b"default_transaction_read_only", b"session_authorization",
+)  # fmt: skip
+_MOST_REPLACED = 1_000  # connections of a pool that are dead, one after another
+
+
+class SessionWatch:
+    """An execute wrapper of one Django connection, for as long as that lives; sessions come and go."""
+
+    def __init__(self) -> None:
+        self.replacing = False
+        self._raw: Any = None
+        self._at_first: tuple[Any, ...] = ()
+        self._poll: Callable[[int], list[Any]] = lambda timeout: []
+
+    def __call__(
+        self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        """Django calls this for each statement."""
+        if leaves_state(sql if type(sql) is str else _as_text(sql)):
+            _LEFT.add(context["connection"].connection)
+        return execute(sql, params, many, context)
+
+    def begin(self, raw: Any) -> None:
+        """A session begins: remember how it is."""
+        OPENED.add(raw)
+        self._raw = raw
+        self._at_first = _looks(raw)
+        poll = select.poll()
+        poll.register(raw.fileno(), select.POLLIN)
+        self._poll = poll.poll
+
+    def is_quiet(self, raw: Any) -> bool:
+        """False: the server has said something without being asked, which is nearly always good-bye.
+
+        (A reload of its configuration, too, may have something reported. That costs a new connection.)
+        """
+        return raw is not self._raw or not self._poll(0)
+
+    def is_clean(self, raw: Any) -> bool:
+        """Whether the session is as it was when it began."""
+        return raw is self._raw and raw not in _LEFT and _looks(raw) == self._at_first
+
+
+def install() -> None:
+    """Watch every connection that Django opens from now on in this process."""
+    connection_created.connect(_connected, dispatch_uid=__name__)
+
+
+def uninstall() -> None:
+    """Watch no more connections."""
+    connection_created.disconnect(dispatch_uid=__name__)
+
+
+def watch_of(connection: BaseDatabaseWrapper) -> SessionWatch | None:
+    """The watch of a connection; None if it has none."""
+    for wrapper in connection.execute_wrappers:
+        if isinstance(wrapper, SessionWatch):
+            return wrapper
+    return None
+
+
+def _connected(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    raw: Any = connection.connection
+    if getattr(raw, "pgconn", None) is None:
+        return  # another database than PostgreSQL
+    watch = watch_of(connection)
+    if watch is None:
+        watch = SessionWatch()
+        # The first, not the last: a task that is inside of execute_wrapper() takes the last away at its end.
+        connection.execute_wrappers.insert(0, watch)
+    if watch.replacing:
+        return
+    _LEFT.discard(raw) if getattr(raw, "_pool", None) is None else _replace_unusable(connection, watch)
+    watch.begin(connection.connection)
+    _be_last()
+
+
+def _replace_unusable(connection: BaseDatabaseWrapper, watch: SessionWatch) -> None:
+    """A pool may hand out a session that died in it, or that a task has put there with something in it."""
+    watch.replacing = True
+    try:
+        for _ in range(_MOST_REPLACED):
+            raw: Any = connection.connection
+            if raw not in _LEFT and not select.select([raw.fileno()], [], [], 0)[0]:
+                break
+            raw.close()  # the pool throws closed ones away
+            connection.close()
+            connection.connect()
+    finally:
+        watch.replacing = False
+
+
+def _be_last() -> None:
+    """After the project's own receivers: what those set up belongs to the session."""
+    receivers = connection_created.receivers or []
+    if receivers and receivers[-1][0][0] != __name__:
+        uninstall()
+        install()
+
+
+def _looks(raw: Any) -> tuple[Any, ...]:
+    status = raw.pgconn.parameter_status
+    return (
+        raw.autocommit, raw.isolation_level, raw.read_only, raw.deferrable,
+        raw.row_factory, raw.cursor_factory, raw.prepare_threshold,
+        *[status(name) for name in _REPORTED],
+    )  # fmt: skip
+
+
+def _as_text(sql: Any) -> str:
+    """Psycopg takes bytes and ``psycopg.sql`` objects as well."""
+    if isinstance(sql, (bytes, bytearray)):
+        return sql.decode("latin-1")
+    as_string = getattr(sql, "as_string", None)
+    return as_string(None) if as_string is not None else str(sql)

@@ -1,0 +1,164 @@
+"""Tasks that change the process in which they run, or end it."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import locale
+import os
+import random
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+from django_pgqueue import task
+
+from .models import Entry
+
+# -- what changes it
+
+
+@task
+def leave_threads(said: str) -> None:
+    """Threads that never end, and something to do at the end of the process."""
+    for daemon in (False, True):
+        threading.Thread(target=time.sleep, args=[100_000], name=f"left-{daemon}", daemon=daemon).start()
+    atexit.register(Path(said).touch)
+
+
+@task
+def do_at_exit(said: str) -> None:
+    atexit.register(Path(said).touch)
+
+
+@task
+def change_everything(folder: str) -> None:
+    """What belongs to the process, and so to all its jobs."""
+    os.environ.clear()
+    os.environ.update(TZ="Asia/Tokyo", LC_ALL="C", HOME="/nowhere", PATH="", DJANGO_SETTINGS_MODULE="no.such")
+    time.tzset()
+    locale.setlocale(locale.LC_ALL, "C")
+    socket.setdefaulttimeout(0.001)
+    random.seed(0)
+    os.umask(0o777)
+    Path(folder).mkdir()
+    os.chdir(folder)
+    Path(folder).rmdir()
+
+
+@task
+def where() -> list[Any]:
+    """The process, whether it is still there where `change_everything` went, and a file of connections."""
+    try:
+        folder = str(Path.cwd())
+    except FileNotFoundError:
+        folder = "gone"
+    certificate = connection.get_connection_params()["sslrootcert"]
+    return [os.getpid(), folder, time.tzname[0], certificate]
+
+
+@task(max_attempts=1)
+def set_handler(name: str) -> None:
+    """Change what a signal does: Python allows it in the main thread only, C anywhere."""
+    if name == "Python":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    elif name == "wakeup":
+        signal.set_wakeup_fd(-1)
+    else:
+        libc = ctypes.CDLL(None)
+        libc.signal(int(signal.SIGTERM), 1)  # SIG_IGN
+        libc.signal(int(signal.SIGINT), 1)
+
+
+@task
+def stop_own_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@task
+def print_much(mebibytes: int) -> None:
+    line = "x" * (2**20 - 1)
+    for _ in range(mebibytes):
+        print(line)
+
+
+@task
+def close_streams() -> None:
+    """Nothing can be printed or logged to them afterwards."""
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+# -- what ends it
+
+
+def _die(how: str) -> None:
+    if how == "exit":
+        os._exit(3)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "SIGKILL":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "abort":
+        os.abort()
+
+
+@task
+def die(how: str) -> None:
+    _die(how)
+
+
+@task
+async def adie(how: str) -> None:
+    await asyncio.sleep(0)
+    _die(how)
+
+
+@task
+async def die_in_thread(how: str) -> None:
+    await sync_to_async(_die)(how)
+
+
+# -- what never ends
+
+
+def _loop(how: str) -> None:
+    while how == "Python":
+        pass
+    while how == "stubborn":
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            Entry.objects.create(key="caught")
+    if how == "sleep":
+        time.sleep(100_000)
+    if how == "GIL":
+        re.match(r"(a|a)+$", "a" * 60 + "b")
+
+
+@task(timeout=1, max_attempts=1)
+def loop(how: str) -> None:
+    """An endless loop: in Python, in Python that catches everything, in C with and without the GIL."""
+    _loop(how)
+
+
+@task(timeout=1, max_attempts=1)
+async def aloop(how: str) -> None:
+    """The same on the event loop; "await" lets the others run."""
+    while how == "await":
+        await asyncio.sleep(0)
+    while how == "stubborn":
+        try:
+            await asyncio.sleep(0.01)
+        except BaseException:
+            await Entry.objects.acreate(key="caught")
+    _loop(how)

@@ -1,0 +1,190 @@
+"""Tasks that fork. What a process has done is told by lines in a file, for its children run no test."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection, transaction
+
+from django_pgqueue import task
+
+from .models import Entry
+
+FORK = multiprocessing.get_context("fork")
+
+
+def say(path: str, *words: Any) -> None:
+    """Append a line to a file: this process, and the words."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()} {' '.join(map(str, words))}\n")
+
+
+def exit_code(pid: int) -> int:
+    """How a child has ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _leave(how: str) -> None:
+    """The end of a child, by some way out of the task."""
+    if how == "raise":
+        raise ValueError("in the child")
+    if how == "exit":
+        sys.exit(3)
+    if how == "say and exit":
+        sys.exit("words")
+
+
+def _fork(path: str, how: str) -> int:
+    say(path, "runs", how)
+    pid = os.fork()
+    if pid == 0:
+        _leave(how)
+        return 0
+    return exit_code(pid)
+
+
+@task(max_attempts=1)
+def fork(path: str, how: str) -> int:
+    """The exit code of a child that comes out of the task."""
+    return _fork(path, how)
+
+
+@task(max_attempts=1, atomic=True)
+def fork_in_atomic(path: str, how: str) -> int:
+    say(path, "runs", how)
+    pid = os.fork()
+    if pid == 0:
+        _leave(how)
+        return 0
+    Entry.objects.create(key=how)
+    return exit_code(pid)
+
+
+@task(max_attempts=1)
+async def afork(path: str, how: str) -> int:
+    """The same on the event loop."""
+    say(path, "runs", how)
+    pid = os.fork()
+    if pid == 0:
+        _leave(how)
+        if how in ("await", "yield"):
+            await asyncio.sleep(0.1 if how == "await" else 0)
+            say(path, "awoke in the child")
+        return 0
+    return await asyncio.to_thread(exit_code, pid)
+
+
+@task(max_attempts=1)
+async def fork_under_sync_to_async(path: str, how: str) -> int:
+    return await sync_to_async(_fork)(path, how)
+
+
+@task(max_attempts=1)
+async def fork_under_to_thread(path: str, how: str) -> int:
+    return await asyncio.to_thread(_fork, path, how)
+
+
+@task
+async def tick(path: str, stop: str) -> None:
+    """Say where each step of this job runs, until a file is there."""
+    end = time.monotonic() + 60
+    while not Path(stop).exists():
+        assert time.monotonic() < end
+        say(path, "ticks")
+        await asyncio.sleep(0)
+
+
+@task
+def run_here(path: str) -> None:
+    """Say where this job runs."""
+    say(path, "ran")
+
+
+def _square(number: int) -> int:
+    return number * number
+
+
+def _hang(number: int) -> None:
+    time.sleep(600)
+
+
+@task(max_attempts=1)
+def use_pools() -> list[Any]:
+    """A pool of multiprocessing, ended in the middle of its work, and one of concurrent.futures."""
+    with FORK.Pool(2) as pool:
+        squares = pool.map(_square, [1, 2, 3])
+        pool.map_async(_hang, [1, 2])
+    with ProcessPoolExecutor(2, mp_context=FORK) as executor:
+        return [squares, list(executor.map(_square, [4, 5]))]
+
+
+@task(max_attempts=1)
+def end_pools() -> None:
+    """Pools that are ended before their processes have begun."""
+    for _ in range(3):
+        FORK.Pool(2).terminate()
+
+
+def _in_child(work: Any) -> int:
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    return exit_code(pid)
+
+
+def _backend() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+@task(max_attempts=1)
+def share_connection() -> list[Any]:
+    """Work with the database in both processes."""
+    before = _backend()
+    codes = [_in_child(lambda: Entry.objects.create(key="child")) for _ in range(2)]
+    Entry.objects.create(key="parent")
+    return [codes, _backend() == before]
+
+
+@task(max_attempts=1)
+def share_transaction() -> int:
+    """A child cannot go on with its parent's transaction, and its parent can."""
+    with transaction.atomic():
+        Entry.objects.create(key="parent in a transaction")
+        code = _fork_worker(lambda: Entry.objects.create(key="child in a transaction"))
+        Entry.objects.create(key="parent after the child")
+    return code
+
+
+def _fork_worker(work: Any) -> int:
+    process = FORK.Process(target=work)
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+@task
+def leave_child(path: str, stop: str) -> None:
+    """Have a transaction, and a child that lives until a file is there; wait until somebody kills us."""
+    with transaction.atomic():
+        Entry.objects.create(key="never committed")
+        backend = _backend()
+        pid = os.fork()
+        if pid == 0:
+            say(path, backend)
+            end = time.monotonic() + 120
+            while not Path(stop).exists() and time.monotonic() < end:
+                time.sleep(0.02)
+            os._exit(0)
+        time.sleep(600)

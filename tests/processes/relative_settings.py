@@ -1,0 +1,10 @@
+"""A project that finds some of its modules by a path relative to the working directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .settings import *  # noqa: F403
+
+sys.path.append(os.environ["TEST_RELATIVE_PATH"])

@@ -1,0 +1,243 @@
+"""Tasks that change their process, end it, or never end: the worker and all other jobs go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.models import Job, Worker
+from tests.app import deadly_tasks as tasks
+from tests.app import worker_tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh, until
+
+from .conftest import ROOT, SLOW, Command, databases, over
+
+Start = Callable[..., Command]
+
+
+def test_threads_that_outlive_their_tasks_do_not_hold_up_the_end(start: Start, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    command = start()
+    jobs = [enqueue(tasks.leave_threads, str(said)), enqueue(worker_tasks.noop)]
+    over(*jobs)
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    assert "does not wait any longer for the threads that its tasks have left: left-False" in command.log
+    assert "killed" not in command.log
+    assert not Worker.objects.exists()
+    assert not said.exists()
+
+
+def test_exit_handlers_run_at_the_end_of_a_process(start: Start, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    over_before_end = enqueue(tasks.do_at_exit, str(said))
+    command = start("--burst")
+    assert command.wait() == 0, command.log
+    assert fresh(over_before_end).status == "done"
+    assert said.exists()
+
+
+def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "found_late.py").write_text(
+        "from django_pgqueue import task\n@task\ndef work():\n    return 'found'\n"
+    )
+    given = databases()
+    given["default"]["OPTIONS"] = {"sslrootcert": "certificates/root.crt"}  # no server asks for it here
+    environment = {
+        "TEST_DATABASES": json.dumps(given),
+        "DJANGO_SETTINGS_MODULE": "tests.processes.relative_settings",
+        "TEST_RELATIVE_PATH": os.path.relpath(tmp_path / "modules", ROOT),
+    }
+    command = start("--threads", "2", env=environment)
+    (worker,) = command.workers()
+    change = enqueue(tasks.change_everything, str(tmp_path / "gone"))
+    over(change)
+    assert fresh(change).status == "done", fresh(change).errors
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        cursor.execute("SELECT pgqueue_enqueue('found_late.work')")
+        (late,) = cursor.fetchone()
+    jobs = [enqueue(task) for task in (tasks.where, worker_tasks.backend, worker_tasks.aid_everywhere)]
+    jobs += [enqueue(worker_tasks.snooze, 600), enqueue(worker_tasks.abackend)]
+    over(late, *jobs[:3], jobs[4])
+    assert [fresh(job).status for job in jobs] == ["done", "done", "done", "pending", "done"], command.log
+    assert fresh(late).result == "found"
+    # It was there, in the same process; what that means to other jobs is the task's fault.
+    assert fresh(jobs[0]).result == [worker.pid, "gone", "JST", str(ROOT / "certificates/root.crt")]
+    # Times are the database's.
+    snoozed: Any = fresh(jobs[3])
+    assert 590 < (snoozed.run_after - snoozed.enqueued_at).total_seconds() < 600 + SLOW
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+
+
+def test_a_task_cannot_take_the_signals_away(start: Start) -> None:
+    command = start()
+    jobs = {name: enqueue(tasks.set_handler, name) for name in ("Python", "wakeup")}
+    other = enqueue(worker_tasks.noop)
+    over(other, *jobs.values())
+    for job in jobs.values():
+        assert (fresh(job).status, fresh(job).errors[0]["class"]) == ("failed", "builtins.ValueError")
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    assert "killed" not in command.log
+
+
+def test_a_process_that_is_deaf_to_signals_is_killed_after_the_grace(start: Start) -> None:
+    command = start("--grace", "0")
+    deaf = enqueue(tasks.set_handler, "C")
+    over(deaf)
+    running = enqueue(worker_tasks.wait_for_entry, "never")
+    until(lambda: Entry.objects.filter(key="never runs").exists(), seconds=SLOW)
+    command.send(signal.SIGTERM)
+    command.wait()
+    assert fresh(deaf).status == "done"
+    assert (fresh(running).status, fresh(running).errors) == ("pending", [])
+
+
+def test_a_task_that_stops_its_own_process_is_done_and_the_process_replaced(start: Start) -> None:
+    command = start("--threads", "1")
+    job = enqueue(tasks.stop_own_process)
+    others = enqueue_many(worker_tasks.count_runs.bind("x") for _ in range(20))
+    over(job, *others)
+    assert (fresh(job).status, fresh(job).attempts) == ("done", 1)
+    assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 20
+    assert Entry.objects.count() == 20
+    command.logged("process", times=2)
+    assert command.log.count("started") == 2
+
+
+def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
+    """While nobody reads, it waits, and only it; then all of it comes."""
+    command = start("--threads", "2", stdout=subprocess.PIPE)
+    printing = enqueue(tasks.print_much, 1024)
+    until(lambda: fresh(printing).status == "running", seconds=SLOW)
+    others = enqueue_many(worker_tasks.add.bind(number) for number in range(20))
+    over(*others, enqueue(worker_tasks.aid_everywhere))
+    assert fresh(printing).status == "running"
+    pipe: Any = command.process.stdout
+    read = 0
+    while read < 2**30:
+        read += len(os.read(pipe.fileno(), 2**20))
+    assert read == 2**30
+    over(printing)
+    assert fresh(printing).status == "done"
+    (worker,) = command.workers()
+    assert resident_mebibytes(worker.pid) < 300
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0
+    pipe.close()
+
+
+def resident_mebibytes(pid: int) -> float:
+    """What a process holds in memory."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start: Start) -> None:
+    command = start("--threads", "1", "--verbosity", "2")
+    (worker,) = command.workers()
+    closing = enqueue(tasks.close_streams)
+    others = enqueue_many(worker_tasks.count_runs.bind("x") for _ in range(5))
+    failing = enqueue(worker_tasks.raise_base, "SystemExit")
+    over(closing, failing, *others)
+    assert fresh(closing).status == "done"
+    assert fresh(failing).status == "failed"
+    assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 5
+    assert set(Entry.objects.values_list("note", flat=True)) == {str(worker.pid)}
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+
+
+@pytest.mark.parametrize(
+    ("task", "how"),
+    [
+        (tasks.die, "exit"),
+        (tasks.die, "segfault"),
+        (tasks.adie, "SIGKILL"),
+        (tasks.die_in_thread, "abort"),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> None:
+    command = start("--threads", "2")
+    before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
+    over(*before)
+    beside = enqueue(worker_tasks.wait_for_entry, "go")
+    until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
+    killer = enqueue(task, how)
+    after = enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(30))
+    over(killer, *after)
+    Entry.objects.create(key="go")
+    over(beside)
+    failed = fresh(killer)
+    assert failed.status == "failed", command.log
+    assert failed.errors[-1]["class"].endswith("TooManyCrashes")
+    assert Job.objects.filter(pk__in=[beside.pk, *after], status="done", attempts=1).count() == 31
+    assert Entry.objects.filter(key="after").count() == 30
+    # It took a process of others with it once; after that it ran alone.
+    assert Entry.objects.filter(key="go runs").count() <= 2
+    (worker,) = command.workers()
+    other = enqueue(worker_tasks.whole_process)
+    over(other)
+    assert fresh(other).result[0] == worker.pid  # type: ignore[index]
+
+
+def test_neighbours_of_a_killer_lose_no_attempt(start: Start) -> None:
+    """They have begun, and so count a crash; alone they are done."""
+    command = start("--threads", "4")
+    beside = enqueue_many(worker_tasks.wait_for_entry.bind("go") for _ in range(3))
+    until(lambda: Entry.objects.filter(key="go runs").count() == 3, seconds=SLOW)
+    killer = enqueue(tasks.die, "SIGKILL")
+    over(killer)
+    Entry.objects.create(key="go")
+    over(*beside)
+    assert fresh(killer).status == "failed", command.log
+    assert Job.objects.filter(pk__in=beside, status="done", attempts=1, crash_count=1).count() == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "how"),
+    [
+        (tasks.loop, "Python"),
+        (tasks.loop, "stubborn"),
+        (tasks.loop, "sleep"),
+        (tasks.loop, "GIL"),
+        (tasks.aloop, "await"),
+        (tasks.aloop, "stubborn"),
+        (tasks.aloop, "Python"),
+        (tasks.aloop, "sleep"),
+        (tasks.aloop, "GIL"),
+    ],
+)
+def test_an_endless_loop_ends_by_its_timeout(start: Start, task: Any, how: str) -> None:
+    command = start("--threads", "2", "--grace", "2", TIMEOUT_GRACE=1)
+    others = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
+    endless = enqueue(task, how)
+    others += enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(10))
+    others += enqueue_many(worker_tasks.abackend.bind() for _ in range(5))
+    over(endless, *others)
+    failed = fresh(endless)
+    assert (failed.status, failed.attempts) == ("failed", 1), command.log
+    assert failed.errors[-1]["class"] == "django_pgqueue.exceptions.TaskTimeout"
+    assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 25
+    # What lets itself be interrupted costs no process.
+    if (task, how) in [(tasks.loop, "Python"), (tasks.aloop, "await")]:
+        assert command.log.count("started") == 1
+    last = enqueue(worker_tasks.noop)
+    over(last)
