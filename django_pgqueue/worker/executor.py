@@ -22,6 +22,7 @@ from django.db import connections
 
 from ..lifecycle.finish import Outcome
 from .lanes import Lane
+from .loop import new_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -177,6 +178,8 @@ class Executor:
             ready = self._runner.prepare(row)
             if isinstance(ready, Outcome):
                 return ready
+            if self._runner.is_suspect(ready):
+                return self._runner.run_apart(ready)
             if self._runner.is_async(row):
                 self._hand_over(ready)
                 return None
@@ -204,7 +207,7 @@ class Executor:
             if self._stopped:
                 raise RuntimeError("this worker has stopped")
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = new_loop()
                 self._loop_thread = Thread(
                     target=self._run_loop, name="pgqueue-event-loop", args=(self._loop,), daemon=True
                 )
@@ -250,7 +253,7 @@ class Executor:
             task.add_done_callback(partial(self._coroutine_ended, lane, running))
 
     async def _run_async(self, lane: Lane, running: RunningJob) -> None:
-        await lane.tidy_up()
+        await lane.drop_dead()
         try:
             await self._runner.run_async(running)
         finally:
@@ -266,8 +269,7 @@ class Executor:
         if outcome is None:  # a bug of ours
             logger.error("job %s: the worker failed around its task", row.id, exc_info=error)
             outcome = Outcome(row.id, row.lease, "release", delay=30.0, reason="the worker failed")
-        ran = monotonic() - running.started if running.started else 0.0
-        self._publish([(row, outcome, ran)])
+        self._publish([(row, outcome, running.ran)])
         self._start_coroutines()
 
 

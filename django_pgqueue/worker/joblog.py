@@ -16,14 +16,15 @@ logger = logging.getLogger("django_pgqueue.job")
 _LEVELS = {
     "failed": logging.ERROR,
     "retry": logging.WARNING,
+    "crash": logging.WARNING,
     "lost": logging.WARNING,
     "unknown": logging.WARNING,
 }
-_WORDS = {"finished": "done", "lost": "lost its lease", "unknown": "is unknown here and waits"}
+_WORDS = {"crash": "took its process down", "lost": "lost its lease", "unknown": "is unknown here and waits"}
 
 
 def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float) -> None:
-    """Done, cancelled, snoozed: INFO; retried, lost, unknown: WARNING; failed: ERROR."""
+    """Done, cancelled, snoozed: INFO; retried, crash, lost, unknown: WARNING; failed: ERROR."""
     level = _LEVELS.get(outcome.kind, logging.INFO)
     if not logger.isEnabledFor(level):
         return

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from .. import conf
-from ..exceptions import CancelJob, PayloadError, RetryLater, Snooze
+from ..exceptions import CancelJob, RetryLater, Snooze, WorkerLost
 from ..lifecycle.finish import Outcome
 from ..payload import encode_result
 from ..policy import delay_before_retry, exponential, should_retry
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..lifecycle.claim import Claimed
     from .running import RunningJob
 
-__all__ = ["Backoffs", "BadResult", "expired", "succeeded", "unknown_task", "unsuccessful"]
+__all__ = ["Backoffs", "BadResult", "expired", "stopped", "succeeded", "unknown_task", "unsuccessful"]
 
 #: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says
 #: nothing.
@@ -33,25 +33,33 @@ class BadResult(Exception):
 
 
 def succeeded(running: RunningJob, value: Any) -> Outcome:
-    """The task returned. Raises ``BadResult`` if its result cannot be stored."""
+    """The task returned. Raises ``BadResult`` if its result cannot be stored, whatever the reason."""
     row = running.row
     if value is None:
         return Outcome(row.id, row.lease, started=running.started)
     try:
         result = encode_result(value, conf.current().max_payload_bytes)
-    except PayloadError as error:
+    except BaseException as error:  # most often PayloadError; but encoding calls the value's own methods
         raise BadResult from error
     return Outcome(row.id, row.lease, result=result, started=running.started)
 
 
 def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
     """The task raised."""
+    try:
+        return _unsuccessful(running, error, backoffs)
+    except BaseException as second:  # what it raised is broken: that is no reason to run the job for ever
+        return _failed(running, second)
+
+
+def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
     row = running.row
     if isinstance(error, BadResult):
         assert error.__cause__ is not None
         return _failed(running, error.__cause__)
     if isinstance(error, CancelJob):
-        return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(error.reason))
+        reason = error.reason if isinstance(error.reason, str) else describe(error)
+        return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(reason))
     if isinstance(error, asyncio.CancelledError) and running.asked_to_stop:
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason="asked to stop")
     if isinstance(error, Snooze):
@@ -73,6 +81,13 @@ def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) 
 def expired(row: Claimed) -> Outcome:
     """The job is too old to be useful."""
     return Outcome(row.id, row.lease, "cancelled", reason=f"expired at {row.expires_at}")
+
+
+def stopped(row: Claimed, worker: int) -> Outcome:
+    """The job must not run twice, and its worker ends while it runs."""
+    error = WorkerLost("Its worker was stopped while it ran. The task must not run twice.")
+    entry = error_entry(error, worker, row.attempts, conf.current().max_error_bytes)
+    return Outcome(row.id, row.lease, "failed", error=entry, reason=str(error))
 
 
 def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> Outcome:

@@ -12,7 +12,6 @@ pump reconnects for ever; claims whose answer was lost on the way are given back
 from __future__ import annotations
 
 import logging
-import random
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -20,24 +19,30 @@ import psycopg
 
 from .. import conf
 from ..lifecycle.finish import Outcome
-from . import registry
+from . import outcomes, registry
 from .chores import Chores
+from .connection import LOST_CONNECTION
 from .entry import enter
 from .executor import Executor
 from .finder import Finder
-from .finisher import REFUSALS, Finisher
+from .finisher import LOCKED, REFUSALS, Finisher
+from .holding import Holding
 from .idle import Idle
 from .joblog import log_job
-from .memory import resident_megabytes
+from .lifetime import Lifetime
+from .listener import PROOF, Listener
+from .outage import Outage
 from .pace import Pace
 from .policy_filler import fill_policy
 
 if TYPE_CHECKING:
     from ..lifecycle.claim import Claimed
+    from .board import Board
     from .connection import Session
     from .executor import Result
     from .options import WorkerOptions
     from .runner import Runner
+    from .running import RunningJob
     from .waker import Waker
 
 __all__ = ["Pump"]
@@ -48,12 +53,7 @@ LONGEST_SLEEP = 1.0  # seconds
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
 HOARD_SECONDS = 1.0  # a job that nobody has started after this time goes back: another worker may be free
 
-_LOST_CONNECTION = (
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    psycopg.errors.ReadOnlySqlTransaction,  # the primary has become a standby
-)
-_TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
 
 
 class Pump:
@@ -68,62 +68,63 @@ class Pump:
         lease_base: int,
         runner: Runner,
         waker: Waker,
+        board: Board,
     ) -> None:
         self.options = options
-        self.executed = 0
-        """Jobs run so far."""
-        self.recycled = False
-        """Whether it stopped because it has run its number of jobs, or has grown too large."""
+        self.lifetime = Lifetime(options)
+        self.holding = Holding(board)
         self._worker = worker
         self._supervisor = supervisor
         self._runner = runner
         self._waker = waker
+        self._board = board
+        runner.deadlines.on_overdue = self._give_up
         self._executor = Executor(runner, options.threads, waker)
         self._finder = Finder(options, worker, lease_base)
         self._finisher = Finisher()
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._pace = Pace(options.threads)
-        self._chores = Chores(options, worker, supervisor, runner)
-        self._held: dict[int, tuple[Claimed, float]] = {}
+        self._listener = Listener(worker)
+        self._outage = Outage()
+        self._chores = Chores(options, worker, supervisor, runner, self._listener)
         self._session: Session | None = None
-        self._claimed = 0
         self._exhausted = False
         self._dispatched_at = 0.0
-        self._next_memory_look = 0.0
-        self._stopping = False
         self._drained = False
-        self._grace_ends = float("inf")
 
     # -- from outside
 
     def stop(self, grace: float) -> None:
         """Claim no more, finish what runs within ``grace`` seconds, then end. Safe in a signal handler."""
-        self._stopping = True
-        self._grace_ends = min(self._grace_ends, monotonic() + grace)
+        self.lifetime.stop(grace)
         self._waker.interrupt()
 
-    @property
-    def stopping(self) -> bool:
-        """Whether ``stop`` was called."""
-        return self._stopping
+    def files(self) -> set[int]:
+        """The files that are its own: a process that a task forks must not hold them."""
+        files = {0, *self._waker.files()}  # 0: a pipe from the supervisor
+        session = self._session
+        if session is not None and not session.connection.closed:
+            files.add(session.connection.fileno())
+        return files
 
     def run(self) -> None:
         """Work until stopped, or in a burst until nothing is due."""
         try:
             try:
                 self._connect()
-            except _LOST_CONNECTION as error:
+            except LOST_CONNECTION as error:
                 self._reconnect(error)
             while not self._over():
                 try:
                     self._turn()
+                    self._outage.over()
                 except _TRANSIENT as error:
                     logger.info("once more after %s", type(error).__name__)
-                except _LOST_CONNECTION as error:
+                except LOST_CONNECTION as error:
                     self._reconnect(error)
         finally:
             self._executor.stop()
-        self._executor.join(min(1.0, max(0.0, self._grace_ends - monotonic())))
+        self._executor.join(min(1.0, self.lifetime.grace_left()))
         self._end()
 
     # -- one turn
@@ -132,10 +133,11 @@ class Pump:
         session = self._live_session()
         self._hear(session)
         self._collect()
-        if self._stopping and not self._drained:
+        if self.lifetime.stopping and not self._drained:
             self._drain()
         now = monotonic()
         self._chores.before_work(session, now)
+        self._board.connect(holds_lock=session.holds_lock)  # it may have got it only now
         limit = self._room(now)
         rows = self._exchange(session, limit, now)
         if rows:
@@ -155,6 +157,8 @@ class Pump:
             word, _, rest = notification.payload.partition(" ")
             if word == "cancel" and rest.isdigit():
                 self._runner.cancel(int(rest))
+            elif word == PROOF:
+                self._listener.heard(notification.payload)
             else:
                 self._idle.look_now()
 
@@ -167,18 +171,19 @@ class Pump:
 
     def _room(self, now: float) -> int:
         """How many jobs to claim now."""
-        if self._stopping or not self._idle.due(now):
+        if self.lifetime.stopping or not self._idle.due(now):
             return 0
-        held = len(self._held) - len(self._finisher)
+        held = len(self.holding) - len(self._finisher)
         limit = self._pace.wanted(held, running_low=held < self.options.threads)
-        if self.options.max_jobs is not None:
-            limit = min(limit, self.options.max_jobs - self._claimed)
-        return max(0, limit)
+        left = self.lifetime.jobs_left()
+        return limit if left is None else min(limit, left)
 
     def _exchange(self, session: Session, limit: int, now: float) -> list[Claimed]:
         """Report what is due and claim up to ``limit`` jobs, in one round trip."""
-        nothing_else_runs = len(self._finisher) == len(self._held)
-        enough = 1 if nothing_else_runs or self._stopping else max(1, self._pace.target // 4)
+        if self._finisher.try_locked_again(now):
+            self._reported(self._finisher.report_one_by_one(session))
+        nothing_else_runs = len(self._finisher) == len(self.holding)
+        enough = 1 if nothing_else_runs or self.lifetime.stopping else max(1, self._pace.target // 4)
         report = self._finisher.statement() if self._finisher.due(now, enough) else None
         claim = self._finder.claim_statement(limit) if limit and self._may_claim() else None
         if report is None and self._finisher.due(now, enough):
@@ -189,7 +194,7 @@ class Pump:
         statements = [statement for statement in (release, report, claim) if statement is not None]
         try:
             answers = session.run(*statements, durable=report is not None)
-        except REFUSALS:
+        except (*REFUSALS, *LOCKED):
             if report is None:
                 raise
             self._reported(self._finisher.report_one_by_one(session))
@@ -204,7 +209,7 @@ class Pump:
 
     def _look_further(self, session: Session) -> None:
         """The known ranges gave nothing: search, and claim what was found."""
-        thorough = self.options.burst and not self._held
+        thorough = self.options.burst and not self.holding
         due, next_due = self._finder.search(session, thorough=thorough)
         if due:
             statement = self._finder.claim_statement(self._room(monotonic()))
@@ -214,7 +219,7 @@ class Pump:
                 self._dispatch(session, rows)
                 return
         # A job that still runs may enqueue more: a burst looks once again when the last one has ended.
-        self._exhausted = not due and not self._held
+        self._exhausted = not due and not self.holding
         if self.options.burst:
             self._idle.pause(monotonic(), BURST_PAUSE)
         else:
@@ -224,10 +229,13 @@ class Pump:
         now = monotonic()
         self._idle.found()
         self._exhausted = False
-        self._claimed += len(rows)
+        self.lifetime.claimed += len(rows)
         self._dispatched_at = now
-        for row in rows:
-            self._held[row.id] = (row, now)
+        self.holding.take(rows, now)
+        if self.lifetime.stopping:
+            # Race: the worker was told to stop while the claim was on its way.
+            self._release(rows)
+            return
         if any(row.on_lost is None for row in rows):
             try:
                 rows = fill_policy(session, rows)
@@ -240,36 +248,31 @@ class Pump:
 
     def _reported(self, results: list[Result]) -> None:
         for row, outcome, ran in results:
-            held = self._held.get(row.id)
-            # A job that lost its lease may have come back under another one meanwhile.
-            if held and held[0].lease == row.lease:
-                del self._held[row.id]
+            held = self.holding.drop(row)
             if outcome.kind == "release":
-                self._claimed -= 1
+                self.lifetime.claimed -= 1
                 continue
             began = outcome.started or 0.0
-            waited = row.waited + (began - held[1] if held and began else 0.0)
+            waited = row.waited + (began - held.since if held and began else 0.0)
             self._chores.counter.add(row, outcome.kind, max(0.0, waited), ran)
             log_job(row, outcome, waited, ran)
-            self.executed += outcome.kind != "unknown"
+            self.lifetime.executed += outcome.kind != "unknown"
 
     # -- now and then
 
     def _give_hoard_back(self, now: float) -> None:
         """Jobs that looked quick and are not: what was claimed ahead of them must not wait here."""
-        if now - self._dispatched_at > HOARD_SECONDS and len(self._held) > self.options.threads:
+        if now - self._dispatched_at > HOARD_SECONDS and len(self.holding) > self.options.threads:
             self._dispatched_at = now
             self._pace.learn([HOARD_SECONDS])
             self._release(self._executor.take_back())
 
     def _release(self, rows: list[Claimed], reason: str | None = None) -> None:
         """Rows that nobody will run here go back, at the next report, without spending an attempt."""
-        results = [(row, Outcome(row.id, row.lease, "release", reason=reason), 0.0) for row in rows]
-        if results:
-            self._finisher.add(results)
+        self._finisher.add([(row, Outcome(row.id, row.lease, "release", reason=reason), 0.0) for row in rows])
 
     def _sleep(self, session: Session) -> None:
-        if not self._held and (self._stopping or self._has_had_its_day()):
+        if self.holding.is_through() and (self.lifetime.stopping or self._is_worn_out()):
             return
         # Race: a notification that came during the statements of this turn is no longer in the socket, so
         # nothing would end the sleep. It is heard here, and the next turn looks.
@@ -278,12 +281,14 @@ class Pump:
         seconds = LONGEST_SLEEP
         if self._finisher:
             seconds = min(seconds, self._finisher.seconds_left(now))
-        if not self._stopping and self._pace.wanted(len(self._held) - len(self._finisher), running_low=True):
+        if not self.lifetime.stopping and self._pace.wanted(
+            len(self.holding) - len(self._finisher), running_low=True
+        ):
             seconds = min(seconds, self._idle.seconds_left(now))
         if self._executor.rebalance():
             seconds = min(seconds, 0.005)
-        if self._stopping:
-            seconds = min(seconds, max(0.0, self._grace_ends - now))
+        if self.lifetime.stopping:
+            seconds = min(seconds, self.lifetime.grace_left())
         files = () if session.pooled else (session.connection.fileno(),)
         if seconds > 0:
             self._waker.sleep(seconds, lambda: bool(self._executor.results), *files)
@@ -291,23 +296,26 @@ class Pump:
     # -- the end
 
     def _over(self) -> bool:
-        if self._stopping:
+        if self.lifetime.stopping:
             gave_back = self._drained or self._session is None
-            return (gave_back and not self._held) or monotonic() >= self._grace_ends
-        if self._has_had_its_day():
-            self.recycled = True
-            self.stop(float("inf"))  # it drains, however long that takes: nothing is dropped
-        return self.options.burst and self._exhausted and not self._held
+            return (gave_back and self.holding.is_through()) or not self.lifetime.grace_left()
+        if self._is_worn_out():
+            self.lifetime.replace(float("inf"))  # it drains, however long that takes: nothing is dropped
+        return self.options.burst and self._exhausted and not self.holding
 
-    def _has_had_its_day(self) -> bool:
-        options = self.options
-        if options.max_jobs is not None and self._claimed >= options.max_jobs:
-            return not self._held  # the last of them run to their end
-        now = monotonic()
-        if options.max_rss is None or now < self._next_memory_look or not self.executed:
-            return False  # at least one job: a limit below what it takes to start must not stop everything
-        self._next_memory_look = now + 1.0
-        return resident_megabytes() > options.max_rss
+    def _give_up(self, running: RunningJob) -> None:
+        """A job does not end: its neighbours get the grace, then the process is replaced. From any thread."""
+        logger.error(
+            "job %s goes on %g s after its timeout: this process finishes what else it runs and is replaced",
+            running.row.id,
+            conf.current().timeout_grace,
+        )
+        self.holding.overdue[running.row.id] = running
+        self.lifetime.replace(self.options.grace)
+        self._waker.interrupt()
+
+    def _is_worn_out(self) -> bool:
+        return self.lifetime.is_worn_out(idle=not self.holding)
 
     def _drain(self) -> None:
         """Give back what nobody has started."""
@@ -318,11 +326,15 @@ class Pump:
     def _end(self) -> None:
         """Report the last outcomes, give the rest back without spending an attempt, sign off."""
         self._collect()
-        waiting = self._finisher.ids()
-        rest = [row for job_id, (row, _) in self._held.items() if job_id not in waiting]
+        rest = self.holding.rest(self._finisher.ids())
         if rest:
             logger.warning("%d jobs did not finish within the grace and go back to their queues", len(rest))
-            self._release(rest, "its worker was stopped")
+            once = [row for row in rest if row.on_lost == "fail" and self.holding.may_have_begun(row)]
+            self._finisher.add([(row, outcomes.stopped(row, self._worker), 0.0) for row in once])
+            self._release([row for row in rest if row not in once], "its worker was stopped")
+        # Last of all: until the process ends such a job runs on, while its next attempt may begin.
+        overdue = list(self.holding.overdue.values())
+        self._finisher.add([(job.row, self._runner.overdue(job), job.ran) for job in overdue])
         while self._session is not None:
             try:
                 self._exchange(self._session, 0, float("inf"))
@@ -332,9 +344,11 @@ class Pump:
                 return
             except _TRANSIENT as error:
                 logger.info("once more after %s", type(error).__name__)
-            except _LOST_CONNECTION as error:
+            except LOST_CONNECTION as error:
                 self._reconnect(error)
-        logger.error("the server is gone; outcomes of %d jobs are lost, they will run again", len(self._held))
+        logger.error(
+            "the server is gone; outcomes of %d jobs are lost, they will run again", len(self.holding)
+        )
 
     # -- the connection
 
@@ -343,30 +357,37 @@ class Pump:
         return self._session
 
     def _connect(self) -> None:
-        session = enter(self.options, self._worker, self._supervisor, self._held)
+        session = enter(self.options, self._worker, self._supervisor, self.holding)
         try:
             self._idle.connected(session)
+            self._listener.connected(session)
         except psycopg.Error:
             session.close()
             raise
         self._session = session
+        self._board.connect(holds_lock=session.holds_lock)
 
     def _reconnect(self, error: Exception) -> None:
         """Until it succeeds; if the worker stops, until the grace ends or nothing is left to report."""
-        logger.warning("the connection is lost: %s", str(error).strip() or type(error).__name__)
+        self._outage.tell("no connection yet" if self._session is None else "the connection is lost", error)
+        self._board.disconnect()
         if self._session is not None:
             self._session.close()
             self._session = None
-        pause = 0.1
         while True:
-            self._waker.sleep(pause * random.uniform(0.5, 1.0), lambda: False)
-            pause = min(pause * 2, 10.0)
+            self._wait(self._outage.pause())
             try:
                 self._connect()
-            except _LOST_CONNECTION as again:
-                logger.warning("no connection yet: %s", str(again).strip())
+            except LOST_CONNECTION as again:
+                self._outage.tell("no connection yet", again)
             else:
-                logger.info("connected again")
                 return
-            if self._stopping and (not self._held or monotonic() >= self._grace_ends):
+            if self.lifetime.stopping and not (self.holding and self.lifetime.grace_left()):
                 return
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep however many jobs end meanwhile; only a stop, or the end of the grace, cuts it short."""
+        grace_ends = self.lifetime.grace_ends
+        ends = min(monotonic() + seconds, grace_ends)
+        while (left := ends - monotonic()) > 0 and self.lifetime.grace_ends == grace_ends:
+            self._waker.sleep(left, lambda: False)

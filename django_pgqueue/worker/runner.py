@@ -16,29 +16,28 @@ from django.db.utils import IntegrityError, OperationalError
 from .. import conf
 from ..compat import TaskContext
 from ..definition import find_task
-from ..exceptions import UnknownTask
+from ..exceptions import TaskTimeout, UnknownTask
 from ..lifecycle.atomic import check_atomic
 from ..lifecycle.current import RUNNING
 from ..lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from . import outcomes
-from .django_connections import tidy_up
+from .deadlines import Deadlines
+from .django_connections import drop_dead, tidy_up
+from .fork import await_body, call_body
 from .running import RunningJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..definition import Task
     from ..lifecycle.claim import Claimed
+    from .board import Board
+    from .quarantine import Quarantine
     from .signals import Announcer
 
-__all__ = ["LEASE_LOST", "Runner"]
+__all__ = ["Runner"]
 
 logger = logging.getLogger(__name__)
-
-#: The kind of an outcome that needs no report: an atomic job finished, or lost its lease, in its own
-#: transaction.
-FINISHED = "finished"
-LEASE_LOST = "lost"
 
 _LOST_CODES = {"23Q01", "23Q02", "23Q03"}
 _SERIALIZATION_FAILURES = {"40001", "40P01"}
@@ -49,10 +48,20 @@ _MOST_UNKNOWN = 100_000  # jobs remembered; they may end elsewhere, so the memor
 class Runner:
     """Runs the jobs of one worker process. Used by many threads at once."""
 
-    def __init__(self, alias: str, worker: int, announcer: Announcer) -> None:
+    def __init__(
+        self,
+        alias: str,
+        worker: int,
+        announcer: Announcer,
+        board: Board,
+        quarantine: Quarantine | None = None,
+    ) -> None:
         self.alias = alias
         self.worker = worker
         self.backoffs: outcomes.Backoffs = {}
+        self.deadlines = Deadlines(alias, board)
+        self._board = board
+        self._quarantine = quarantine
         self._announcer = announcer
         self._tasks: dict[str, Task[..., Any]] = {}
         self._async_paths: set[str] = set()
@@ -80,12 +89,28 @@ class Runner:
 
     def run(self, running: RunningJob) -> Outcome:
         """Run a sync task on this thread."""
-        tidy_up()
-        self._running[running.row.id] = running
+        drop_dead()
+        self._begin(running)
         try:
             return copy_context().run(self._run, running)
         finally:
-            self._ended(running)
+            self._end(running)
+            tidy_up()
+
+    def is_suspect(self, running: RunningJob) -> bool:
+        """Whether the job has taken a process down, so that it must run in one of its own."""
+        return self._quarantine is not None and running.row.crash_count > 0
+
+    def run_apart(self, running: RunningJob) -> Outcome:
+        """Run a suspect, sync or async, in a process of its own, and wait for its end on this thread."""
+        assert self._quarantine is not None
+        self._begin(running, self._quarantine.kill)
+        try:
+            return self._quarantine.run(running, self.backoffs)
+        except TaskTimeout as error:
+            return self._failed(running, error)
+        finally:
+            self._end(running)
             tidy_up()
 
     async def run_async(self, running: RunningJob) -> None:
@@ -96,28 +121,33 @@ class Runner:
         """
         # Race: whoever finds the job among the running ones may cancel it, once: the coroutine comes first.
         running.coroutine = asyncio.current_task()
-        self._running[running.row.id] = running
+        self._begin(running)
         RUNNING.set(running)
-        running.started = monotonic()
         try:
             self._announcer.started(running)
-            args, kwargs = _arguments(running)
-            value = await running.task.func(*args, **kwargs)
-            running.outcome = self._succeeded(running, value)
+            running.outcome = self._succeeded(running, await _await_body(running))
         except BaseException as error:
             running.outcome = self._failed(running, error)
         finally:
-            self._ended(running)
+            self._end(running)
 
     def running(self) -> Iterator[RunningJob]:
         """The jobs that run at this moment."""
         return iter(list(self._running.values()))
 
-    def cancel(self, job_id: int) -> None:
-        """Ask a job to stop, if it runs here."""
+    def cancel(self, job_id: int) -> bool:
+        """Ask a job to stop; whether it runs here."""
         running = self._running.get(job_id)
         if running is not None and running.ask_to_stop():
             logger.info("job %s was asked to stop", job_id)
+        return running is not None
+
+    def overdue(self, running: RunningJob) -> Outcome:
+        """The outcome of a job that goes on although its timeout and the grace are over."""
+        try:
+            raise TaskTimeout("the task went on after its timeout, and its process was ended")
+        except TaskTimeout as error:
+            return self._failed(running, error)
 
     def _waited(self, row: Claimed) -> float:
         """Seconds since this process first met the job and did not know its task."""
@@ -126,20 +156,26 @@ class Runner:
         now = monotonic()
         return now - self._unknown_since.setdefault(row.id, now)
 
-    def _ended(self, running: RunningJob) -> None:
+    def _begin(self, running: RunningJob, on_overdue: Callable[[RunningJob], None] | None = None) -> None:
+        # On the board first: a job that may have begun counts as one that has.
+        self._board.begin(running.row.id)
+        self._running[running.row.id] = running
+        running.started = monotonic()
+        self.deadlines.begin(running, on_overdue)
+
+    def _end(self, running: RunningJob) -> None:
+        self.deadlines.end(running)
         # A job that lost its lease may have come back meanwhile and run here a second time.
         if self._running.get(running.row.id) is running:
             del self._running[running.row.id]
 
     def _run(self, running: RunningJob) -> Outcome:
         RUNNING.set(running)
-        running.started = monotonic()
         try:
             self._announcer.started(running)
             if running.task.atomic:
                 return self._run_atomic(running)
-            args, kwargs = _arguments(running)
-            return self._succeeded(running, running.task.func(*args, **kwargs))
+            return self._succeeded(running, _call_body(running))
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the task's, not ours
             return self._failed(running, error)
 
@@ -149,8 +185,7 @@ class Runner:
         for attempt in range(1, _SERIALIZATION_TRIES + 1):
             try:
                 with transaction.atomic(using=self.alias):
-                    args, kwargs = _arguments(running)
-                    value = running.task.func(*args, **kwargs)
+                    value = _call_body(running)
                     outcome = outcomes.succeeded(running, value)
                     parameters = finish_one_parameters(outcome, conf.current().keep_errors)
                     with connections[self.alias].cursor() as cursor:
@@ -159,14 +194,16 @@ class Runner:
                 if _code(error) not in _LOST_CODES:
                     raise
                 logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
-                return outcome._replace(kind=LEASE_LOST)
+                # Reported as a failed attempt, which is refused if the lease is lost. But a task that has
+                # deleted its own row has it back after the rollback, running.
+                return outcomes.unsuccessful(running, error, self.backoffs)
             except OperationalError as error:
                 if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:
                     raise
                 logger.info("job %s: serialization failure, once more", running.row.id)
             else:
                 self._announcer.succeeded(running, value)  # it is true only now, after the commit
-                return outcome._replace(kind=FINISHED)
+                return outcome._replace(reported=True)
         raise AssertionError("the last try returns or raises")  # pragma: no cover
 
     def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
@@ -180,6 +217,23 @@ class Runner:
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)
         return outcome
+
+
+def _call_body(running: RunningJob) -> Any:
+    args, kwargs = _arguments(running)
+    if running.limit is None:
+        return call_body(running.task.func, args, kwargs)
+    return running.limit.call(call_body, [running.task.func, args, kwargs], {})
+
+
+async def _await_body(running: RunningJob) -> Any:
+    args, kwargs = _arguments(running)
+    try:
+        return await await_body(running.task.func, args, kwargs)
+    except asyncio.CancelledError as error:
+        if running.limit is not None and running.limit.timed_out and not running.asked_to_stop:
+            raise TaskTimeout from error
+        raise
 
 
 def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:

@@ -7,24 +7,33 @@ import json
 from datetime import UTC, datetime
 from functools import cached_property
 from threading import Event, Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
+
 from ..backend import PgQueueBackend
+from ..exceptions import duration
 from ..models import Job
 from ..results import task_result
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
+    from datetime import timedelta
 
     from ..compat import TaskResult
     from ..definition import Task
     from ..lifecycle.claim import Claimed
     from ..lifecycle.finish import Outcome
+    from .deadlines import Limit
 
 __all__ = ["RunningJob"]
 
 # Race: the task may ask for its event in the moment in which the worker asks it to stop.
 _LOCK = Lock()
+
+_EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
 
 
 class RunningJob:
@@ -40,8 +49,17 @@ class RunningJob:
         self.outcome: Outcome | None = None
         """How an async job went, once that is known."""
         self.coroutine: asyncio.Task[Any] | None = None
+        self.limit: Limit | None = None
+        """Its timeout, while it runs."""
+        self.on_stop: Callable[[], None] | None = None
+        """Called when the job is asked to stop, if it runs in a process of its own."""
         self.asked_to_stop = False
         self._event: Event | None = None
+
+    @property
+    def ran(self) -> float:
+        """Seconds since the task began."""
+        return monotonic() - self.started if self.started else 0.0
 
     @property
     def cancel_event(self) -> Event:
@@ -63,7 +81,25 @@ class RunningJob:
                 self._event.set()
         if self.coroutine is not None:
             self.coroutine.get_loop().call_soon_threadsafe(self.coroutine.cancel)
+        if self.on_stop is not None:
+            self.on_stop()
         return True
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        """Put the timeout off; whether the lease is still held. See ``Job.extend``."""
+        more = duration("extend(seconds)", seconds)
+        if self.limit is not None:
+            self.limit.put_off(more)
+        connection = connections[self.alias]
+        # Apart from a transaction of the task: it must be seen, and let go of the row, before that ends.
+        apart = connection.copy() if connection.in_atomic_block else connection
+        try:
+            with apart.cursor() as cursor:
+                cursor.execute(_EXTEND_SQL, [self.row.id, more, self.row.lease])
+                return cursor.fetchone() is not None
+        finally:
+            if apart is not connection:
+                apart.close()
 
     @cached_property
     def job(self) -> Job:

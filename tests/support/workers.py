@@ -5,6 +5,7 @@ They run in this process, with real connections and threads: the jobs must be co
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ def until(found: Callable[[], T | None], *, seconds: float = DEADLINE, what: str
     end = time.monotonic() + seconds
     while not (answer := found()):
         if time.monotonic() > end:
+            faulthandler.dump_traceback(2)  # where everybody is instead
             raise AssertionError(f"not within {seconds:g} s: {what or found}; the last answer was {answer!r}")
         time.sleep(0.005)
     return answer
@@ -55,7 +57,9 @@ def run_due(**options: Any) -> Pump:
     finally:
         watchdog.cancel()
         pump._waker.close()
-    assert pump.recycled or not pump.stopping, f"the burst did not end within {2 * DEADLINE:g} s"
+    assert pump.lifetime.replaced or not pump.lifetime.stopping, (
+        f"the burst did not end within {2 * DEADLINE:g} s"
+    )
     return pump
 
 

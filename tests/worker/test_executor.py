@@ -27,6 +27,9 @@ class FakeRunner:
     def prepare(self, row: Claimed) -> Claimed:
         return row
 
+    def is_suspect(self, row: Claimed) -> bool:
+        return False
+
     def is_async(self, row: Claimed) -> bool:
         return False
 

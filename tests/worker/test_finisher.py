@@ -13,15 +13,15 @@ from django_pgqueue.lifecycle.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.worker import outcomes
 from django_pgqueue.worker.finisher import COLLECT_SECONDS, Finisher
-from django_pgqueue.worker.runner import FINISHED, LEASE_LOST
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import fresh, run_due
 
 
-def finisher_with(*kinds: str) -> Finisher:
+def finisher_with(*outcomes: tuple[str, bool]) -> Finisher:
     finisher = Finisher()
-    finisher.add([(claimed(pk), Outcome(pk, 7, kind), 0.0) for pk, kind in enumerate(kinds, 1)])
+    for pk, (kind, reported) in enumerate(outcomes, 1):
+        finisher.add([(claimed(pk), Outcome(pk, 7, kind, reported=reported), 0.0)])
     return finisher
 
 
@@ -38,16 +38,16 @@ def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPa
 
 
 def test_atomic_jobs_have_reported_themselves() -> None:
-    finisher = finisher_with(FINISHED, LEASE_LOST)
+    finisher = finisher_with(("done", True), ("lost", True))
     assert finisher.statement() is None
-    assert [outcome.kind for _, outcome, _ in finisher.reported([])] == [FINISHED, LEASE_LOST]
+    assert [outcome.kind for _, outcome, _ in finisher.reported([])] == ["done", "lost"]
     assert len(finisher) == 0
 
 
 def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
-    finisher = finisher_with("done", "failed", FINISHED)
+    finisher = finisher_with(("done", False), ("failed", False), ("done", True))
     reported = finisher.reported([[[1]]])
-    assert [outcome.kind for _, outcome, _ in reported] == ["done", LEASE_LOST, FINISHED]
+    assert [outcome.kind for _, outcome, _ in reported] == ["done", "lost", "done"]
     assert "job 2: the lease was lost, its outcome (failed) was refused" in caplog.text
 
 
@@ -90,7 +90,7 @@ def test_one_outcome_that_the_server_refuses_fails_its_job_only(
             assert "refused to store" in ended.errors[0]["traceback"]
         else:
             assert (ended.status, ended.result) == ("done", number)
-    assert pump.executed == 20
+    assert pump.lifetime.executed == 20
     lines = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue.job"]
     assert len([line for line in lines if f"job {jobs[13].pk} " in line and " failed " in line]) == 1
 

@@ -70,4 +70,4 @@ def run_until_done(ids: list[int]) -> None:
 def test_jobs_that_go_back_do_not_count_for_max_jobs() -> None:
     enqueue(tasks.noop)
     pump = run_due(max_jobs=5)
-    assert (pump.executed, pump.recycled) == (1, False)
+    assert (pump.lifetime.executed, pump.lifetime.replaced) == (1, False)

@@ -28,7 +28,7 @@ def test_a_job_runs_and_is_done_with_its_result() -> None:
     assert done.finished_at is not None
     assert before < done.enqueued_at <= done.started_at <= done.last_attempted_at <= done.finished_at
     assert done.worker_ids == [str(done.worker)]
-    assert pump.executed == 1
+    assert pump.lifetime.executed == 1
 
 
 def test_a_job_without_a_result_has_none() -> None:
@@ -41,7 +41,7 @@ def test_many_jobs_each_run_once() -> None:
     ids = enqueue_many(tasks.see.bind(number) for number in range(3000))
     pump = run_due(threads=4)
     assert sorted(tasks.SEEN) == list(range(3000))
-    assert pump.executed == 3000
+    assert pump.lifetime.executed == 3000
     assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 3000
 
 

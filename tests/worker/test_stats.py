@@ -42,7 +42,7 @@ def test_minutes_queues_and_tasks_apart_and_added_up() -> None:
         session.run((STAT_SQL, counter.take(0.0)))
 
     counter.add(claimed(last_attempted_at="2026-11-21 01:38:16.5+00"), "done", 0.5, 0.25)
-    counter.add(claimed(last_attempted_at="2026-11-21 01:38:59+00"), "finished", 0.5, 0.25)
+    counter.add(claimed(last_attempted_at="2026-11-21 01:38:59+00"), "done", 0.5, 0.25)
     counter.add(claimed(last_attempted_at="2026-11-21 01:39:00+00"), "failed", 1e9, 0.0)
     counter.add(claimed(queue_name="mail"), "retry", 0.0, 0.0)
     counter.add(claimed(task_path='odd"path\\'), "cancelled", 0.0, 0.0)

@@ -1,0 +1,81 @@
+"""The process of one suspect, as ``quarantine.py`` starts it: a row comes in, an outcome goes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from ..lifecycle.claim import Claimed
+from . import hosting
+from .board import Board
+from .executor import Executor
+from .lifeline import take_standard_input
+from .quarantine import BEGUN
+from .runner import Runner
+from .signals import Announcer
+from .verbosity import configure_logging
+from .waker import Waker
+
+if TYPE_CHECKING:
+    from .executor import Result
+
+__all__ = ["main"]
+
+
+def main(writing: int) -> int:
+    """Run the job that standard input describes, and write its outcome to the descriptor ``writing``."""
+    os.set_inheritable(writing, False)
+    line = take_standard_input()
+    assignment, rest = _read_line(line)
+    alias, worker, verbosity, backoffs, row = json.loads(assignment)
+    configure_logging(verbosity)
+    hosting.prepare(lambda: [line, writing])
+    runner = Runner(alias, worker, Announcer(), Board.private(1))
+    runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
+    job = Claimed(*row)
+    Thread(target=_obey, args=(line, runner, job.id, rest), name="pgqueue-worker-watch", daemon=True).start()
+    _say(writing, BEGUN)
+    _, outcome, _ = _run(runner, job)
+    _say(writing, json.dumps(outcome).encode())
+    return 0
+
+
+def _run(runner: Runner, job: Claimed) -> Result:
+    waker = Waker()
+    executor = Executor(runner, 1, waker)
+    executor.submit([job], job_seconds=1.0)
+    while not executor.results:
+        waker.sleep(60.0, lambda: bool(executor.results))
+    executor.stop()
+    executor.join(1.0)
+    return executor.results[0][0]
+
+
+def _read_line(line: int) -> tuple[bytes, bytes]:
+    """What is to be done, and what came together with it."""
+    heard = b""
+    while b"\n" not in heard:
+        piece = os.read(line, 2**16)
+        if not piece:
+            os._exit(1)
+        heard += piece
+    assignment, _, rest = heard.partition(b"\n")
+    return assignment, rest
+
+
+def _obey(line: int, runner: Runner, job_id: int, heard: bytes) -> None:
+    """Do what the worker says, which is nothing but "cancel"; at the end of its life, end too."""
+    while heard or (heard := os.read(line, 1024)):
+        heard = b""
+        while not runner.cancel(job_id):  # it may not have begun
+            time.sleep(0.05)
+    os._exit(1)
+
+
+def _say(writing: int, line: bytes) -> None:
+    data = memoryview(line + b"\n")
+    while data:
+        data = data[os.write(writing, data) :]

@@ -1,0 +1,44 @@
+"""Tasks that write each of their runs down in a file outside the database: see tests/support/ledger.py."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from django.db import connection
+
+from django_pgqueue import current_job, task
+from tests.support.ledger import recorded
+
+
+@task
+def sync_effect(number: int, seconds: float) -> None:
+    with recorded(number):
+        time.sleep(seconds)
+
+
+@task
+async def async_effect(number: int, seconds: float) -> None:
+    with recorded(number):
+        await asyncio.sleep(seconds)
+
+
+@task(atomic=True)
+def atomic_effect(number: int, seconds: float, entry: int) -> None:
+    """Count the run in a row of its own, in the transaction of the job."""
+    with recorded(number):
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE app_entry SET note = note::integer + 1 WHERE id = %s", [entry])
+        time.sleep(seconds)
+
+
+@task
+def wait_for_file(number: int, path: str) -> None:
+    """Run until the file is there, or the one that is for this run alone: with the lease after its name."""
+    with recorded(number):
+        ways = [Path(path), Path(f"{path}-{current_job().lease}")]
+        end = time.monotonic() + 300
+        while not any(way.exists() for way in ways):
+            assert time.monotonic() < end
+            time.sleep(0.005)

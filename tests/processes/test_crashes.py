@@ -1,0 +1,117 @@
+"""Jobs that take their process down: what they count, who runs on, where they end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from django_pgqueue import cancel, enqueue, enqueue_many
+from django_pgqueue.exceptions import TaskTimeout, TooManyCrashes, WorkerLost
+from django_pgqueue.models import Job
+from tests.app import timing_tasks, worker_tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh, until
+
+from .conftest import SLOW, Command
+
+Start = Callable[..., Command]
+
+
+def over(job: Job) -> Job:
+    """The job once it is over."""
+    until(lambda: fresh(job).is_over, seconds=SLOW, what=f"{job} over")
+    return fresh(job)
+
+
+def error_classes(job: Job) -> list[str]:
+    return [error["class"].rpartition(".")[2] for error in job.errors]
+
+
+def runs(key: str) -> list[int]:
+    """The processes that ran it, in order."""
+    return [
+        int(note)
+        for note in Entry.objects.filter(key=f"{key} runs").order_by("pk").values_list("note", flat=True)
+    ]
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV", "exit"])
+def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_neighbour_along_twice(
+    start: Start, how: str
+) -> None:
+    command = start("--threads", "2", BACKOFF_BASE=0, CRASH_LIMIT=3)
+    neighbour = enqueue(worker_tasks.wait_for_entry, "go")
+    until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
+    killer = enqueue(timing_tasks.dies, "k", how)
+    failed = over(killer)
+    assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
+    assert error_classes(failed) == [TooManyCrashes.__name__]
+    assert "3 times, which is the limit" in failed.errors[0]["message"]
+    assert len(set(runs("k"))) == 3
+    # The first time nobody could know; from then on the neighbour, a suspect as well, was left in peace.
+    until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
+    Entry.objects.create(key="go")
+    done = over(neighbour)
+    assert (done.status, done.crash_count, done.attempts) == ("done", 1, 1)
+    assert Entry.objects.filter(key="go runs").count() == 2
+    assert command.log.count("go back to their queues") == 1, command.log
+
+
+def test_what_was_only_prefetched_counts_nothing(start: Start) -> None:
+    killer = enqueue(timing_tasks.dies_once.using(priority=1), "k")
+    rest = enqueue_many(worker_tasks.noop.bind() for _ in range(50))
+    command = start("--threads", "1")
+    assert over(killer).status == "done"
+    until(lambda: Job.objects.filter(pk__in=rest, status="done").count() == 50, seconds=SLOW)
+    assert set(Job.objects.filter(pk__in=rest).values_list("crash_count", "attempts")) == {(0, 1)}
+    assert fresh(killer).crash_count == 1
+    assert command.process.poll() is None
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_suspect_runs_in_a_process_of_its_own(start: Start, is_async: bool) -> None:
+    command = start("--threads", "2")
+    job = enqueue(timing_tasks.adies_once, "k") if is_async else enqueue(timing_tasks.dies_once, "k")
+    done = over(job)
+    first, second = runs("k")
+    (worker,) = command.workers()
+    assert (done.status, done.result, done.attempts) == ("done", second, 1)
+    assert len({first, second, worker.pid, command.process.pid}) == 4
+    assert done.worker == worker.pk
+
+
+def test_a_suspect_hears_that_it_is_cancelled(start: Start) -> None:
+    start("--threads", "1")
+    job = enqueue(timing_tasks.dies_once_then_waits, "k")
+    until(lambda: len(runs("k")) == 2, seconds=SLOW)
+    cancel(job)
+    assert over(job).result == "asked"
+
+
+def test_a_suspect_that_never_ends_is_killed_after_its_timeout(start: Start) -> None:
+    command = start("--threads", "1", TIMEOUT_GRACE=0.5)
+    job = enqueue(timing_tasks.dies_once_then_never_ends, "k")
+    failed = over(job)
+    assert (failed.status, failed.crash_count) == ("failed", 1)
+    assert error_classes(failed) == [TaskTimeout.__name__]
+    assert command.log.count("ended by") == 1
+
+
+def test_what_must_not_run_twice_fails_after_its_first_crash(start: Start) -> None:
+    start("--threads", "1")
+    failed = over(enqueue(timing_tasks.dies_and_must_not_run_twice, "k"))
+    assert failed.status == "failed"
+    assert error_classes(failed) == [WorkerLost.__name__]
+    assert len(runs("k")) == 1
+
+
+def test_the_process_of_a_suspect_ends_with_its_worker(start: Start) -> None:
+    from .conftest import is_alive
+
+    command = start("--threads", "1")
+    enqueue(timing_tasks.dies_once_then_waits, "k")
+    until(lambda: len(runs("k")) == 2, seconds=SLOW)
+    command.send(signal.SIGKILL)
+    until(lambda: not is_alive(runs("k")[1]), seconds=SLOW)

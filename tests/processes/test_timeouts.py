@@ -1,0 +1,74 @@
+"""Tasks that do not end when their time is over: what becomes of their process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import Job
+from tests.app import timing_tasks as timing
+from tests.app import worker_tasks as tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh, until
+
+from .conftest import SLOW, Command, is_alive
+
+Start = Callable[..., Command]
+
+
+def begun(key: str, count: int = 1) -> None:
+    until(lambda: Entry.objects.filter(key=f"{key} runs").count() >= count, seconds=SLOW, what=f"{key} runs")
+
+
+def over(job: Job) -> Job:
+    until(lambda: fresh(job).is_over, seconds=SLOW, what=f"{job} over")
+    return fresh(job)
+
+
+def test_a_task_that_goes_on_costs_its_process_and_nobody_else(start: Start) -> None:
+    command = start("--threads", "2", TIMEOUT_GRACE=0.5)
+    (worker,) = command.workers()
+    neighbour = enqueue(tasks.wait_for_entry, "go")
+    begun("go")
+    deaf = enqueue(timing.deaf_for_ever, "deaf")
+    command.logged("this process finishes what else it runs and is replaced")
+    assert is_alive(worker.pid)
+    Entry.objects.create(key="go")
+    assert over(neighbour).status == "done"
+    failed = over(deaf)
+    assert (failed.status, failed.attempts, failed.crash_count) == ("failed", 1, 0)
+    assert failed.errors[0]["class"].endswith("TaskTimeout")
+    until(lambda: not is_alive(worker.pid), seconds=SLOW)
+    after = enqueue(tasks.noop)
+    assert over(after).status == "done"
+    assert fresh(neighbour).attempts == 1
+    assert Entry.objects.filter(key="go runs").count() == 1
+
+
+def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour_is_not_blamed(
+    start: Start,
+) -> None:
+    command = start("--threads", "2", "--grace", "0", TIMEOUT_GRACE=0.5, CRASH_LIMIT=2, BACKOFF_BASE=0)
+    neighbour = enqueue(tasks.wait_for_entry, "go")
+    begun("go")
+    stuck = enqueue(timing.holds_the_gil_for_ever, "stuck")
+    command.logged("cannot end what is overdue")
+    # It has cost a process, so it runs alone now, and fails by its timeout there.
+    failed = over(stuck)
+    assert (failed.status, failed.attempts, failed.crash_count) == ("failed", 1, 1)
+    assert failed.errors[0]["class"].endswith("TaskTimeout")
+    Entry.objects.create(key="go")
+    done = over(neighbour)
+    assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
+
+
+def test_a_task_that_holds_the_gil_keeps_its_lease(start: Start) -> None:
+    """Longer than the lease: its supervisor beats for its process, which lives."""
+    command = start("--threads", "1", LEASE=3, HEARTBEAT=0.5)
+    other = start("--threads", "1", LEASE=3, HEARTBEAT=0.5)
+    (busy, _) = until(lambda: found if len(found := command.workers(2)) == 2 else [], seconds=SLOW)
+    assert busy
+    job = enqueue(timing.holds_the_gil, 8.0)
+    done = over(job)
+    assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
+    assert "are dead" not in command.log + other.log

@@ -1,0 +1,43 @@
+"""Stopping a worker at the worst moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue import enqueue_many
+from django_pgqueue.models import Job
+from tests.app import worker_tasks as tasks
+from tests.support.sessions import Connect, Connection
+from tests.support.workers import DEADLINE, RunningWorker, backend_of, make_pump, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect) -> None:
+    """The claim waits for a lock, the signal comes, the claim succeeds: nothing of it is started."""
+    holder, observer = connect(), connect(autocommit=True)
+    worker = RunningWorker(make_pump(threads=2))
+    pid = until(lambda: backend_of(worker.pump))
+    ids = enqueue_many(tasks.see.bind(number) for number in range(20))
+    until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
+    tasks.SEEN.clear()
+    # The claim has ranges to look at now. It waits for this lock, while the jobs are there to be claimed.
+    holder.execute("LOCK TABLE pgqueue_job_live IN SHARE ROW EXCLUSIVE MODE")
+    ids = [
+        row[0]
+        for row in holder.execute(
+            "SELECT pgqueue_enqueue('tests.app.worker_tasks.see', args => '[1]') FROM generate_series(1, 20)"
+        ).fetchall()
+    ]
+    observer.execute("SELECT pg_notify(pgqueue_channel_v1(), 'wake default')")
+    until(lambda: blocked(observer, pid), what="the claim waits")
+    worker.pump.stop(DEADLINE)
+    holder.commit()
+    worker.stop()
+    assert tasks.SEEN == []
+    assert set(Job.objects.filter(pk__in=ids).values_list("status", "attempts")) == {("pending", 0)}
+
+
+def blocked(observer: Connection, pid: int) -> bool:
+    row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", (pid,)).fetchone()
+    return row is not None and bool(row[0])

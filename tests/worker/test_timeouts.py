@@ -1,0 +1,228 @@
+"""Timeouts inside a worker process: TaskTimeout in the task, put off in time, never anywhere else."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from django_pgqueue import TaskTimeout, enqueue, enqueue_many, extend
+from django_pgqueue.models import Job
+from django_pgqueue.worker import deadlines
+from django_pgqueue.worker.deadlines import Deadlines, Limit
+from django_pgqueue.worker.running import RunningJob
+from tests.app import timing_tasks as timing
+from tests.app import worker_tasks as tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh, run_due, until, working
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+LIMITS: dict[int, Limit] = {}
+
+
+@pytest.fixture(autouse=True)
+def _remember_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests see the limits of the jobs that run."""
+    LIMITS.clear()
+    begin = Deadlines.begin
+
+    def remember(self: Deadlines, running: RunningJob, on_overdue: Any = None) -> None:
+        begin(self, running, on_overdue)
+        if running.limit is not None:
+            LIMITS[running.row.id] = running.limit
+
+    monkeypatch.setattr(Deadlines, "begin", remember)
+
+
+def limit_of(job: Job) -> Limit:
+    """Its timeout, once it runs."""
+    return until(lambda: LIMITS.get(job.pk))
+
+
+def error_class(job: Any) -> str:
+    name: str = fresh(job).errors[-1]["class"]
+    return name
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_that_runs_too_long_fails_and_its_neighbours_go_on(is_async: bool) -> None:
+    job = enqueue(timing.atoo_long, "a") if is_async else enqueue(timing.too_long, "a")
+    neighbour = enqueue(tasks.hold, "n")
+    with working(threads=2):
+        until(lambda: fresh(job).is_over)
+        tasks.gate("n").set()
+        until(lambda: fresh(neighbour).status == "done")
+        after = enqueue(tasks.add, 1, 2)
+        until(lambda: fresh(after).status == "done")
+    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
+    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
+    assert "longer than its timeout" in fresh(job).errors[0]["message"]
+
+
+def test_a_timeout_is_an_attempt_that_may_be_retried() -> None:
+    job = enqueue(timing.too_long_once)
+    with working():
+        until(lambda: fresh(job).is_over)
+    assert (fresh(job).status, fresh(job).result, fresh(job).attempts) == ("done", "in time", 2)
+    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
+
+
+def test_a_task_may_clean_up_and_end() -> None:
+    jobs = [enqueue(timing.cleans_up, "a"), enqueue(timing.acleans_up, "b")]
+    with working(threads=2):
+        until(lambda: all(fresh(job).is_over for job in jobs))
+    assert [(fresh(job).status, fresh(job).result) for job in jobs] == [
+        ("done", "a cleaned up"),
+        ("done", "b cleaned up"),
+    ]
+
+
+def test_the_work_of_an_atomic_task_is_rolled_back() -> None:
+    job = enqueue(timing.atomic_too_long, "x")
+    with working():
+        until(lambda: fresh(job).is_over)
+    assert fresh(job).status == "failed"
+    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
+    assert not Entry.objects.exists()
+
+
+def test_a_task_that_extends_itself_runs_on() -> None:
+    job = enqueue(timing.extends, 4)
+    with working():
+        until(lambda: fresh(job).is_over)
+    assert (fresh(job).status, fresh(job).result) == ("done", [True] * 4)
+
+
+def test_an_operator_may_extend_what_runs() -> None:
+    job = enqueue(timing.waits_for, "a")
+    with working():
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        assert extend(job, 3600) == 1
+        # The worker looks at the row when the time that it knows of is over.
+        until(lambda: limit_of(job).until - monotonic() > 1000)
+        tasks.gate("a").set()
+        until(lambda: fresh(job).is_over)
+    assert fresh(job).status == "done"
+
+
+def test_extending_says_whether_the_lease_is_still_held() -> None:
+    job = enqueue(timing.extends, 1)
+    with working() as worker:
+        until(lambda: fresh(job).status == "running")
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", [job.pk])
+        until(lambda: job.pk not in [running.row.id for running in worker.pump._runner.running()])
+    assert limit_of(job) is not None
+    assert fresh(job).status == "running"  # somebody else's
+
+
+def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
+    """The exception reaches the thread when it has left the task's body: it hits nobody."""
+    job = enqueue(timing.waits_for_an_hour, "a")
+    rest = enqueue_many(tasks.add.bind(number) for number in range(50))
+    with working(threads=1):
+        limit = limit_of(job)
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        thread = limit._thread
+        assert thread is not None
+        with limit._lock:  # as whoever sends the exception
+            tasks.gate("a").set()
+            until(lambda: sys._current_frames()[thread].f_code is Limit._leave.__code__)
+            deadlines._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
+        until(lambda: fresh(job).is_over)
+        until(lambda: Job.objects.filter(pk__in=rest, status="done").count() == 50)
+    assert (fresh(job).status, fresh(job).result) == ("done", "a")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_race_a_task_extends_itself_when_the_worker_has_decided(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """The row was read, the time is over, and before the exception is sent the task puts it off."""
+    job = enqueue(timing.awaits, "a") if is_async else enqueue(timing.waits_for, "a")
+    seconds_left = Deadlines._seconds_left
+    decided = threading.Event()
+
+    def extend_meanwhile(self: Deadlines, limit: Limit) -> float:
+        left = seconds_left(self, limit)
+        limit.put_off(3600)
+        decided.set()
+        return left
+
+    monkeypatch.setattr(Deadlines, "_seconds_left", extend_meanwhile)
+    raised = threading.Event()
+    raise_in_task = Limit.raise_in_task
+
+    def note(self: Limit) -> None:
+        raise_in_task(self)
+        raised.set()
+
+    monkeypatch.setattr(Limit, "raise_in_task", note)
+    with working():
+        assert decided.wait(tasks.DEADLINE)
+        until(lambda: raised.is_set() or limit_of(job).look_at - monotonic() > 1000)
+        tasks.gate("a").set()
+        until(lambda: fresh(job).is_over)
+    assert (fresh(job).status, fresh(job).result) == ("done", "a")
+
+
+def test_a_job_that_goes_on_costs_its_process_and_its_neighbours_finish(settings: Any) -> None:
+    settings.PGQUEUE = {"TIMEOUT_GRACE": 0.2}
+    job = enqueue(timing.deaf, "a")
+    neighbour = enqueue(tasks.hold, "n")
+    with working(threads=2) as worker:
+        assert tasks.gate("a heard").wait(tasks.DEADLINE)
+        until(lambda: worker.pump.lifetime.stopping)
+        waiting = enqueue(tasks.noop)
+        tasks.gate("n").set()
+        worker.thread.join(tasks.DEADLINE)
+        assert not worker.thread.is_alive()
+        assert worker.pump.lifetime.replaced
+        tasks.gate("a").set()
+    assert fresh(neighbour).status == "done"
+    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
+    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
+    assert "its process was ended" in fresh(job).errors[0]["message"]
+    assert fresh(waiting).status == "pending"
+
+
+def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
+    settings.PGQUEUE = {"TIMEOUT_GRACE": 0.2}
+    job = enqueue(timing.deaf, "a")
+    neighbour = enqueue(tasks.hold, "n")
+    with working(threads=2) as worker:
+        until(lambda: worker.pump.lifetime.stopping)
+        tasks.gate("a").set()
+        until(lambda: fresh(job).is_over)
+        assert worker.thread.is_alive()
+        tasks.gate("n").set()
+        worker.thread.join(tasks.DEADLINE)
+    assert [fresh(job).status, fresh(neighbour).status] == ["done", "done"]
+    assert worker.pump.holding.overdue == {}
+
+
+def test_quick_jobs_leave_nothing_behind() -> None:
+    enqueue_many(timing.quick.bind() for _ in range(2_000))
+    pump = run_due()
+    assert len(pump._runner.deadlines._limits) == 0
+    assert Job.objects.filter(status="done").count() == 2_000
+    assert pump._board.begun() == []
+
+
+def test_what_the_server_cannot_be_asked_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(alias: str) -> Any:
+        raise psycopg.OperationalError("no server")
+
+    monkeypatch.setattr(deadlines, "connect", refuse)
+    job = enqueue(timing.too_long, "a")
+    with working():
+        until(lambda: fresh(job).is_over)
+    assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
