@@ -1,10 +1,11 @@
-"""What the admin lets people do to jobs: three actions, each with its permission and its words."""
+"""What the admin lets people do to jobs: four actions, each with its permission and its words."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -25,6 +26,7 @@ __all__ = ["ACTIONS", "Action"]
 
 logger = logging.getLogger(__name__)
 
+EXTENSION = timedelta(hours=1)
 MOST_LOGGED = 200  # jobs of one action in the admin's own history
 
 
@@ -63,6 +65,14 @@ def _can_hurry(job: Job) -> bool:
     return Status(job.status).is_claimable and job.run_after > timezone.now()
 
 
+def _can_be_extended(job: Job) -> bool:
+    return job.status == Status.RUNNING and job.deadline is not None
+
+
+def _extend(jobs: QuerySet[Job]) -> int:
+    return control.extend(jobs.filter(deadline__isnull=False), EXTENSION)
+
+
 ACTIONS = {
     action.permission: action
     for action in (
@@ -81,6 +91,16 @@ ACTIONS = {
             _can_hurry,
             lambda count: ngettext("%d job is due now.", "%d jobs are due now.", count) % count,
             _("No job changed: only those that wait for a later time can be hurried."),
+        ),
+        Action(
+            "extend",
+            _("Give it one more hour"),
+            _extend,
+            _can_be_extended,
+            lambda count: (
+                ngettext("%d job has one more hour.", "%d jobs have one more hour each.", count) % count
+            ),
+            _("No job changed: only those that run and have a timeout can be given more time."),
         ),
         Action(
             "cancel",

@@ -26,7 +26,7 @@ __all__ = ["JobActions"]
 class JobActions(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` that acts."""
 
-    actions = ("retry_jobs", "run_jobs", "cancel_jobs")
+    actions = ("retry_jobs", "run_jobs", "extend_jobs", "cancel_jobs")
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Whether this user may retry jobs."""
@@ -35,6 +35,10 @@ class JobActions(ReadOnlyAdmin[Job]):
     def has_run_permission(self, request: HttpRequest) -> bool:
         """Whether this user may let jobs run now that wait for a later time."""
         return self._may(request, "run")
+
+    def has_extend_permission(self, request: HttpRequest) -> bool:
+        """Whether this user may put off the timeout of running jobs."""
+        return self._may(request, "extend")
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Whether this user may cancel jobs."""
@@ -49,6 +53,13 @@ class JobActions(ReadOnlyAdmin[Job]):
     def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Let the selected jobs run now."""
         self._act("run", request, queryset)
+
+    @admin.action(
+        description=_("Give selected %(verbose_name_plural)s one more hour"), permissions=["extend"]
+    )
+    def extend_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Put off the timeout of the selected jobs."""
+        self._act("extend", request, queryset)
 
     @admin.action(description=_("Cancel selected %(verbose_name_plural)s"), permissions=["cancel"])
     def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:

@@ -78,8 +78,23 @@ def test_run_now(root: Client) -> None:
     assert Job.objects.get(pk=later.pk).run_after <= timezone.now()
 
 
+def test_more_time(root: Client) -> None:
+    soon = timezone.now() + timedelta(minutes=1)
+    job, without = JobFactory.create(running=True, deadline=soon), JobFactory.create(running=True)
+    assert act(root, "extend_jobs", job, without) == ("1 job has one more hour.", "success")
+    deadline = Job.objects.get(pk=job.pk).deadline
+    assert deadline is not None
+    assert deadline > timezone.now() + timedelta(minutes=59)
+
+
 @pytest.mark.parametrize(
-    ("action", "state"), [("retry_jobs", "running"), ("cancel_jobs", "done"), ("run_jobs", "pending")]
+    ("action", "state"),
+    [
+        ("retry_jobs", "running"),
+        ("cancel_jobs", "done"),
+        ("run_jobs", "pending"),
+        ("extend_jobs", "running"),
+    ],
 )
 def test_when_nothing_changes_it_says_why(root: Client, action: str, state: str) -> None:
     message, kind = act(root, action, JobFactory.create(**STATES[state]))
@@ -110,12 +125,17 @@ def test_who_did_it_is_in_the_history_of_the_job(root: Client) -> None:
     assert "Asked for: Retry." in body(root, url("history", job.pk))
 
 
-ALLOWED = {"retry": "failed", "run": "pending", "cancel": "pending"}
+ALLOWED: dict[str, dict[str, Any]] = {
+    "retry": {"failed": True},
+    "run": {"scheduled": True},
+    "extend": {"running": True, "deadline": timezone.now()},
+    "cancel": {"scheduled": True},
+}
 
 
 @pytest.mark.parametrize("name", ALLOWED)
 def test_each_action_has_its_permission(name: str) -> None:
-    job = JobFactory.create(failed=True) if name == "retry" else JobFactory.create(scheduled=True)
+    job = JobFactory.create(**ALLOWED[name])
     client = staff("view_job", f"{name}_job")
     page = body(client, url("changelist"))
     for other in ALLOWED:
@@ -173,6 +193,7 @@ def test_buttons_need_post_and_a_token() -> None:
         ({"scheduled": True}, {"cancel", "run"}),
         (STATES["retry"], {"cancel", "run", "retry"}),
         (STATES["running"], {"cancel"}),
+        ({**STATES["running"], "deadline": timezone.now()}, {"cancel", "extend"}),
         ({**STATES["running"], "cancel_requested_at": timezone.now()}, set()),
         (STATES["blocked"], {"cancel"}),
         (STATES["done"], {"retry"}),
