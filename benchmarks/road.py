@@ -22,7 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.bench import ROOT, empty, execute, one, rows, run_worker, set_up, wait_for
+
 RUNS = 5
 DRAINED = 40_000
 PICKED_UP = 200
@@ -30,18 +31,7 @@ PICKED_UP = 200
 
 def main() -> None:
     """Measure everything and print it."""
-    if not os.environ.get("DATABASE_URL"):
-        from example_project.embedded import ensure_server
-
-        os.environ["DATABASE_URL"] = ensure_server(ROOT / "var" / "benchmarks")
-    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
-    import django
-    from django.core.management import call_command
-
-    django.setup()
-    call_command("migrate", verbosity=0)
-    server = {name: _one(f"SHOW {name}") for name in ("server_version", "synchronous_commit", "fsync")}
-    print(f"Python {sys.version.split()[0]}, Django {django.__version__}, {os.cpu_count()} cores, {server}")
+    set_up()
     drain()
     pick_up()
     enqueue()
@@ -52,12 +42,12 @@ def drain() -> None:
     for processes in (1, 2):
         rates, wal, commits = [], [], []
         for _ in range(RUNS):
-            _empty()
+            empty()
             before = _costs()
             _fill(DRAINED)
-            _run_worker("--burst", "--processes", str(processes)).wait()
+            run_worker("--burst", "--processes", str(processes)).wait()
             after = _costs()
-            seconds = _one(
+            seconds = one(
                 "SELECT extract(epoch FROM max(finished_at) - min(last_attempted_at))::float8"
                 " FROM pgqueue_job"
             )
@@ -76,21 +66,21 @@ def pick_up() -> None:
     from benchmarks.tasks import noop
     from django_pgqueue import enqueue as put
 
-    _empty()
-    worker = _run_worker()
+    empty()
+    worker = run_worker()
     try:
-        _wait_for("SELECT count(*) = 1 FROM pgqueue_worker")
+        wait_for("SELECT count(*) = 1 FROM pgqueue_worker")
         time.sleep(2)  # imports and first plans are not what is measured
         committed: dict[int, float] = {}
         for _ in range(PICKED_UP):
             time.sleep(random.uniform(0.05, 0.3))
             job = put(noop)
             committed[job.pk] = time.time()
-        _wait_for("SELECT count(*) = 0 FROM pgqueue_job_live")
-        started = _rows("SELECT id, extract(epoch FROM last_attempted_at)::float8 FROM pgqueue_job")
+        wait_for("SELECT count(*) = 0 FROM pgqueue_job_live")
+        started = rows("SELECT id, extract(epoch FROM last_attempted_at)::float8 FROM pgqueue_job")
         # Both clocks are this machine's. A job may start before the client has heard of its commit.
         waits = sorted(max(0.0, start - committed[job_id]) * 1e3 for job_id, start in started)
-        memory = [_resident(pid) for (pid,) in _rows("SELECT pid FROM pgqueue_worker")]
+        memory = [_resident(pid) for (pid,) in rows("SELECT pid FROM pgqueue_worker")]
     finally:
         worker.terminate()
         worker.wait()
@@ -111,7 +101,7 @@ def enqueue() -> None:
 
     alone, inside, bulk = [], [], []
     for _ in range(RUNS):
-        _empty()
+        empty()
         alone.append(_microseconds(lambda: [put(noop) for _ in range(500)]) / 500)
         with transaction.atomic():
             inside.append(_microseconds(lambda: [put(noop) for _ in range(500)]) / 500)
@@ -129,24 +119,14 @@ def _fill(jobs: int) -> None:
     from django_pgqueue import enqueue_many
 
     enqueue_many(noop.bind() for _ in range(jobs))
-    _execute("VACUUM ANALYZE pgqueue_job_live")
-    _execute("CHECKPOINT")
-
-
-def _run_worker(*options: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *options], cwd=ROOT
-    )
-
-
-def _empty() -> None:
-    _execute("TRUNCATE pgqueue_job, pgqueue_stat")
+    execute("VACUUM ANALYZE pgqueue_job_live")
+    execute("CHECKPOINT")
 
 
 def _costs() -> tuple[int, int]:
     """Bytes of WAL and commits so far."""
-    _execute("SELECT pg_stat_clear_snapshot()")
-    (row,) = _rows(
+    execute("SELECT pg_stat_clear_snapshot()")
+    (row,) = rows(
         "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, xact_commit FROM pg_stat_database"
         " WHERE datname = current_database()"
     )
@@ -178,33 +158,6 @@ def _microseconds(work: Any) -> float:
 
 def _part(values: list[float], part: float) -> float:
     return values[min(len(values) - 1, int(len(values) * part))]
-
-
-def _wait_for(question: str) -> None:
-    deadline = time.monotonic() + 60
-    while not _one(question):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"still not true after a minute: {question}")
-        time.sleep(0.05)
-
-
-def _execute(statement: str) -> None:
-    from django.db import connection
-
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-
-
-def _rows(query: str) -> list[tuple[Any, ...]]:
-    from django.db import connection
-
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        return list(cursor.fetchall())
-
-
-def _one(query: str) -> Any:
-    return _rows(query)[0][0]
 
 
 if __name__ == "__main__":

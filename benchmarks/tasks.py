@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 from django_pgqueue import task
 
 
 @task
 def noop() -> None:
     """Do nothing: what is left is the queue."""
+
+
+@task
+def hold(path: str) -> None:
+    """Write down when it has begun, then run until the file is there."""
+    file = os.open(f"{path}.runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, f"{time.monotonic()}\n".encode())
+    os.close(file)
+    while not Path(path).exists():
+        time.sleep(0.01)

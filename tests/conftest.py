@@ -54,8 +54,8 @@ def pytest_report_header() -> str:
 
 
 def _remove_left_servers() -> None:
-    for folder in (ROOT / "var").glob("test-*"):
-        if not _is_alive(int(folder.name.partition("-")[2])):
+    for folder in (ROOT / "var").glob("test-*"):  # test-<process id>, test-<process id>-<what for>
+        if not _is_alive(int(folder.name.split("-")[1])):
             remove_server(folder)
 
 

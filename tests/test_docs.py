@@ -287,6 +287,118 @@ def working() -> Iterator[None]:
 
 
 @in_shop
+@pytest.mark.parametrize("name", ["export_catalogue", "follow_parcel"])
+def test_a_task_cleans_up_at_its_timeout(name: str, tmp_path: Path) -> None:
+    job = run(enqueue(getattr(example("timeouts"), name), str(tmp_path), *TOO_LONG[name]))
+    assert (job.status, job.attempts) == ("failed", 1)
+    assert job.errors[0]["class"] == "django_pgqueue.exceptions.TaskTimeout"
+    assert job.last_attempted_at is not None
+    assert job.finished_at is not None
+    assert job.finished_at - job.last_attempted_at >= timedelta(seconds=0.9)
+    assert list(tmp_path.iterdir()) == []
+
+
+TOO_LONG: dict[str, list[Any]] = {"export_catalogue": [100_000], "follow_parcel": ["parcel"]}
+
+
+@in_shop
+def test_a_task_that_is_quick_enough_has_no_timeout(tmp_path: Path) -> None:
+    job = run(enqueue(example("timeouts").export_catalogue, str(tmp_path), 3))
+    assert (job.status, job.result) == ("done", 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["catalogue"]
+    assert run(enqueue(example("timeouts").render_invoice, 5)).result == "invoice 5"
+
+
+@in_shop
+def test_a_task_that_extends_its_timeout() -> None:
+    """Eight pages take 2.4 s, the timeout is 2 s: without the extension it would be interrupted."""
+    job = run(enqueue(example("timeouts").import_pages, 8))
+    assert (job.status, job.result, job.attempts) == ("done", 8, 1)
+
+
+@in_shop
+def test_an_operator_extends_a_timeout() -> None:
+    job = enqueue(example("timeouts").render_invoice, 1)
+    assert not example("timeouts").give_an_hour(job)  # it does not run yet
+    Job.objects.filter(pk=job.pk).update(status="running", lease=77, worker=5, deadline=timezone.now())
+    assert example("timeouts").give_an_hour(job)
+    deadline = fresh(job).deadline
+    assert deadline is not None
+    assert seconds_until(deadline) == pytest.approx(3600, abs=60)
+    with connections["default"].cursor() as cursor:
+        cursor.execute(statements("extend").replace("1,", f"{job.pk},").replace("3600", "7200"))
+        assert cursor.fetchone() == (True,)
+    later = fresh(job).deadline
+    assert later is not None
+    assert seconds_until(later) == pytest.approx(7200, abs=60)
+
+
+@in_shop
+def test_a_wait_with_a_limit_of_its_own(tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    page.write_bytes(b"all there")
+    assert example("timeouts").ask_warehouse.call(page.as_uri()) == b"all there"
+
+
+@in_shop
+def test_an_idempotency_key() -> None:
+    idempotent = example("idempotent")
+    job = run(enqueue(idempotent.charge_card, 5))
+    assert django_pgqueue.retry(job) == 1
+    job = run(job)
+    assert (job.status, job.attempts) == ("done", 2)
+    assert [(f"shop-job-{job.pk}", 5)] == list(idempotent.CHARGED.items())
+
+
+@in_shop
+def test_what_must_not_run_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    job = run(enqueue(example("idempotent").send_newsletter, 3))
+    assert (job.status, job.on_lost, job.max_attempts) == ("done", "fail", 1)
+    assert "issue 3" in capsys.readouterr().out
+
+
+@in_shop
+def test_a_fenced_write_by_a_worker_that_has_lost_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run is given up for dead while it calculates; the second one has written when it goes on."""
+    fencing, account = example("fencing"), example("models").Account.objects.create(name="Turnover")
+    example("models").Order.objects.create(email="ann@example.com", total=7)
+    turnovers: list[int] = []
+    raised: list[BaseException] = []
+    fenced = fencing.fenced
+
+    def turnover() -> Any:
+        turnovers.append(len(turnovers) + 1)
+        if len(turnovers) == 1:
+            job = django_pgqueue.current_job()
+            with connections["default"].cursor() as cursor:
+                cursor.execute("CALL pgqueue_finish_one(%s, %s, 'release')", [job.pk, job.lease])
+            second = Thread(target=work)
+            second.start()
+            second.join()
+            return 1
+        return real_turnover()
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        try:
+            with fenced():
+                yield
+        except fencing.LeaseLost as error:
+            raised.append(error)
+            raise
+
+    real_turnover = fencing.turnover
+    monkeypatch.setattr(fencing, "turnover", turnover)
+    monkeypatch.setattr(fencing, "fenced", watched)
+    job = run(enqueue(fencing.update_turnover, account.pk))
+    account.refresh_from_db()
+    assert turnovers == [1, 2]
+    assert account.balance == 7
+    assert len(raised) == 1
+    assert (job.status, job.attempts, job.errors) == ("done", 1, [])
+
+
+@in_shop
 def test_atomic_tasks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, accounts = example("ledger"), example("models").Account.objects
     ann, bob = accounts.create(name="Ann", balance=10), accounts.create(name="Bob")
@@ -406,6 +518,15 @@ def test_the_pooler_example(monkeypatch: pytest.MonkeyPatch) -> None:
     assert setting("pooler")["DATABASES"]["default"]["PORT"] == "6432"
     monkeypatch.setenv("DATABASE_PORT", "5432")
     assert setting("pooler")["DATABASES"]["default"]["PORT"] == "5432"
+
+
+def test_the_example_of_a_statement_timeout(django_db_setup: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for environment, shown in ((None, "30s"), ("5000", "5s")):
+        if environment:
+            monkeypatch.setenv("STATEMENT_TIMEOUT", environment)
+        options = setting("statement_timeout")["DATABASES"]["default"]["OPTIONS"]
+        with psycopg.connect(os.environ["DATABASE_URL"], **options) as connection:
+            assert connection.execute("SHOW statement_timeout").fetchone() == (shown,)
 
 
 # -- SQL
@@ -532,7 +653,7 @@ def test_every_example_is_on_a_page() -> None:
     assert included, "no page includes an example"
     assert [path for path in included if not path.exists()] == []
     structure = {"__init__.py", "manage.py"}
-    files = {path for suffix in ("py", "sql") for path in EXAMPLES.rglob(f"*.{suffix}")}
+    files = {path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert {path for path in files if path.name not in structure} == included
 
 
@@ -542,7 +663,7 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> Non
     assert re.findall(written_here, page.read_text(), re.MULTILINE) == []
 
 
-SQL_NAMES = ("pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_finish_one")
+SQL_NAMES = ("pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_extend", "pgqueue_finish_one")
 
 
 def reference(name: str) -> str:

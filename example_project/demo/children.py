@@ -67,6 +67,13 @@ class Child:
                 "\n".join([f"The {self.name} ended with exit code {code}; the end of {self.log}:", *words])
             )
 
+    def started(self, pid: int) -> bool:
+        """Whether a process is one of the child's own, and so lives in the session that was made for it."""
+        try:
+            return os.getsid(pid) == self._process.pid
+        except (ProcessLookupError, PermissionError):
+            return False
+
     def stop(self) -> None:
         """Ask the child to end, wait for it, and after GRACE end by force what is left of its group."""
         if self._process.poll() is None:

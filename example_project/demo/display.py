@@ -94,6 +94,12 @@ class Live:
                 f"depth {depth:,}  {failed} failed"
             )
 
+    def say(self, text: str) -> None:
+        """Print a line that stays, above what is drawn over itself."""
+        up = f"\x1b[{self._drawn}A\r\x1b[2K" if self._drawn else ""
+        self._screen.say(f"{up}  {text}")
+        self._drawn = 0
+
     def _draw(self, done: int, depth: int, failed: int, rate: float, seconds: float) -> None:
         style = self._screen.style
         width = max(10, min(50, shutil.get_terminal_size().columns - 44))

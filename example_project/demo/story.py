@@ -20,7 +20,9 @@ from example_project.search.indexing import Report, index_folders, under
 from example_project.search.models import Document
 from example_project.search.tasks import LIVE, index_document, live_jobs
 
+from .accident import Accident
 from .children import Child
+from .completeness import troubles
 from .corpus import SUFFIXES, roots, surprising_files
 from .display import Live, Screen
 
@@ -70,19 +72,40 @@ class Story:
         return report
 
     def run(self, report: Report, worker: Child) -> None:
-        """Show the worker at work until all jobs of the report are over."""
+        """Show the worker at work until all jobs of the report are over, and kill one of its processes."""
         live = Live(self.screen, len(report.job_ids))
         jobs = jobs_of(report)
+        accident = Accident(worker, jobs, len(report.job_ids))
+        is_told = False
         deadline = time.monotonic() + PATIENCE
         while True:
             depth = jobs.filter(status__in=LIVE).count()
+            if not is_told and (toll := accident.toll()):
+                live.say(self.screen.style(str(toll), "bold"))
+                is_told = True
             live.update(depth, jobs.filter(status=Job.Status.FAILED).count(), is_last=not depth)
             if not depth:
-                return
+                break
             if time.monotonic() > deadline:
                 raise CommandError(f"{depth:,} jobs are not done after {PATIENCE} s; see {worker.log}")
             worker.check()
-            time.sleep(0.2)
+            accident.pass_time(0.2)
+        if not accident.has_happened:
+            self.screen.say(
+                "  no worker was killed: the run was over too soon for that; give it more --files"
+            )
+
+    def check(self, report: Report) -> None:
+        """Raise CommandError unless every file is in the index, and once."""
+        found = troubles(report)
+        if found:
+            raise CommandError("\n".join(["The index is not complete:", *found]))
+        indexed = Document.objects.filter(under(roots()), state=Document.State.INDEXED).count()
+        self.screen.fact(
+            "Complete",
+            f"{report.new:,} documents: {indexed:,} indexed, {report.new - indexed:,} failed; "
+            "none missing, none twice",
+        )
 
     def index_again(self) -> None:
         """A second run makes jobs only for what changed."""

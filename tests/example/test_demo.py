@@ -83,6 +83,17 @@ def test_on_a_terminal_progress_is_drawn_over_itself(terminal: Terminal) -> None
     assert "2 failed" in second
 
 
+def test_what_is_said_meanwhile_stays_above_the_drawing(terminal: Terminal) -> None:
+    live = Live(Screen(terminal), 1000)
+    live.update(500, 0)
+    first = len(terminal.getvalue())
+    live.say("news")
+    live.update(0, 0)
+    news, rest = terminal.getvalue()[first:].split("news\n")
+    assert news == "\x1b[3A\r\x1b[2K  ", "over the first of the three lines"
+    assert not rest.startswith("\x1b[3A"), "the three lines are drawn anew below it"
+
+
 def test_extracts_are_wrapped_between_words_and_matches_kept() -> None:
     pieces = [("one  two\n\nthree ", False), ("match", True), ("ing a-word-too-long-for-a-line", False)]
     lines = wrap(pieces, 10)

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
-SECONDS = 120
+SECONDS = 180
 
 
 @pytest.fixture
@@ -43,14 +43,19 @@ def demo(environment: dict[str, str], *options: str) -> subprocess.CompletedProc
     )
 
 
+def worker_log(environment: dict[str, str]) -> str:
+    return (Path(environment["EXAMPLE_VAR"]) / "demo-worker.log").read_text()
+
+
 def test_it_tells_the_whole_story_and_starts_over(environment: dict[str, str]) -> None:
-    first = demo(environment, "--files", "40")
+    first = demo(environment, "--files", "300")
     assert (first.returncode, first.stderr) == (0, "")
     for fact in (
-        r"Rolled back +40 documents and 40 jobs in [\d.]+ s; left: 0 documents, 0 jobs",
-        r"Committed +40 documents and 40 jobs in",
-        r"40 of 40 +[\d,]+ jobs/s +depth 0",
-        r"Jobs +40 finished: \d+ done, \d failed",
+        r"Rolled back +300 documents and 300 jobs in [\d.]+ s; left: 0 documents, 0 jobs",
+        r"Committed +300 documents and 300 jobs in",
+        r"300 of 300 +[\d,]+ jobs/s +depth 0",
+        r"Jobs +300 finished: \d+ done, \d+ failed",
+        r"Complete +300 documents: \d+ indexed, \d+ failed; none missing, none twice",
         r"Waited +p50 .* p95 .* p99",
         r"Ran +p50 .* p95 .* p99",
         r"Queue's share +\d.* a job \(\d processes? w",
@@ -61,6 +66,10 @@ def test_it_tells_the_whole_story_and_starts_over(environment: dict[str, str]) -
         r"Found +\d+ documents? in",
     ):
         assert re.search(fact, first.stdout), fact
+    (killed,) = re.findall(r"worker killed: its (\d+ jobs|job) ran again after \d+\.\d s \(", first.stdout)
+    (given_back,) = re.findall(r"(\d+) jobs of the process that ended go back", worker_log(environment))
+    assert given_back == ("1" if killed == "job" else killed.split()[0])
+    assert "ended by signal SIGKILL" in worker_log(environment)
     second = demo(environment, "--files", "40")
     assert (second.returncode, second.stderr) == (0, "")
     assert re.search(r"Started over +\d+ documents", second.stdout)

@@ -17,11 +17,12 @@ __all__ = ["alias", "fresh_database", "in_schema", "migrate", "roles"]
 
 
 @contextmanager
-def alias(name: str, **changes: Any) -> Iterator[str]:
+def alias(name: str, *, opened: bool = True, **changes: Any) -> Iterator[str]:
     """An alias like ``default``, but for the `changes`."""
     connections.settings[name] = {**copy.deepcopy(connections["default"].settings_dict), **changes}
     try:
-        connections[name].connect()  # at once: Django forbids tests to open aliases that they have not named
+        if opened:  # at once: Django forbids tests to open aliases that they have not named
+            connections[name].connect()
         yield name
     finally:
         connections[name].close()

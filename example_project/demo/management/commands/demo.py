@@ -59,6 +59,7 @@ class Command(BaseCommand):
         worker = stack.enter_context(Child("worker", *WORKER))
         story.run(report, worker)
         show_summary(screen, summarize(report.job_ids[0], report.job_ids[-1]))
+        story.check(report)
         story.index_again()
         show_answers(screen)
         if options["serve"]:

@@ -1,0 +1,73 @@
+"""What all benchmarks need: a durable server, an empty queue, a worker, and questions to the database."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def set_up() -> None:
+    """Find or start the server, make the tables, say what this runs on."""
+    if not os.environ.get("DATABASE_URL"):
+        from example_project.embedded import ensure_server
+
+        os.environ["DATABASE_URL"] = ensure_server(ROOT / "var" / "benchmarks")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0)
+    server = {name: one(f"SHOW {name}") for name in ("server_version", "synchronous_commit", "fsync")}
+    print(f"Python {sys.version.split()[0]}, Django {django.__version__}, {os.cpu_count()} cores, {server}")
+
+
+def run_worker(*options: str, is_silent: bool = False) -> subprocess.Popen[bytes]:
+    """Start a worker command; a silent one shows no warnings either."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *options],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL if is_silent else None,
+    )
+
+
+def empty() -> None:
+    """Forget all jobs, and workers that are gone."""
+    execute("TRUNCATE pgqueue_job, pgqueue_stat, pgqueue_worker")
+
+
+def wait_for(question: str) -> None:
+    """Ask the database until the answer is true; ends the program after a minute."""
+    deadline = time.monotonic() + 60
+    while not one(question):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"still not true after a minute: {question}")
+        time.sleep(0.05)
+
+
+def execute(statement: str) -> None:
+    """Run a statement."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def rows(query: str) -> list[tuple[Any, ...]]:
+    """All rows of an answer."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
+
+
+def one(query: str) -> Any:
+    """The first value of an answer."""
+    return rows(query)[0][0]

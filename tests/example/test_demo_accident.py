@@ -1,0 +1,209 @@
+"""The process that the demonstration kills, and the figures that it gives of it."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+from django.db import connection
+from django.utils import timezone
+
+from django_pgqueue.models import Job, Worker
+from example_project.demo import accident, children, completeness
+from example_project.demo.accident import Accident, Toll
+from example_project.demo.children import Child
+from example_project.demo.completeness import troubles
+from example_project.demo.display import Screen
+from example_project.demo.story import Story
+from example_project.search.indexing import Report
+from example_project.search.models import Document
+from tests.support.workers import until
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """A stand-in for the worker command, which starts a process as that does and prints its id."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import subprocess, sys\n"
+        "sleeper = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "process = subprocess.Popen(sleeper, process_group=0)\n"
+        "print(process.pid)\n"
+        "print(process.wait())\n"
+    )
+    monkeypatch.setattr(children, "MANAGE", script)
+    monkeypatch.setattr(children, "VAR", tmp_path)
+    monkeypatch.setattr(children, "database_url", lambda: "postgresql:///given")
+    with Child("worker") as child:
+        yield child
+        with suppress(ProcessLookupError):
+            os.killpg(process_of(child), signal.SIGKILL)
+
+
+def process_of(child: Child) -> int:
+    return int(until(child.log.read_text).splitlines()[0])
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def register(pid: int) -> Worker:
+    return Worker.objects.create(
+        id=pid, host=socket.gethostname(), pid=pid, supervisor=1, queues=[], slots=1, version=""
+    )
+
+
+def job(status: str, **columns: Any) -> Job:
+    return Job.objects.create(**{"task_path": "t", "status": status, **columns})
+
+
+def over(count: int = 1) -> None:
+    for _ in range(count):
+        job("done", shelf=1, finished_at=timezone.now())
+
+
+def test_a_process_is_killed_in_the_middle_with_the_jobs_that_it_holds(child: Child) -> None:
+    victim = register(process_of(child))
+    held = [job("running", worker=victim.pk, lease=1).pk for _ in range(2)]
+    job("running", worker=victim.pk + 1, lease=2)
+    waiting = [job("pending").pk for _ in range(2)]
+    accident = Accident(child, Job.objects.all(), 5)
+    accident.pass_time(0.1)
+    assert state_of(victim.pid) in "SR", "nothing is done yet"
+    assert accident.toll() is None
+    Job.objects.filter(pk__in=waiting).delete()
+    accident.pass_time(0.1)
+    assert accident.has_happened
+    assert until(lambda: child.log.read_text().splitlines()[1:]) == [str(-signal.SIGKILL)]
+    assert accident.toll() is None, "its jobs are still to run again"
+    start = accident._killed_at
+    assert start is not None
+    for pk, seconds in zip(held, (0.3, 0.9), strict=True):
+        Job.objects.filter(pk=pk).delete()
+        times = {
+            "run_after": start + timedelta(seconds=seconds / 10),
+            "last_attempted_at": start + timedelta(seconds=seconds),
+            "finished_at": start + timedelta(seconds=5),
+        }
+        job("done", id=pk, shelf=1, **times)
+    toll = "worker killed: its 2 jobs ran again after 0.9 s (back in the queue after 90.0 ms)"
+    assert str(accident.toll()) == toll
+
+
+def test_a_process_without_a_job_lives_on(child: Child) -> None:
+    pid = process_of(child)
+    register(pid)
+    job("pending")
+    over()
+    accident = Accident(child, Job.objects.all(), 2)
+    accident.pass_time(0.2)
+    assert not accident.has_happened
+    until(lambda: state_of(pid) in "SR")
+
+
+def test_only_processes_of_its_own_command_are_killed(child: Child) -> None:
+    assert child.started(process_of(child))
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            for pid in (stranger.pid, 2**22 + 1):  # not its own; not there at all
+                assert not child.started(pid)
+                job("running", worker=register(pid).pk, lease=1)
+            elsewhere = register(process_of(child))
+            Worker.objects.filter(pk=elsewhere.pk).update(host="elsewhere")
+            job("running", worker=elsewhere.pk, lease=2)
+            over(2)
+            accident = Accident(child, Job.objects.all(), 5)
+            accident.pass_time(0.2)
+            assert not accident.has_happened
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+@pytest.mark.parametrize(
+    ("done", "first_line", "second_line", "is_time"),
+    [(2, 5, 5, False), (4, 1, 8, True), (4, 5, 3, False), (12, 4, 0, True), (4, 0, 0, False)],
+)
+def test_the_moment_is_in_the_middle_where_few_of_the_same_priority_wait(
+    monkeypatch: pytest.MonkeyPatch, child: Child, done: int, first_line: int, second_line: int, is_time: bool
+) -> None:
+    monkeypatch.setattr(accident, "SHORT_LINE", 3)
+    over(done)
+    for priority, count in ((10, first_line), (0, second_line)):
+        for _ in range(count):
+            job("pending", priority=priority)
+    total = done + first_line + second_line
+    assert Accident(child, Job.objects.all(), total)._is_time() is is_time
+
+
+def test_one_job_is_told_of_as_one() -> None:
+    toll = "worker killed: its job ran again after 1.0 s (back in the queue after 42.0 ms)"
+    assert str(Toll(jobs=1, back=0.042, again=1.04)) == toll
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Report:
+    """A whole index of three documents."""
+    monkeypatch.setattr(completeness, "roots", lambda: [Path("/corpus")])
+    monkeypatch.setattr("example_project.demo.story.roots", lambda: [Path("/corpus")])
+    report = Report(new=3)
+    for number in range(3):
+        state = "indexed" if number else "failed"
+        document = Document.objects.create(path=f"/corpus/{number}", size=1, modified=1, state=state)
+        status = "done" if number else "failed"
+        ended = job(status, args=[document.pk], shelf=1 if number else 9, finished_at=timezone.now())
+        report.job_ids.append(ended.pk)
+    Document.objects.filter(state="indexed").update(vector="word:1")
+    return report
+
+
+def check(report: Report) -> str:
+    screen = io.StringIO()
+    Story(Screen(screen), 3).check(report)
+    return screen.getvalue()
+
+
+def test_a_whole_index_passes(index: Report) -> None:
+    assert "3 documents: 2 indexed, 1 failed; none missing, none twice" in check(index)
+
+
+COPY = """
+    INSERT INTO pgqueue_job (id, shelf, status, finished_at, task_path, args)
+    SELECT id, 2, status, finished_at, task_path, args FROM pgqueue_job WHERE id = {job}
+"""
+
+
+@pytest.mark.parametrize(
+    ("damage", "trouble"),
+    [
+        ("DELETE FROM search_document WHERE path = '/corpus/1'", "1 files without a document"),
+        ("DELETE FROM pgqueue_job WHERE id = {job}", "1 jobs are missing"),
+        ("DELETE FROM pgqueue_job WHERE id = {job}", "1 documents without a job"),
+        (COPY, "1 jobs are there twice"),
+        (COPY, "1 documents with two jobs"),
+        ("UPDATE search_document SET state = 'waiting' WHERE id = {document}", "1 documents are not what"),
+        ("UPDATE search_document SET vector = NULL WHERE id = {document}", "1 documents are not what"),
+    ],
+)
+def test_an_index_with_a_hole_ends_the_demonstration_with_an_error(
+    index: Report, damage: str, trouble: str
+) -> None:
+    document = Document.objects.get(path="/corpus/1")
+    with connection.cursor() as cursor:
+        cursor.execute(damage.format(job=index.job_ids[1], document=document.pk))
+    assert any(line.startswith(trouble) for line in troubles(index)), troubles(index)
+    with pytest.raises(CommandError, match="The index is not complete"):
+        check(index)

@@ -1,0 +1,185 @@
+"""Many jobs while processes are killed at random: a ledger outside the queue shows that nothing got lost.
+
+LEDGER_JOBS=200000 LEDGER_SECONDS=900    the long form
+LEDGER_SEED=...                          the random numbers of a run that failed
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from django.db.models import QuerySet
+
+from django_pgqueue import enqueue_many
+from django_pgqueue.definition import BoundTask
+from django_pgqueue.models import Job, Worker
+from tests.app import ledger_tasks as tasks
+from tests.app.models import Entry
+from tests.support.havoc import Havoc, descendants
+from tests.support.ledger import FILE, by_job, certain_crashes, read, unexplained
+from tests.support.workers import until
+
+from .conftest import SLOW, Command
+
+JOBS = int(os.environ.get("LEDGER_JOBS", "20000"))
+SECONDS = float(os.environ.get("LEDGER_SECONDS", "45"))  # in which the jobs are enqueued
+SEED = int(os.environ.get("LEDGER_SEED") or random.randrange(2**32))
+
+BATCH = 100  # jobs in one enqueue; JOBS is a multiple of it
+BACKLOG = 2_000  # jobs that wait at most
+PAUSE = (1.0, 3.0)  # seconds between two kills
+KILLS = 10  # at least
+# A slow machine would do nothing but start processes. So for a kill so many of the four must be up, and so
+# few jobs may wait that have been hit before: each runs in a process of its own.
+LEAST_UP = 3
+MOST_HIT = 8
+SUPERVISORS = 5  # each fifth kill hits a supervisor
+LONG = 0.002  # of the jobs take a second, the others milliseconds
+
+# The defaults, but for one: whoever kills at random kills the innocent, and some of them again and again.
+SETTINGS = {"CRASH_LIMIT": 1000}
+
+
+class Work:
+    """What is to be done: a third of the jobs sync, a third async, a third atomic."""
+
+    def __init__(self, count: int, choice: random.Random) -> None:
+        entries = Entry.objects.bulk_create([Entry(key="atomic", note="0") for _ in range(count)])
+        self.entries = [entry.pk for entry in entries]
+        self.number_of: dict[int, int] = {}
+        """The number of each job that was enqueued."""
+        self._count = count
+        self._choice = choice
+
+    @property
+    def is_enqueued(self) -> bool:
+        """Whether all of it is in the queue."""
+        return len(self.number_of) == self._count
+
+    def enqueue(self, count: int) -> None:
+        """Enqueue the next jobs."""
+        begin = len(self.number_of)
+        numbers = range(begin, min(begin + count, self._count))
+        self.number_of |= zip(enqueue_many(map(self._call, numbers)), numbers, strict=True)
+
+    def _call(self, number: int) -> BoundTask:
+        is_long = self._choice.random() < LONG
+        seconds = 1.0 if is_long else self._choice.uniform(0.0, 0.01)
+        if number % 3 == 0:
+            return tasks.sync_effect.bind(number, seconds)
+        if number % 3 == 1:
+            return tasks.async_effect.bind(number, seconds)
+        return tasks.atomic_effect.bind(number, seconds, self.entries[number])
+
+
+def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path) -> None:
+    print(f"LEDGER_SEED={SEED}")
+    havoc = Havoc(SEED)
+    work = Work(JOBS, havoc.random)
+    ledger = tmp_path / "ledger"
+
+    def start_one() -> Command:
+        arguments = ("--processes", "2", "--threads", "2")
+        return start(*arguments, env={FILE: str(ledger)}, **SETTINGS)
+
+    commands = [start_one(), start_one()]
+    until(lambda: len(at_work(commands)) == 4, seconds=SLOW, what="4 workers")
+    began = time.monotonic()
+    next_kill = began
+    while not work.is_enqueued or len(havoc.kills) < KILLS:
+        now = time.monotonic()
+        due = round(JOBS * min(1.0, (now - began) / SECONDS)) - len(work.number_of)
+        in_time = now < began + 1.5 * SECONDS  # after that, all the rest at once
+        if due >= BATCH and not (in_time and waiting().count() > BACKLOG):
+            work.enqueue(BATCH)
+        if now >= next_kill and kill_one(havoc, commands, start_one):
+            next_kill = now + havoc.random.uniform(*PAUSE)
+        time.sleep(0.01)
+    until(lambda: not waiting().exists(), seconds=8 * SLOW, what="all jobs are over")
+    print(f"{JOBS:,} jobs are over after {time.monotonic() - began:.0f} s")
+    until(lambda: len(at_work(commands)) == 4, seconds=SLOW, what="4 workers")
+    for command in commands:
+        assert command.process.poll() is None, command.log
+        command.send(signal.SIGTERM)
+    assert [command.wait() for command in commands] == [0, 0]
+    assert not Worker.objects.exists()
+    check(ledger, havoc, work)
+
+
+def at_work(commands: list[Command]) -> list[tuple[int, int]]:
+    """The worker processes that are up: the place of their command, and their ids."""
+    registered = set(Worker.objects.values_list("pid", flat=True))
+    return [
+        (place, pid)
+        for place, command in enumerate(commands)
+        for pid in sorted(registered & descendants(command.process.pid))
+    ]
+
+
+def waiting() -> QuerySet[Job]:
+    """The jobs that are not over."""
+    return Job.objects.filter(shelf=0)
+
+
+def kill_one(havoc: Havoc, commands: list[Command], start_one: Callable[[], Command]) -> bool:
+    """Kill a worker process, or a supervisor, which is started again; not while too few are up."""
+    targets = at_work(commands)
+    if len(targets) < LEAST_UP or waiting().filter(crash_count__gt=0).count() > MOST_HIT:
+        return False
+    place, pid = havoc.random.choice(targets)
+    if len(havoc.kills) % SUPERVISORS == SUPERVISORS - 1:
+        havoc.kill(commands[place].process.pid, is_supervisor=True)
+        commands[place].process.wait()
+        commands[place] = start_one()
+    else:
+        havoc.kill(pid)
+    return True
+
+
+def check(ledger: Path, havoc: Havoc, work: Work) -> None:
+    """Compare the queue, the ledger, the kills and what was enqueued."""
+    runs = read(ledger)
+    runs_of = by_job(runs)
+    kills = havoc.kills
+    jobs = {job.pk: job for job in Job.objects.all()}
+    assert len(jobs) == Job.objects.count() == JOBS, "no job is there twice"
+    assert jobs.keys() == work.number_of.keys() == runs_of.keys()
+
+    # Each effect at least once, the atomic ones exactly once.
+    assert {run.number for run in runs if run.ended} == set(range(JOBS))
+    assert all(run.number == work.number_of[run.job] for run in runs)
+    atomic = set(work.entries[2::3])
+    assert Counter(Entry.objects.filter(pk__in=atomic).values_list("note", flat=True)) == {"1": len(atomic)}
+
+    # Each is done, by its last run: nothing runs again once it was reported.
+    assert Counter((job.status, job.attempts, len(job.errors)) for job in jobs.values()) == {
+        ("done", 1, 0): JOBS
+    }
+    last = {pk: runs_of[pk][-1] for pk in jobs}
+    assert [pk for pk, job in jobs.items() if not last[pk].ended or last[pk].lease != job.lease] == []
+
+    # Each second run is due to a kill, and counts the crash if anybody could see it.
+    strange = unexplained(runs, kills)
+    for first, second in strange:
+        between = [kill for kill in kills if first.began < kill.after and kill.before < second.began]
+        print(first, second, *between, sep="\n")
+    assert not strange
+    certain = {pk: certain_crashes(runs_of[pk], kills) for pk in jobs}
+    assert [pk for pk, job in jobs.items() if job.crash_count < certain[pk]] == []
+    # The run that a crash counts is in the ledger, unless it was killed on the way to its first line: a
+    # connection may have to be made, or a process that the job has for itself. Each process has two threads.
+    excess = sum(max(0, job.crash_count - (len(runs_of[pk]) - 1)) for pk, job in jobs.items())
+    assert excess <= 2 * sum(len(kill.pids) for kill in kills)
+
+    # And it was no idle show.
+    again = sum(len(runs) - 1 for runs in runs_of.values())
+    supervisors = sum(kill.is_supervisor for kill in kills)
+    print(f"{len(kills)} kills, {supervisors} of supervisors; {again} runs more than jobs, {excess} unseen")
+    assert supervisors
+    assert any(not run.ended for run in runs)

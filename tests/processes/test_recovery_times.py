@@ -1,0 +1,197 @@
+"""How soon a job that had begun runs again when its process, its supervisor or all of them are gone.
+
+Measured from the signal to the first statement of the task's second run, both on the machine's monotonic
+clock, and asserted at three times what is promised: a busy machine takes its time. The figures are printed:
+pytest -s -p no:xdist tests/processes/test_recovery_times.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import Job, Worker
+from tests.app.ledger_tasks import wait_for_file
+from tests.support.jobs import add, value
+from tests.support.ledger import FILE, Run, read
+from tests.support.own_server import own_server
+from tests.support.sessions import Connection
+from tests.support.workers import fresh, until
+
+from .conftest import SLOW, Command
+
+PATIENCE = 3  # times what is promised
+LEASE = 3.0
+HEARTBEAT = 1.0
+RECONNECT = 10.0  # seconds between two tries to reach the server, at most
+
+
+class Scene:
+    """Worker commands, one job that runs until it is told to end, and the ledger of its runs."""
+
+    def __init__(self, start: Callable[..., Command], folder: Path) -> None:
+        self.ledger = folder / "ledger"
+        self.go = folder / "go"
+        self.ledger.touch()
+        self._start = start
+
+    def start(self, env: dict[str, str] | None = None, **pgqueue: object) -> Command:
+        """Start a command."""
+        return self._start(env={FILE: str(self.ledger), **(env or {})}, **pgqueue)
+
+    def run(self, count: int = 1) -> Run:
+        """A run of the job, once it has begun."""
+        runs = until(
+            lambda: found if len(found := read(self.ledger)) >= count else [],
+            seconds=SLOW,
+            what=f"run {count} begins",
+        )
+        return runs[count - 1]
+
+    def noted(self, job: Job) -> Run:
+        """The first run, once its supervisor has noted it at a heartbeat, for whoever recovers it."""
+        run = self.run()
+        noted = Worker.objects.values_list("started_jobs", flat=True)
+        until(lambda: any(job.pk in (jobs or []) for jobs in noted.all()), seconds=SLOW, what="noted")
+        return run
+
+    def end(self, job: Job, crashes: int) -> None:
+        """Let the job end; it is done in its first attempt, with so many crashes."""
+        self.go.touch()
+        until(lambda: fresh(job).status == "done", seconds=SLOW)
+        assert (fresh(job).attempts, fresh(job).crash_count) == (1, crashes)
+        assert len(read(self.ledger)) == 2
+
+
+@pytest.fixture
+def scene(start: Callable[..., Command], tmp_path: Path) -> Scene:
+    return Scene(start, tmp_path)
+
+
+def kill(*pids: int) -> float:
+    """SIGKILL for all of them; the time of the first."""
+    now = time.monotonic()
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            assert pid != pids[0]  # the others may have died with it
+    return now
+
+
+def tell(what: str, seconds: float, promise: float) -> None:
+    """Print the figure, and see whether it is good enough."""
+    print(f"\n{what}: {seconds:.2f} s (promised: {promise:.2f} s)")
+    assert seconds < PATIENCE * promise
+
+
+def test_a_killed_process(scene: Scene) -> None:
+    scene.start()
+    job = enqueue(wait_for_file, 0, str(scene.go))
+    killed = kill(scene.run().pid)
+    tell("process killed", scene.run(2).began - killed, 2.0)
+    scene.end(job, crashes=1)
+
+
+def test_a_killed_supervisor_beside_another_one(scene: Scene) -> None:
+    command = scene.start()
+    job = enqueue(wait_for_file, 0, str(scene.go))
+    scene.noted(job)
+    scene.start().workers(2)
+    killed = kill(command.process.pid)
+    tell("supervisor killed, another one runs", scene.run(2).began - killed, 5.0)
+    scene.end(job, crashes=1)
+
+
+def test_all_killed_and_a_new_command_started_at_once(scene: Scene) -> None:
+    command = scene.start()
+    job = enqueue(wait_for_file, 0, str(scene.go))
+    killed = kill(command.process.pid, scene.noted(job).pid)
+    scene.start()
+    until(lambda: Worker.objects.count() == 2, seconds=SLOW, what="the new worker is up")
+    up = time.monotonic() - killed
+    tell(f"all killed, the next is up after {up:.2f} s", scene.run(2).began - killed, max(5.0, up))
+    scene.end(job, crashes=1)
+
+
+def test_a_process_that_is_stopped_longer_than_its_lease(scene: Scene) -> None:
+    command = scene.start(LEASE=LEASE, HEARTBEAT=HEARTBEAT)
+    job = enqueue(wait_for_file, 0, str(scene.go))
+    first = scene.noted(job)
+    scene.start(LEASE=LEASE, HEARTBEAT=HEARTBEAT).workers(2)
+    stopped = time.monotonic()
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        second = scene.run(2)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    tell("process stopped", second.began - stopped, LEASE + 2 * HEARTBEAT)
+    # It wakes, comes to its end, and is refused: the job is another's.
+    scene.go.with_name(f"go-{first.lease}").touch()
+    command.logged("the lease was lost, its outcome (done) was refused")
+    assert fresh(job).status == "running"
+    scene.end(job, crashes=1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "outage"),
+    [("fast", 0.0), ("immediate", 0.0), ("fast", LEASE + 2 * HEARTBEAT)],
+    ids=["restart", "crash", "outage longer than the lease"],
+)
+def test_a_restart_of_the_server_takes_nothing_from_the_living(
+    scene: Scene, tmp_path: Path, mode: str, outage: float
+) -> None:
+    with own_server(tmp_path / "server") as server:
+        databases = json.dumps({"default": server.database, "other": server.database})
+        commands = [
+            scene.start(env={"TEST_DATABASES": databases}, LEASE=LEASE, HEARTBEAT=HEARTBEAT) for _ in range(2)
+        ]
+        with server.connect() as connection:
+            until(lambda: value(connection, "SELECT count(*) = 2 FROM pgqueue_worker"), seconds=SLOW)
+            (job,) = add(connection, task_path=wait_for_file.module_path, args=json.dumps([0, str(scene.go)]))
+            scene.run()
+        server.stop(mode)
+        time.sleep(outage)  # what is tried out, not what is waited for
+        back = time.monotonic()
+        server.start()
+        with server.connect() as connection:
+            (other,) = add(connection)
+            until(lambda: over(connection, other), seconds=SLOW, what="a job that came after the restart")
+            seconds = time.monotonic() - back
+            tell(f"server back ({mode}, away for {outage:g} s), a new job is done", seconds, RECONNECT)
+            # All have been seen alive since, and would have been found dead by now.
+            until(
+                lambda: value(
+                    connection,
+                    "SELECT count(*) = 2 AND min(heartbeat_at) > pg_postmaster_start_time() + %s"
+                    " FROM pgqueue_worker",
+                    timedelta(seconds=LEASE + 3 * HEARTBEAT),
+                ),
+                seconds=SLOW,
+                what="heartbeats of both workers",
+            )
+            assert value(connection, "SELECT status FROM pgqueue_job WHERE id = %s", job) == "running"
+            scene.go.touch()
+            until(lambda: over(connection, job), seconds=SLOW)
+            row = connection.execute(
+                "SELECT status, attempts, crash_count FROM pgqueue_job WHERE id = %s", [job]
+            )
+            assert row.fetchone() == ("done", 1, 0)
+        for command in commands:
+            command.send(signal.SIGTERM)
+        assert [command.wait() for command in commands] == [0, 0]
+    assert len(read(scene.ledger)) == 1
+    assert not any("dead" in command.log for command in commands)
+
+
+def over(connection: Connection, job: int) -> bool:
+    """Whether a job is no longer in the live leaf."""
+    return bool(value(connection, "SELECT NOT EXISTS (SELECT FROM pgqueue_job_live WHERE id = %s)", job))

@@ -1,0 +1,63 @@
+"""A server of a test's own, to be stopped and started again at the same address."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import environ
+import psycopg
+from django.core.management import call_command
+from django.db import connections
+
+from example_project.embedded import ensure_server, remove_server
+from example_project.embedded_programs import run
+
+from .databases import alias
+from .sessions import Connection
+
+__all__ = ["OwnServer", "own_server"]
+
+
+class OwnServer:
+    """A running PostgreSQL with the tables of the default database's apps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = ensure_server(folder, durable=False)
+        self.database: dict[str, Any] = {
+            **environ.Env.db_url_config(self.url), "ENGINE": "django.db.backends.postgresql"
+        }  # fmt: skip
+        with alias("own", **self.database):
+            call_command("migrate", database="own", verbosity=0)
+        with self.connect() as connection:
+            row = connection.execute("SHOW data_directory").fetchone()
+            assert row is not None
+            self._data = Path(row[0])
+
+    def connect(self) -> Connection:
+        """A connection of one's own, to be closed by the caller."""
+        return psycopg.connect(self.url, autocommit=True)
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: ``fast`` closes all connections, ``immediate`` is a crash."""
+        run("pg_ctl", "stop", "-D", str(self._data), "-m", mode)
+
+    def start(self) -> None:
+        """Start it with the options that it had, the port among them."""
+        _, *options = shlex.split((self._data / "postmaster.opts").read_text())
+        del options[options.index("-D") : options.index("-D") + 2]
+        log = str(self._data / "server.log")
+        run("pg_ctl", "start", "-D", str(self._data), "-l", log, "-o", shlex.join(options), "-w")
+
+
+@contextmanager
+def own_server(folder: Path) -> Iterator[OwnServer]:
+    """A server in a folder, removed at the end of the block."""
+    try:
+        yield OwnServer(folder)
+    finally:
+        connections.close_all()
+        remove_server(folder)
