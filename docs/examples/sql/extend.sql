@@ -1,0 +1,1 @@
+SELECT pgqueue_extend(1, 3600);
