@@ -18,7 +18,7 @@ from django_pgqueue.models import Job, Worker
 from tests.support.workers import until
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW = 40.0  # seconds; starting a process takes a while on a busy machine
+SLOW = 60.0  # seconds; starting a process takes a while on a busy machine
 
 
 class Command:
@@ -81,6 +81,9 @@ def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Comm
             "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
             "TEST_DATABASES": json.dumps(databases()),
             "TEST_PGQUEUE": json.dumps(pgqueue),
+            # Compiled once for all processes of all tests, also where nothing is to be written beside the code.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
             **(env or {}),
         }
         with log.open("wb") as output:
