@@ -56,7 +56,9 @@ class Accident:
         self._jobs = jobs
         self._total = total
         self._hit: list[int] = []
+        self._victim = 0
         self._killed_at: datetime | None = None
+        self._back_at: datetime | None = None
 
     @property
     def has_happened(self) -> bool:
@@ -66,23 +68,27 @@ class Accident:
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and kill a process in it if the moment has come."""
         end = time.monotonic() + seconds
-        while not self.has_happened and time.monotonic() < end:
-            if self._is_time():
+        while self._back_at is None and time.monotonic() < end:
+            if self.has_happened:
+                self._see_whether_back()
+            elif self._is_time():
                 self._kill_one()
             time.sleep(LOOK_EVERY)
         time.sleep(max(0.0, end - time.monotonic()))
 
     def toll(self) -> Toll | None:
         """What it has cost; None before it has happened, and until all jobs that it hit are over."""
-        if self._killed_at is None:
+        if self.has_happened and self._back_at is None:
+            self._see_whether_back()
+        if self._killed_at is None or self._back_at is None:
             return None
-        hit = list(Job.objects.filter(pk__in=self._hit).only("status", "run_after", "last_attempted_at"))
+        hit = list(Job.objects.filter(pk__in=self._hit).only("status", "last_attempted_at"))
         if any(job.status in LIVE for job in hit):
             return None
         starts = [job.last_attempted_at for job in hit if job.last_attempted_at is not None]
         return Toll(
             jobs=len(hit),
-            back=(max(job.run_after for job in hit) - self._killed_at).total_seconds(),
+            back=(self._back_at - self._killed_at).total_seconds(),
             again=(max(starts) - self._killed_at).total_seconds(),
         )
 
@@ -92,6 +98,12 @@ class Accident:
         over = 1 - sum(lines) / self._total
         (start, end) = MIDDLE
         return bool(lines) and over >= start and (over >= end or lines[0] <= SHORT_LINE)
+
+    def _see_whether_back(self) -> None:
+        """Note the time when the dead process holds none of them any more."""
+        held = self._jobs.filter(pk__in=self._hit, status=Job.Status.RUNNING, worker=self._victim)
+        if not held.exists():
+            self._back_at = _now()
 
     def _kill_one(self) -> None:
         for worker in Worker.objects.filter(host=socket.gethostname()[:255]):
@@ -111,6 +123,7 @@ class Accident:
                     )
                 )
                 if self._hit:
+                    self._victim = worker.pk
                     self._killed_at = _now()
                     os.kill(worker.pid, signal.SIGKILL)
             finally:
