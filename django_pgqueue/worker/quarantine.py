@@ -32,6 +32,8 @@ from .child_environment import child_environment
 from .leaving import LINGER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .outcomes import Backoffs
     from .running import RunningJob
 
@@ -55,8 +57,11 @@ class Quarantine:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._overdue: set[int] = set()
 
-    def run(self, running: RunningJob, backoffs: Backoffs) -> Outcome:
-        """Run one job to its end. Raises ``TaskTimeout`` if it had to be killed for its timeout."""
+    def run(self, running: RunningJob, backoffs: Backoffs, begun: Callable[[], None]) -> Outcome:
+        """Run one job to its end; ``begun`` is called when its process has started.
+
+        Raises ``TaskTimeout`` if it had to be killed for its timeout.
+        """
         job_id = running.row.id
         reading, writing = os.pipe()
         try:
@@ -69,7 +74,7 @@ class Quarantine:
             # Race: the job may have been asked to stop before there was anybody to pass it on.
             if running.asked_to_stop:
                 running.on_stop()
-            said = _listen(reading, process)
+            said = _listen(reading, process, begun)
             if len(said) == 2:
                 with suppress(subprocess.TimeoutExpired):  # its exit handlers may have something to do
                     process.wait(LINGER)
@@ -135,7 +140,7 @@ class Quarantine:
         return Outcome(row.id, row.lease, kind, started=running.started, reason=reason, reported=True)
 
 
-def _listen(reading: int, process: subprocess.Popen[bytes]) -> list[bytes]:
+def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None]) -> list[bytes]:
     """The lines that the process has said when it is through, or dead.
 
     The end of the pipe is no sign: a fork of the task may hold it open for ever.
@@ -150,6 +155,8 @@ def _listen(reading: int, process: subprocess.Popen[bytes]) -> list[bytes]:
             piece = os.read(reading, 2**16)
         except BlockingIOError:
             piece = b""
+        if b"\n" in piece and b"\n" not in heard:
+            begun()
         heard += piece
         if ended and not piece:
             break

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from contextvars import copy_context
+from functools import partial
 from inspect import iscoroutinefunction
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -104,9 +105,10 @@ class Runner:
     def run_apart(self, running: RunningJob) -> Outcome:
         """Run a suspect, sync or async, in a process of its own, and wait for its end on this thread."""
         assert self._quarantine is not None
-        self._begin(running, self._quarantine.kill)
+        self._running[running.row.id] = running  # it may be asked to stop before it has begun
+        begun = partial(self._begin, running, self._quarantine.kill)
         try:
-            return self._quarantine.run(running, self.backoffs)
+            return self._quarantine.run(running, self.backoffs, begun)
         except TaskTimeout as error:
             return self._failed(running, error)
         finally:

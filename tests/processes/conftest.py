@@ -81,7 +81,7 @@ def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Comm
             "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
             "TEST_DATABASES": json.dumps(databases()),
             "TEST_PGQUEUE": json.dumps(pgqueue),
-            # Compiled once for all processes of all tests, also where nothing is to be written beside the code.
+            # Compiled once for the processes of all tests, also where nothing may lie beside the code.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
             **(env or {}),
