@@ -1,0 +1,70 @@
+"""A suspect's own process, from its worker's side: when the job has begun, and when it has not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue
+from django_pgqueue.worker import quarantine
+from tests.app import worker_tasks as tasks
+from tests.support.workers import fresh, until, working
+
+SPEAKER = """
+import os, sys, time
+for line in sys.argv[2:]:
+    os.write(int(sys.argv[1]), line.encode().decode("unicode_escape").encode())
+    time.sleep(0.05)
+"""
+
+
+def listen(*words: str) -> tuple[list[bytes], int]:
+    """What is heard of a process that says these words, and how often the job has begun."""
+    begun: list[int] = []
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", SPEAKER, str(writing), *words], pass_fds=[writing]
+    ) as process:
+        os.close(writing)
+        heard = quarantine._listen(reading, process, lambda: begun.append(1))
+    os.close(reading)
+    return heard, len(begun)
+
+
+@pytest.mark.parametrize(
+    ("words", "heard", "begun"),
+    [
+        ([], [], 0),
+        (["beg"], [], 0),
+        (["begun\\n"], [b"begun"], 1),
+        (["beg", "un\\n", "[1, ", "2]\\n"], [b"begun", b"[1, 2]"], 1),
+        (["begun\\n[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
+        (["begun\\n", "[1, "], [b"begun"], 1),
+    ],
+)
+def test_a_job_has_begun_when_its_process_says_so(words: list[str], heard: list[bytes], begun: int) -> None:
+    assert listen(*words) == (heard, begun)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> dict[str, Any]:
+        return {**os.environ, "DJANGO_SETTINGS_MODULE": "no.such.settings"}
+
+    monkeypatch.setattr(quarantine, "child_environment", broken)
+    job = enqueue(tasks.noop)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
+    with working() as worker:
+        until(lambda: fresh(job).waiting_reason)
+        assert worker.pump._board.begun() == []
+        after = enqueue(tasks.noop)
+        until(lambda: fresh(after).status == "done")
+    back = fresh(job)
+    assert (back.status, back.attempts, back.crash_count) == ("pending", 0, 1)
+    assert "could not start" in back.waiting_reason
