@@ -32,7 +32,7 @@ MANAGE = os.path.join(ROOT, "example_project", "manage.py")
 COMMANDS = {
     "demo": ("demo", [MANAGE, "demo"]),
     "manage": ("demo", [MANAGE]),
-    "test": ("test", ["-m", "pytest", "--rootdir", ROOT, "-n", "2"]),
+    "test": ("test", ["-m", "pytest", "--rootdir", ROOT, "-n", "2", "--dist", "worksteal"]),
 }
 MINORS = (14, 13, 12, 11)
 PROBE = "import sys, ssl, zlib; print(sys.version_info[:2] == (3, %d) and sys.version_info[3] == 'final')"

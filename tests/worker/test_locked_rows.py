@@ -66,6 +66,6 @@ def test_what_is_still_locked_at_the_end_is_left_to_recovery(
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         holder.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job.pk,))
         tasks.gate("a").set()
-        worker.stop()
+        worker.stop(grace=1)
     assert fresh(job).status == "running"
     assert "cannot be reported" in caplog.text
