@@ -68,9 +68,7 @@ def recover_dead(session: Session) -> int:
     """Give back jobs of workers that are dead, whoever supervised them; returns how many."""
     settings = conf.current()
     parameters = (settings.heartbeat, settings.lease, settings.crash_limit, BATCH, settings.keep_errors)
-    (((dead, jobs),),) = session.run(
-        ("SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)", parameters)
-    )
+    (((dead, jobs),),) = session.run((_RECOVER_DEAD_SQL, parameters))
     if dead:
         logger.warning("%d workers are dead; %d of their jobs go back to their queues", dead, jobs)
     return int(jobs)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from .board import Board
 from .child_environment import child_environment
 from .lifeline import Farewell, last_words
-from .process_state import has_ended, is_stopped
+from .process_state import has_ended, how_it_ended, is_stopped
 
 if TYPE_CHECKING:
     from .process import Assignment
@@ -55,7 +55,7 @@ class End:
     @property
     def how(self) -> str:
         """For a line of the log: what ended it, and why if it could say so."""
-        what = f"signal {_name(-self.code)}" if self.code < 0 else f"exit code {self.code}"
+        what = how_it_ended(self.code)
         return f"{what} ({self.farewell.cause})" if self.farewell.cause else what
 
 
@@ -207,10 +207,3 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
     # Some systems do not let us signal a group in which there is nobody left but the one that has ended.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return str(number)

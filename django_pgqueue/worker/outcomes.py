@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from ..lifecycle.claim import Claimed
     from .running import RunningJob
 
-__all__ = ["Backoffs", "BadResult", "expired", "stopped", "succeeded", "unknown_task", "unsuccessful"]
+__all__ = [
+    "Backoffs",
+    "BadResult",
+    "backoff_of",
+    "expired",
+    "stopped",
+    "succeeded",
+    "unknown_task",
+    "unsuccessful",
+]
 
 #: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says
 #: nothing.
@@ -113,6 +122,16 @@ def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> 
     )
 
 
+def backoff_of(queue_name: str, backoffs: Backoffs) -> tuple[float, float]:
+    """Base and ceiling of the backoff in a queue, in seconds."""
+    base, ceiling = backoffs.get(queue_name, (None, None))
+    settings = conf.current()
+    return (
+        settings.backoff_base if base is None else base,
+        settings.backoff_ceiling if ceiling is None else ceiling,
+    )
+
+
 def _failed(running: RunningJob, error: BaseException) -> Outcome:
     row = running.row
     return Outcome(
@@ -136,9 +155,7 @@ def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> flo
     limit = row.max_attempts or task.max_attempts or settings.max_attempts
     if attempt >= limit:
         return None
-    base, ceiling = backoffs.get(row.queue_name, (None, None))
-    base = settings.backoff_base if base is None else base
-    ceiling = settings.backoff_ceiling if ceiling is None else ceiling
+    base, ceiling = backoff_of(row.queue_name, backoffs)
     if isinstance(error, RetryLater):
         if error.seconds is not None:
             return error.seconds

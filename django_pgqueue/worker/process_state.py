@@ -8,9 +8,10 @@ number, and with it the number of its group, until ``Popen.wait``. macOS has it 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
-__all__ = ["has_ended", "is_stopped"]
+__all__ = ["has_ended", "how_it_ended", "is_stopped"]
 
 HAS_WAITID = hasattr(os, "waitid")
 
@@ -34,6 +35,16 @@ def is_stopped(process: subprocess.Popen[bytes]) -> bool:
         ["ps", "-o", "state=", "-p", str(process.pid)], capture_output=True, text=True, check=False
     )
     return state.stdout.startswith("T")
+
+
+def how_it_ended(code: int) -> str:
+    """In words; ``code`` as ``Popen`` has it: the exit code, or minus the signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
 
 
 def _last_change(pid: int) -> int | None:

@@ -101,7 +101,7 @@ class Pump:
 
     def files(self) -> set[int]:
         """The files that are its own: a process that a task forks must not hold them."""
-        files = {0, *self._waker.files()}  # 0: a pipe from the supervisor
+        files = set(self._waker.files())
         session = self._session
         if session is not None and not session.connection.closed:
             files.add(session.connection.fileno())

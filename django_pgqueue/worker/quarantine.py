@@ -30,6 +30,8 @@ from ..lifecycle.finish import Outcome
 from ..policy import exponential
 from .child_environment import child_environment
 from .leaving import LINGER
+from .outcomes import backoff_of
+from .process_state import how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +89,7 @@ class Quarantine:
             return Outcome(*json.loads(said[1]))
         if was_overdue:
             raise TaskTimeout("the task went on after its timeout, and its process was killed")
-        how = _how_it_ended(process.returncode)
+        how = how_it_ended(process.returncode)
         if not said:
             reason = f"the process for it could not start ({how})"
             return Outcome(job_id, running.row.lease, "release", delay=30.0, reason=reason)
@@ -124,12 +126,7 @@ class Quarantine:
 
     def _crashed(self, running: RunningJob, how: str, backoffs: Backoffs) -> Outcome:
         row, settings = running.row, conf.current()
-        base, ceiling = backoffs.get(row.queue_name, (None, None))
-        delay = exponential(
-            row.crash_count,
-            settings.backoff_base if base is None else base,
-            settings.backoff_ceiling if ceiling is None else ceiling,
-        )
+        delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
         reason = f"its process ended by {how}"
         with connections[self._alias].cursor() as cursor:
             cursor.execute(
@@ -177,7 +174,3 @@ def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _how_it_ended(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

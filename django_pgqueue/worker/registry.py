@@ -19,10 +19,6 @@ _REGISTER = """
     VALUES (%s, %s, %s, %s, %s::text[], %s, %s, 'running', %s, clock_timestamp(), clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock
 """
-_UNREGISTER = """
-    DELETE FROM pgqueue_worker AS worker WHERE worker.id = %s AND NOT EXISTS (
-        SELECT FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = worker.id)
-"""
 
 
 def register(session: Session, worker: int, supervisor: int, options: WorkerOptions) -> None:
@@ -47,7 +43,7 @@ def set_draining(session: Session, worker: int) -> None:
 
 def unregister(session: Session, worker: int) -> None:
     """The worker has ended. If it holds a job all the same, it stays listed, so that it is found dead."""
-    session.run((_UNREGISTER, (worker,)))
+    session.run(("SELECT pgqueue_strike_off_v1(%s::bigint[])", ([worker],)))
 
 
 def _take_lock(session: Session, worker: int) -> None:
