@@ -12,7 +12,7 @@ from ..lifecycle.finish import Outcome
 from ..payload import encode_result
 from ..policy import delay_before_retry, exponential, should_retry
 from ..validation import CENTURY
-from .errors import describe, error_entry, fingerprint
+from .errors import cut_chain, describe, error_entry, fingerprint
 
 if TYPE_CHECKING:
     from ..compat import TaskResult
@@ -56,6 +56,7 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
 def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
     """The task raised."""
     try:
+        cut_chain(error)
         return _unsuccessful(running, error, backoffs)
     except BaseException as second:  # what it raised is broken: that is no reason to run the job for ever
         return _failed(running, second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import decimal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
@@ -260,6 +261,8 @@ async def araise(kind: str) -> None:
 
 @task(max_attempts=2, backoff=0)
 async def raise_in_thread(kind: str) -> None:
+    if kind == "StopIteration" and sys.version_info < (3, 12):
+        raise RuntimeError("asyncio of Python 3.11 would wait for it for ever")
     await sync_to_async(ERRORS[kind])()
 
 

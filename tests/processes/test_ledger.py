@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from django.db.models import QuerySet
 
 from django_pgqueue import enqueue_many
@@ -78,6 +79,7 @@ class Work:
         return tasks.atomic_effect.bind(number, seconds, self.entries[number])
 
 
+@pytest.mark.timeout(600 + 4 * SECONDS)
 def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path) -> None:
     print(f"LEDGER_SEED={SEED}")
     havoc = Havoc(SEED)

@@ -41,7 +41,7 @@ def test_a_worker_behind_a_pooler(start: Start) -> None:
         assert not worker.holds_lock
         jobs = [enqueue(tasks.noop), enqueue(tasks.add, 1), enqueue(tasks.raise_odd, "nul")]
         until(lambda: all(fresh(job).is_over for job in jobs), seconds=SLOW)
-        with open_raw() as direct:
+        with open_raw(options="-c lock_timeout=0") as direct:
             nothing = direct.execute(STATE).fetchone()
         assert nothing is not None
         assert nothing[:3] == (0, 0, 0)
@@ -57,4 +57,5 @@ def test_a_worker_behind_a_pooler(start: Start) -> None:
         command.send(signal.SIGTERM)
         assert command.wait() == 0, command.log
     assert command.log.count("is behind a transaction pooler: the worker polls every 0.2 s") == 1
-    assert "Traceback" not in command.log
+    # No traceback but the task's own, which the logger of tasks writes on Django 5.2.
+    assert command.log.count("Traceback") == command.log.count("state=FAILED")
