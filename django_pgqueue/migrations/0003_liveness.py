@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
         RunSQLFile("recover_v2.sql", "DROP FUNCTION pgqueue_recover_v2"),
         RunSQLFile("bury_v1.sql", "DROP FUNCTION pgqueue_bury_v1"),
         RunSQLFile("dead_workers_v2.sql", "DROP FUNCTION pgqueue_dead_workers_v2"),
+        RunSQLFile("end_sessions_v1.sql", "DROP FUNCTION pgqueue_end_sessions_v1"),
         RunSQLFile("recover_dead_v1.sql", "DROP FUNCTION pgqueue_recover_dead_v1"),
         RunSQLFile("recover_strays_v1.sql", "DROP FUNCTION pgqueue_recover_strays_v1"),
         RunSQLFile("extend_v1.sql", "DROP FUNCTION pgqueue_extend_v1"),

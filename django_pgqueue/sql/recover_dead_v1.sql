@@ -21,4 +21,6 @@ BEGIN
     jobs := pgqueue_recover_v2(
         workers, NULL, NULL, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors);
     PERFORM pgqueue_strike_off_v1(workers);
+    -- Race: what such a session has locked was skipped above. It comes in the next round.
+    PERFORM pgqueue_end_sessions_v1(workers);
 END $$;

@@ -100,14 +100,10 @@ def recover_strays(session: Session) -> int:
 
 def sweep(session: Session) -> int:
     """Empty the kept leaf of what is old enough, and the statistics likewise; returns how many jobs."""
-    ((swept,), _) = session.run(
-        ("SELECT pgqueue_sweep_v1(%s)", (BATCH,)),
-        (
-            "DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s",
-            (max(conf.current().retention, conf.current().failed_retention),),
-        ),
-    )
-    return int(swept[0])
+    (((swept,),),) = session.run(("SELECT pgqueue_sweep_v1(%s)", (BATCH,)))
+    longest = max(conf.current().retention, conf.current().failed_retention)
+    session.run(("DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s", (longest,)))
+    return int(swept)
 
 
 def rotate(session: Session) -> bool:

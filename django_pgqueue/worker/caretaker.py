@@ -145,7 +145,7 @@ class Caretaker:
             [None if jobs is None else number_array(jobs) for jobs in begun],
             [child.lost_its_lock for child in living],
         )
-        session.run((_BEAT_SQL, parameters), durable=False)
+        session.run((_BEAT_SQL, parameters))
 
     def _give_back(self, session: Session) -> None:
         for dead in self._dead.copy():

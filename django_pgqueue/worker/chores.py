@@ -52,7 +52,7 @@ class Chores:
         """
         if now < self._next_settings:
             return
-        (rows, *_) = session.run((_QUEUE_SETTINGS_SQL, None), *self._listener.prove(now), durable=False)
+        (rows, *_) = session.run((_QUEUE_SETTINGS_SQL, None), *self._listener.prove(now))
         self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
         registry.register(session, self._worker, self._supervisor, self._options)
         # Race: one that stood still for a lease may be struck off. It registers before it claims again, so
@@ -69,7 +69,7 @@ class Chores:
 
     def flush(self, session: Session) -> None:
         """Add what was counted to the table of statistics."""
-        session.run((STAT_SQL, self.counter.take(monotonic())), durable=False)
+        session.run((STAT_SQL, self.counter.take(monotonic())))
 
     def _look_for_cancels(self, session: Session, now: float) -> None:
         """For notifications that got lost, and behind a pooler, where there are none."""

@@ -44,12 +44,17 @@ _HALF_OPEN_SERVER = """
     JOIN pg_settings USING (name) WHERE source = 'default'
 """
 
-_SETTINGS = (
-    f"SELECT set_config('statement_timeout', '{STATEMENT_TIMEOUT}', %(local)s),"
-    f" set_config('lock_timeout', '{LOCK_TIMEOUT}', %(local)s),"
+_SETTINGS = {
+    "statement_timeout": str(STATEMENT_TIMEOUT),
+    "lock_timeout": str(LOCK_TIMEOUT),
+    # But for what is reported. What a crash of the server forgets then is claimed, beaten or recovered again.
+    "synchronous_commit": "off",
     # Times come as text, which is compared as text.
-    " set_config('TimeZone', 'UTC', %(local)s), set_config('DateStyle', 'ISO', %(local)s)"
-)
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+}
+#: From PostgreSQL 17 on: the end of a transaction in which the process was stopped.
+_TRANSACTION_TIMEOUT = {"transaction_timeout": str(STATEMENT_TIMEOUT)}
 
 
 class StandbyError(psycopg.OperationalError):
@@ -70,30 +75,51 @@ LOST_CONNECTION = (
 class Session:
     """A connection and what it can do."""
 
-    def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool, role: str = "") -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool, commit: str, role: str) -> None:
         self.connection = connection
         self.pooled = pooled
         self.holds_lock = False
         """Whether it holds the lock that says that its worker lives."""
+        self._commit = commit  # as the server is configured
         self._role = role
 
-    def run(self, *statements: tuple[str, Any], durable: bool = True) -> list[list[Any]]:
+    def set_up(self) -> None:
+        """Set up what stays as it is in the session; behind a pooler that goes with each transaction."""
+        self.connection.execute(*self._settings(local=False))
+        self.connection.execute(_HALF_OPEN_SERVER)
+        self.connection.execute("SET plan_cache_mode TO force_generic_plan")
+        self.connection.execute("SET default_transaction_isolation TO 'read committed'")
+
+    def run(self, *statements: tuple[str, Any], durable: bool = False) -> list[list[Any]]:
         """Run statements in one round trip and one transaction; the rows of each.
 
-        ``durable=False``: the commit does not wait for the disk.
+        ``durable``: the commit waits for the disk, as far as the server is configured for that, and so do all
+        that came before it.
+
+        Race: several statements leave the process one by one, and the end of their transaction after them. A
+        process that is stopped in between (SIGSTOP, a frozen container) keeps their locks. A single statement
+        leaves together with the end. So what everybody depends on, as beats and recovery, is a single one;
+        for the rest, the session of a worker that is found dead is ended (``end_sessions_v1.sql``).
         """
-        head: list[tuple[str, Any]] = []
-        if self.pooled:
-            head.append((_SETTINGS, {"local": True}))
-            if self._role:
-                head.append(("SELECT set_config('role', %s, true)", (self._role,)))
-        if not durable:
-            head.append(("SELECT set_config('synchronous_commit', 'off', true)", None))
-        cursors = []
+        head = [self._settings(local=True)] if self.pooled else []
+        if durable:
+            head.append(_set({"synchronous_commit": self._commit}, local=True))
+        if not head and len(statements) == 1:
+            return [_rows(self._execute(*statements[0]))]
         with self.connection.pipeline():
-            for query, parameters in [*head, *statements]:
-                cursors.append(self.connection.execute(query, parameters, prepare=not self.pooled))
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors[len(head) :]]
+            cursors = [self._execute(*statement) for statement in (*head, *statements)]
+        return [_rows(cursor) for cursor in cursors[len(head) :]]
+
+    def _execute(self, query: str, parameters: Any) -> psycopg.Cursor[Any]:
+        return self.connection.execute(query, parameters, prepare=not self.pooled)
+
+    def _settings(self, *, local: bool) -> tuple[str, Any]:
+        settings = {**_SETTINGS}
+        if self.connection.info.server_version >= 170_000:
+            settings |= _TRANSACTION_TIMEOUT
+        if self._role:
+            settings["role"] = self._role
+        return _set(settings, local=local)
 
     def notifications(self) -> Sequence[psycopg.Notify]:
         """What has arrived since the last call; does not wait."""
@@ -115,7 +141,8 @@ def connect(alias: str) -> Session:
     """
     connection = psycopg.connect(**_parameters(alias), autocommit=True)
     try:
-        return _set_up(connection, connections[alias].settings_dict["OPTIONS"].get("assume_role") or "")
+        role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
+        return _enter(connection, role)
     except BaseException:
         connection.close()
         raise
@@ -148,21 +175,29 @@ def _parameters(alias: str) -> dict[str, Any]:
     }
 
 
-def _set_up(connection: psycopg.Connection[Any], role: str) -> Session:
+def _enter(connection: psycopg.Connection[Any], role: str) -> Session:
     for name in ("jsonb", "timestamptz"):
         # As text: whoever needs a value converts it, on the thread that runs the job.
         connection.adapters.register_loader(name, TextLoader)
-    about = connection.execute("SELECT pg_backend_pid(), pg_is_in_recovery()").fetchone()
+    about = connection.execute(
+        "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
+    ).fetchone()
     assert about is not None
-    backend_pid, in_recovery = about
+    backend_pid, in_recovery, commit = about
     if in_recovery:
         raise StandbyError
-    session = Session(connection, pooled=backend_pid != connection.info.backend_pid, role=role)
-    if not session.pooled:
-        if role:
-            connection.execute("SELECT set_config('role', %s, false)", (role,))
-        connection.execute(_SETTINGS, {"local": False})
-        connection.execute(_HALF_OPEN_SERVER)
-        connection.execute("SET plan_cache_mode TO force_generic_plan")
-        connection.execute("SET default_transaction_isolation TO 'read committed'")
+    pooled = backend_pid != connection.info.backend_pid
+    session = Session(connection, pooled=pooled, commit=commit, role=role)
+    if not pooled:
+        session.set_up()
     return session
+
+
+def _rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
+    return cursor.fetchall() if cursor.description else []
+
+
+def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:
+    """The statement that sets them, ``local``: in this transaction only."""
+    calls = ", ".join(["set_config(%s, %s, %s)"] * len(settings))
+    return f"SELECT {calls}", [each for setting in settings.items() for each in (*setting, local)]

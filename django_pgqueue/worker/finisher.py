@@ -166,7 +166,7 @@ class Finisher:
 def _report(session: Session, outcome: Outcome) -> list[int]:
     parameters = finish_parameters([outcome], conf.current().keep_errors)
     impatiently = ("SELECT set_config('lock_timeout', %s, true)", (SHORT_LOCK_TIMEOUT,))
-    (_, ((accepted,),)) = session.run(impatiently, (FINISH_SQL, parameters))
+    (_, ((accepted,),)) = session.run(impatiently, (FINISH_SQL, parameters), durable=True)
     return list(accepted)
 
 

@@ -213,7 +213,7 @@ class Pump:
         due, next_due = self._finder.search(session, thorough=thorough)
         if due:
             statement = self._finder.claim_statement(self._room(monotonic()))
-            (answer,) = session.run(statement, durable=False)
+            (answer,) = session.run(statement)
             rows = self._finder.claimed(answer)
             if rows:
                 self._dispatch(session, rows)

@@ -22,7 +22,7 @@ _REGISTER = """
 
 
 def register(session: Session, worker: int, supervisor: int, options: WorkerOptions) -> None:
-    """Durably, before the first claim: what a lease names must be there. Done again now and then.
+    """Before the first claim: what a lease names must be there. Done again now and then.
 
     On a direct path it holds the worker's advisory lock first: that falls with the session, so with the
     process. Race: after a reconnect the old session may still hold it, since the server has not noticed its

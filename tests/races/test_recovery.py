@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
@@ -181,3 +182,55 @@ def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Co
     assert recovered == 0  # and nobody takes it meanwhile
     task.commit()
     assert recover(other) == 1
+
+
+def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(connect: Connect) -> None:
+    """Its session would hold the jobs until its process goes on, which may be never."""
+    stopped, recoverer = connect(), connect(autocommit=True)
+    (held,) = running(stopped, worker=1)
+    stopped.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    stopped.commit()
+    (other,) = add(recoverer)
+    assert [row.id for row in claim(stopped, worker=1)] == [other]
+    register(recoverer, beat="1 s", holds_lock=True)
+    assert claim(recoverer, worker=2) == []
+    assert recover_dead(recoverer) == (1, 1)
+    assert [row.id for row in claim(recoverer, 2, worker=2)][:1] == [held]
+    until(lambda: live(recoverer)[other] == "running" or claim(recoverer, worker=2))
+    assert live(recoverer) == {held: "running", other: "running"}
+    with pytest.raises(psycopg.OperationalError):
+        stopped.commit()
+
+
+def test_race_a_worker_that_stopped_in_the_middle_of_a_report_is_recovered(connect: Connect) -> None:
+    stopped, recoverer = connect(), connect(autocommit=True)
+    (job,) = running(stopped, worker=1)
+    stopped.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    stopped.commit()
+    assert finish(stopped, [job]) == [job]
+    register(recoverer, beat="1 s", holds_lock=True)
+    assert recover_dead(recoverer) == (1, 0)  # its row is locked; its worker stays on the list
+    assert until(lambda: recover_dead(recoverer)) == (1, 1)
+    assert live(recoverer) == {job: "pending"}
+
+
+def test_a_session_that_may_not_be_ended_is_left_alone(connect: Connect) -> None:
+    """Recovery goes on without it."""
+    stopped, recoverer = connect(autocommit=True), connect(autocommit=True)
+    running(stopped, worker=1)
+    stopped.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    register(recoverer, beat="1 s", holds_lock=True)
+    warnings: list[str | None] = []
+    recoverer.add_notice_handler(lambda notice: warnings.append(notice.message_primary))
+    recoverer.execute("DROP ROLE IF EXISTS pgqueue_weak")
+    recoverer.execute("CREATE ROLE pgqueue_weak")
+    recoverer.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO pgqueue_weak")
+    try:
+        recoverer.execute("SET ROLE pgqueue_weak")
+        assert recover_dead(recoverer) == (1, 1)
+    finally:
+        recoverer.execute("RESET ROLE")
+        recoverer.execute("DROP OWNED BY pgqueue_weak")
+        recoverer.execute("DROP ROLE pgqueue_weak")
+    assert [message for message in warnings if message and "cannot be ended by pgqueue_weak" in message]
+    assert stopped.execute("SELECT 1").fetchone() == (1,)

@@ -63,7 +63,7 @@ def test_a_session_that_hears_is_kept(
     run = Session.run
     proofs: list[tuple[int, bool]] = []
 
-    def watched(self: Session, *statements: Any, durable: bool = True) -> Any:
+    def watched(self: Session, *statements: Any, durable: bool = False) -> Any:
         if any("pg_notify" in query for query, _ in statements):
             proofs.append((len(statements), durable))
         return run(self, *statements, durable=durable)

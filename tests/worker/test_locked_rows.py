@@ -16,9 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        worker_connection, "_SETTINGS", worker_connection._SETTINGS.replace("'2000'", "'200'")
-    )
+    monkeypatch.setitem(worker_connection._SETTINGS, "lock_timeout", "200")
 
 
 def test_a_locked_job_holds_up_nobody_else_and_is_reported_when_it_is_free(connect: Connect) -> None:

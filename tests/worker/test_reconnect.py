@@ -86,7 +86,7 @@ def test_claims_whose_answer_was_lost_go_back(monkeypatch: pytest.MonkeyPatch) -
     run = Session.run
     lost: list[Any] = []
 
-    def lossy(self: Session, *statements: Any, durable: bool = True) -> Any:
+    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
         answers = run(self, *statements, durable=durable)
         if not lost and any("picked" in query for query, _ in statements) and answers[-1]:
             lost.extend(row[0] for row in answers[-1])
@@ -107,7 +107,7 @@ def test_a_report_whose_answer_was_lost_does_no_harm(
     run = Session.run
     lost: list[bool] = []
 
-    def lossy(self: Session, *statements: Any, durable: bool = True) -> Any:
+    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
         answers = run(self, *statements, durable=durable)
         if not lost and any("pgqueue_finish_v1" in query for query, _ in statements):
             lost.append(True)
@@ -126,7 +126,7 @@ def test_rows_whose_policy_could_not_be_written_run_later(monkeypatch: pytest.Mo
     run = Session.run
     lost: list[bool] = []
 
-    def lossy(self: Session, *statements: Any, durable: bool = True) -> Any:
+    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
         if not lost and any("pgqueue_fill_v1" in query for query, _ in statements):
             lost.append(True)
             raise psycopg.OperationalError("server closed the connection unexpectedly")
@@ -145,7 +145,7 @@ def test_a_deadlock_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Session.run
     deadlocks: list[bool] = []
 
-    def unlucky(self: Session, *statements: Any, durable: bool = True) -> Any:
+    def unlucky(self: Session, *statements: Any, durable: bool = False) -> Any:
         if len(deadlocks) < 3 and any("pgqueue_finish_v1" in query for query, _ in statements):
             deadlocks.append(True)
             raise psycopg.errors.DeadlockDetected("deadlock detected")

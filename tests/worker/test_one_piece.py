@@ -1,0 +1,91 @@
+"""What everybody depends on leaves the worker in one piece: it cannot be stopped in the middle of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import Job, Worker
+from django_pgqueue.upkeep import rounds
+from django_pgqueue.worker import registry
+from django_pgqueue.worker.caretaker import Caretaker
+from django_pgqueue.worker.child import Child
+from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.worker.options import WorkerOptions
+from tests.app import worker_tasks as tasks
+from tests.support.workers import fresh, run_due
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A session that sends single statements only: a pipeline sends the end of its transaction apart."""
+    session = connect("default")
+    monkeypatch.setattr(session.connection, "pipeline", lambda: pytest.fail("sent in pieces"))
+    yield session
+    session.close()
+
+
+def setting(session: Session, name: str) -> str:
+    (((value,),),) = session.run(("SELECT current_setting(%s)", (name,)))
+    return str(value)
+
+
+def test_registering_beating_and_upkeep(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.register(session, 1, 1, WorkerOptions())
+    registry.set_draining(session, 1)
+    registry.unregister(session, 1)
+    rounds.tell_retention(session)
+    rounds.Rounds().run(session, 1e9)
+    assert rounds.recover(session, 1, None, None, "gone") == 0
+    caretaker, child = Caretaker("default"), Child()
+    child.worker = 2
+    registry.register(session, 2, 1, WorkerOptions())
+    before = Worker.objects.get(pk=2).heartbeat_at
+    caretaker._beat(session, [child])
+    assert Worker.objects.get(pk=2).heartbeat_at > before
+
+
+def test_nothing_waits_for_the_disk_but_what_says_so() -> None:
+    session = connect("default")
+    try:
+        assert setting(session, "synchronous_commit") == "off"
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            (configured,) = cursor.fetchone()
+        question = ("SELECT current_setting('synchronous_commit')", None)
+        assert session.run(question, durable=True) == [[(configured,)]]
+        assert setting(session, "synchronous_commit") == "off"
+    finally:
+        session.close()
+
+
+def test_a_transaction_of_a_worker_has_an_end() -> None:
+    session = connect("default")
+    try:
+        newest = session.connection.info.server_version >= 170_000
+        names = ["statement_timeout", *(["transaction_timeout"] if newest else [])]
+        assert {setting(session, name) for name in names} == {"1min"}
+    finally:
+        session.close()
+
+
+def test_outcomes_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[bool] = []
+    run = Session.run
+
+    def watched(self: Session, *statements: Any, durable: bool = False) -> Any:
+        if any("pgqueue_finish" in query for query, _ in statements):
+            reports.append(durable)
+        return run(self, *statements, durable=durable)
+
+    monkeypatch.setattr(Session, "run", watched)
+    job: Job = enqueue(tasks.noop)
+    run_due()
+    assert fresh(job).status == "done"
+    assert reports
+    assert all(reports)
