@@ -173,6 +173,16 @@ def test_a_job_that_extends_itself_while_it_is_recovered_hears_so(
     assert extended.result() == []
 
 
+def test_a_job_extends_itself_under_its_own_lease_only(connect: Connect) -> None:
+    """It was recovered, and runs elsewhere: the deadline there is none of its business."""
+    one = connect(autocommit=True)
+    (job,) = running(one, lease=1)
+    assert recover(one) == 1
+    assert [row.id for row in claim(one, worker=2, lease=2)] == [job]
+    assert extend(one, job, 1) == []
+    assert extend(one, job, 2) == [job]
+
+
 def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Connect) -> None:
     task, other = connect(), connect(autocommit=True)
     (job,) = running(task)
