@@ -175,7 +175,7 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> None:
-    command = start("--threads", "2")
+    command = start("--threads", "2", BACKOFF_BASE=0.1)
     before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
     over(*before)
     beside = enqueue(worker_tasks.wait_for_entry, "go")
@@ -200,7 +200,7 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
 
 def test_neighbours_of_a_killer_lose_no_attempt(start: Start) -> None:
     """They have begun, and so count a crash; alone they are done."""
-    command = start("--threads", "4")
+    command = start("--threads", "4", BACKOFF_BASE=0.1)
     beside = enqueue_many(worker_tasks.wait_for_entry.bind("go") for _ in range(3))
     until(lambda: Entry.objects.filter(key="go runs").count() == 3, seconds=SLOW)
     killer = enqueue(tasks.die, "SIGKILL")
