@@ -34,8 +34,8 @@ SEED = int(os.environ.get("LEDGER_SEED") or random.randrange(2**32))
 
 BATCH = 100  # jobs in one enqueue; JOBS is a multiple of it
 BACKLOG = 2_000  # jobs that wait at most
-PAUSE = (1.0, 3.0)  # seconds between two kills
-KILLS = 10  # at least
+PAUSE = (2.5, 5.5)  # seconds between two kills
+KILLS = max(5, JOBS // 2_000)  # at least
 # A slow machine would do nothing but start processes. So for a kill so many of the four must be up, and so
 # few jobs may wait that have been hit before: each runs in a process of its own.
 LEAST_UP = 3

@@ -159,7 +159,7 @@ def test_a_restart_of_the_server_takes_nothing_from_the_living(
             (job,) = add(connection, task_path=wait_for_file.module_path, args=json.dumps([0, str(scene.go)]))
             scene.run()
             # A claim does not wait for the disk. One that a crash forgets would rightly be made again.
-            connection.execute("SELECT pg_current_xact_id()")
+            connection.execute("SELECT pg_logical_emit_message(true, '', '')")
         server.stop(mode)
         time.sleep(outage)  # what is tried out, not what is waited for
         back = time.monotonic()
