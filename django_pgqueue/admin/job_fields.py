@@ -66,7 +66,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     expires = _time("expires_at", _("expires"))
     started = _time("started_at", _("first started"))
     last_attempted = _time("last_attempted_at", _("last attempted"))
-    deadline = _time("deadline", _("deadline"))
+    ends_by = _time("deadline", _("deadline"))
     asked_to_stop = _time("cancel_requested_at", _("asked to stop"))
     finished = _time("finished_at", _("finished"))
     arguments = _json("args", _("arguments"))

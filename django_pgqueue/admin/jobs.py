@@ -60,7 +60,7 @@ class JobAdmin(JobActions, JobFields):
             {
                 "fields": (
                     ("enqueued", "due", "expires"),
-                    ("started", "last_attempted", "deadline"),
+                    ("started", "last_attempted", "ends_by"),
                     ("asked_to_stop", "finished"),
                 )
             },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -44,6 +44,21 @@ def test_errors_are_readable_the_last_one_first_and_escaped(root: Client) -> Non
     assert "<script>alert" not in page
     assert f"{'x' * 300}</pre>" in page
     assert 'datetime="2026-11-21T00:00:01+00:00">2026-11-21 00:00:01</time>' in page
+
+
+def test_all_times_are_shown_in_one_way(root: Client) -> None:
+    time = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
+    columns = [
+        "run_after",
+        "expires_at",
+        "started_at",
+        "last_attempted_at",
+        "deadline",
+        "cancel_requested_at",
+    ]
+    job = JobFactory.create(running=True, **dict.fromkeys(columns, time))
+    page = body(root, url("change", job.pk))
+    assert page.count('datetime="2026-11-21T12:30:00+00:00">2026-11-21 12:30:00</time>') == len(columns)
 
 
 def test_an_error_with_an_odd_time_is_shown_as_it_is(root: Client) -> None:
