@@ -96,6 +96,8 @@ def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path
     next_kill = began
     while not work.is_enqueued or len(havoc.kills) < KILLS:
         now = time.monotonic()
+        for command in commands:
+            assert command.process.poll() is None, command.log
         due = round(JOBS * min(1.0, (now - began) / SECONDS)) - len(work.number_of)
         in_time = now < began + 1.5 * SECONDS  # after that, all the rest at once
         if due >= BATCH and not (in_time and waiting().count() > BACKLOG):
