@@ -89,6 +89,7 @@ def print_much(mebibytes: int) -> None:
     line = "x" * (2**20 - 1)
     for _ in range(mebibytes):
         print(line)
+    sys.stdout.flush()  # the last line end would wait in its buffer
 
 
 @task
