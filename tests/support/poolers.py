@@ -104,10 +104,11 @@ def _user() -> list[str]:
 
 @contextmanager
 def pgbouncer() -> Iterator[Pooler]:
-    """It runs for the block; without the program the test is skipped."""
+    """It runs for the block; without the program the test is skipped, and fails with CI=true."""
     program = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
     if program is None:
-        pytest.skip("pgbouncer is not installed")
+        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        missing("pgbouncer is not installed")
     # Not in pytest's own folder, which only its owner may enter.
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
