@@ -37,8 +37,10 @@ def install(npm: str, package: str, folder: Path) -> Path:
     done = folder / "installed"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        where = ["--prefix", str(folder), "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"]
-        subprocess.run([npm, "install", "--loglevel", "error", *where, package], check=True)
+        # Here, and not by --prefix: with that npm does not read the machine's own configuration.
+        (folder / "package.json").write_text("{}")
+        options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
+        subprocess.run([npm, "install", *options, package], cwd=folder, check=True)
         link_libraries(root)
         done.touch()
     return root / "native" / "bin"
