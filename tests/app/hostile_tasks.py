@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import decimal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
@@ -261,9 +260,19 @@ async def araise(kind: str) -> None:
 
 @task(max_attempts=2, backoff=0)
 async def raise_in_thread(kind: str) -> None:
-    if kind == "StopIteration" and sys.version_info < (3, 12):
-        raise RuntimeError("asyncio of Python 3.11 would wait for it for ever")
+    if kind == "StopIteration" and not _futures_take_it():
+        raise RuntimeError("asyncio would wait for it for ever")
     await sync_to_async(ERRORS[kind])()
+
+
+def _futures_take_it() -> bool:
+    """Whether this Python can hand a StopIteration from a thread to a coroutine: not before 3.12.2 or so."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_exception(StopIteration())
+    except TypeError:
+        return False
+    return future.exception() is not None
 
 
 @task(atomic=True, max_attempts=2, backoff=0)
