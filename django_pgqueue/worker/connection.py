@@ -53,8 +53,9 @@ _SETTINGS = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
 }
-#: From PostgreSQL 17 on: the end of a transaction in which the process was stopped.
-_TRANSACTION_TIMEOUT = {"transaction_timeout": str(STATEMENT_TIMEOUT)}
+#: From PostgreSQL 17 on: the end of a transaction in which the process was stopped. Of two equal times the
+#: server heeds only this one, and it ends the session, not just the statement: so it is the longer one.
+_TRANSACTION_TIMEOUT = {"transaction_timeout": str(2 * STATEMENT_TIMEOUT)}
 
 
 class StandbyError(psycopg.OperationalError):
@@ -85,7 +86,7 @@ class Session:
 
     def set_up(self) -> None:
         """Set up what stays as it is in the session; behind a pooler that goes with each transaction."""
-        self.connection.execute(*self._settings(local=False))
+        self.connection.execute(*_set(self._settings(), local=False))
         self.connection.execute(_HALF_OPEN_SERVER)
         self.connection.execute("SET plan_cache_mode TO force_generic_plan")
         self.connection.execute("SET default_transaction_isolation TO 'read committed'")
@@ -101,9 +102,10 @@ class Session:
         leaves together with the end. So what everybody depends on, as beats and recovery, is a single one;
         for the rest, the session of a worker that is found dead is ended (``end_sessions_v1.sql``).
         """
-        head = [self._settings(local=True)] if self.pooled else []
+        settings = self._settings() if self.pooled else {}
         if durable:
-            head.append(_set({"synchronous_commit": self._commit}, local=True))
+            settings["synchronous_commit"] = self._commit
+        head = [_set(settings, local=True)] if settings else []
         if not head and len(statements) == 1:
             return [_rows(self._execute(*statements[0]))]
         with self.connection.pipeline():
@@ -113,13 +115,9 @@ class Session:
     def _execute(self, query: str, parameters: Any) -> psycopg.Cursor[Any]:
         return self.connection.execute(query, parameters, prepare=not self.pooled)
 
-    def _settings(self, *, local: bool) -> tuple[str, Any]:
-        settings = {**_SETTINGS}
-        if self.connection.info.server_version >= 170_000:
-            settings |= _TRANSACTION_TIMEOUT
-        if self._role:
-            settings["role"] = self._role
-        return _set(settings, local=local)
+    def _settings(self) -> dict[str, str]:
+        newest = _TRANSACTION_TIMEOUT if self.connection.info.server_version >= 170_000 else {}
+        return {**_SETTINGS, **newest, **({"role": self._role} if self._role else {})}
 
     def notifications(self) -> Sequence[psycopg.Notify]:
         """What has arrived since the last call; does not wait."""

@@ -266,7 +266,7 @@ async def raise_in_thread(kind: str) -> None:
 
 
 def _futures_take_it() -> bool:
-    """Whether this Python can hand a StopIteration from a thread to a coroutine: not before 3.12.2 or so."""
+    """Whether this Python can hand a StopIteration from a thread to a coroutine; before 3.12.2 it cannot."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_exception(StopIteration())
