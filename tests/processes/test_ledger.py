@@ -23,7 +23,7 @@ from django_pgqueue.models import Job, Worker
 from tests.app import ledger_tasks as tasks
 from tests.app.models import Entry
 from tests.support.havoc import Havoc, descendants
-from tests.support.ledger import FILE, by_job, certain_crashes, read, unexplained
+from tests.support.ledger import FILE, Kill, by_job, certain_crashes, read, unexplained
 from tests.support.workers import until
 
 from .conftest import SLOW, Command
@@ -41,7 +41,7 @@ KILLS = max(5, JOBS // 2_000)  # at least
 LEAST_UP = 3
 MOST_HIT = 8
 SUPERVISORS = 5  # each fifth kill hits a supervisor
-LONG = 0.002  # of the jobs take a second, the others milliseconds
+LONG = max(0.002, 10 / JOBS)  # of the jobs take seconds, the others milliseconds
 
 # The defaults, but for one: whoever kills at random kills the innocent, and some of them again and again.
 SETTINGS = {"CRASH_LIMIT": 1000}
@@ -55,6 +55,8 @@ class Work:
         self.entries = [entry.pk for entry in entries]
         self.number_of: dict[int, int] = {}
         """The number of each job that was enqueued."""
+        self.long: set[int] = set()
+        """The numbers of those that take seconds."""
         self._count = count
         self._choice = choice
 
@@ -71,7 +73,9 @@ class Work:
 
     def _call(self, number: int) -> BoundTask:
         is_long = self._choice.random() < LONG
-        seconds = 1.0 if is_long else self._choice.uniform(0.0, 0.005)
+        seconds = 2.0 if is_long else self._choice.uniform(0.0, 0.005)
+        if is_long:
+            self.long.add(number)
         if number % 3 == 0:
             return tasks.sync_effect.bind(number, seconds)
         if number % 3 == 1:
@@ -94,6 +98,7 @@ def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path
     until(lambda: len(at_work(commands)) == 4, seconds=SLOW, what="4 workers")
     began = time.monotonic()
     next_kill = began
+    is_cut_off = False
     while not work.is_enqueued or len(havoc.kills) < KILLS:
         now = time.monotonic()
         for command in commands:
@@ -102,8 +107,12 @@ def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path
         in_time = now < began + 1.5 * SECONDS  # after that, all the rest at once
         if due >= BATCH and not (in_time and waiting().count() > BACKLOG):
             work.enqueue(BATCH)
-        if now >= next_kill and kill_one(havoc, commands, start_one):
-            next_kill = now + havoc.random.uniform(*PAUSE)
+        if now >= next_kill:
+            # Until one run was cut off for certain, one is aimed at.
+            among = None if is_cut_off or work.is_enqueued else in_the_middle(ledger, work.long)
+            if kill_one(havoc, commands, start_one, among):
+                next_kill = time.monotonic() + havoc.random.uniform(*PAUSE)
+                is_cut_off = is_cut_off or cut_off(ledger, havoc.kills[-1])
         time.sleep(0.01)
     until(lambda: not waiting().exists(), seconds=8 * SLOW, what="all jobs are over")
     print(f"{JOBS:,} jobs are over after {time.monotonic() - began:.0f} s")
@@ -131,10 +140,26 @@ def waiting() -> QuerySet[Job]:
     return Job.objects.filter(shelf=0)
 
 
-def kill_one(havoc: Havoc, commands: list[Command], start_one: Callable[[], Command]) -> bool:
+def in_the_middle(ledger: Path, numbers: set[int]) -> set[int]:
+    """The processes in which a run of one of these jobs, which take seconds, has just begun."""
+    recently = time.monotonic() - 0.5
+    runs = read(ledger) if ledger.exists() else []
+    return {run.pid for run in runs if run.number in numbers and not run.ended and run.began > recently}
+
+
+def cut_off(ledger: Path, kill: Kill) -> bool:
+    """Whether some run ended with this kill."""
+    return any(not run.ended and run.pid in kill.pids for run in read(ledger))
+
+
+def kill_one(
+    havoc: Havoc, commands: list[Command], start_one: Callable[[], Command], among: set[int] | None
+) -> bool:
     """Kill a worker process, or a supervisor, which is started again; not while too few are up."""
-    targets = at_work(commands)
-    if len(targets) < LEAST_UP or waiting().filter(crash_count__gt=0).count() > MOST_HIT:
+    up = at_work(commands)
+    targets = up if among is None else [(place, pid) for place, pid in up if pid in among]
+    hit_before = waiting().filter(crash_count__gt=0).count()
+    if len(up) < LEAST_UP or not targets or hit_before > MOST_HIT:
         return False
     place, pid = havoc.random.choice(targets)
     if len(havoc.kills) % SUPERVISORS == SUPERVISORS - 1:
