@@ -106,6 +106,8 @@ class Session:
         if durable:
             settings["synchronous_commit"] = self._commit
         head = [_set(settings, local=True)] if settings else []
+        if self.pooled:
+            return self._run_in_one_message(*head, *statements)[len(head) :]
         if not head and len(statements) == 1:
             return [_rows(self._execute(*statements[0]))]
         with self.connection.pipeline():
@@ -113,7 +115,21 @@ class Session:
         return [_rows(cursor) for cursor in cursors[len(head) :]]
 
     def _execute(self, query: str, parameters: Any) -> psycopg.Cursor[Any]:
-        return self.connection.execute(query, parameters, prepare=not self.pooled)
+        return self.connection.execute(query, parameters, prepare=True)
+
+    def _run_in_one_message(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+        """By the simple protocol, where the text holds the parameters and all of it is one transaction.
+
+        Race: a pipeline's last message, a Flush, comes after the end of the transaction. A pooler may have
+        taken the server's connection back by then; it gives out one for that message (pgbouncer 1.18 does),
+        to which nothing is ever answered. So it would stay with a worker that sleeps.
+        """
+        with psycopg.ClientCursor(self.connection) as cursor:
+            cursor.execute("; ".join(cursor.mogrify(*statement) for statement in statements))
+            answers = [_rows(cursor)]
+            while cursor.nextset():
+                answers.append(_rows(cursor))
+        return answers
 
     def _settings(self) -> dict[str, str]:
         newest = _TRANSACTION_TIMEOUT if self.connection.info.server_version >= 170_000 else {}

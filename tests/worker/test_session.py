@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -111,6 +112,26 @@ def test_behind_a_pooler_a_role_is_assumed_in_each_transaction(pooler: Pooler) -
                     "SELECT current_user::text, current_setting('statement_timeout')"
                 ).fetchone()
             assert left == (connections["default"].settings_dict["USER"], "0")
+
+
+def test_behind_a_pooler_a_transaction_is_one_message(pooler: Pooler, tmp_path: Path) -> None:
+    """After one that ends with a Flush pgbouncer may keep the server's connection for this client."""
+    with (
+        alias("pooled", opened=False, **pooler.address()) as name,
+        closing(connect(name)) as session,
+        (tmp_path / "messages").open("w+") as messages,
+    ):
+        session.connection.pgconn.trace(messages.fileno())
+        answers = session.run(
+            ("SELECT %(list)s::text[], %(odd)s", {"list": ["a", "%s;'"], "odd": None}),
+            ("SELECT count(*) FROM (VALUES (1), (2)) AS two WHERE %s", (True,)),
+            durable=True,
+        )
+        session.connection.pgconn.untrace()
+        messages.seek(0)
+        sent = [line.split("\t")[3] for line in messages if line.split("\t")[1] == "F"]
+    assert answers == [[(["a", "%s;'"], None)], [(2,)]]
+    assert sent == ["Query"]
 
 
 def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.LogCaptureFixture) -> None:
