@@ -3,6 +3,7 @@
 
     python3 dev.py demo [options]      the example project's main job, shown (--help for its options)
     python3 dev.py test [options]      the tests; options go to pytest
+    python3 dev.py ledger [options]    many jobs, processes killed at random: is any lost?
     python3 dev.py manage COMMAND ...  any other command of the example project's manage.py
 
 Each makes the environment .venv when it must, and hands over. DATABASE_URL, if set, names the database;
@@ -29,10 +30,12 @@ STAMP = os.path.join(ENVIRONMENT, "dev.json")
 MANAGE = os.path.join(ROOT, "example_project", "manage.py")
 
 # Command: the dependency group it needs, and what it hands over to.
+PYTEST = ["-m", "pytest", "--rootdir", ROOT]
 COMMANDS = {
     "demo": ("demo", [MANAGE, "demo"]),
+    "ledger": ("test", PYTEST + ["-m", "ledger", "-s", "tests/processes/test_ledger.py"]),
     "manage": ("demo", [MANAGE]),
-    "test": ("test", ["-m", "pytest", "--rootdir", ROOT, "-n", "2", "--dist", "worksteal"]),
+    "test": ("test", PYTEST + ["-n", "4", "--dist", "worksteal"]),
 }
 MINORS = (14, 13, 12, 11)
 PROBE = "import sys, ssl, zlib; print(sys.version_info[:2] == (3, %d) and sys.version_info[3] == 'final')"
@@ -62,8 +65,10 @@ def main() -> None:
     try:
         if not is_ready(group):
             prepare(group)
-        if sys.argv[1] == "test":
+        if group == "test":
             os.chdir(ROOT)
+            # pytest rewrites the asserts of each file: once, if it may keep them, not in each of its workers.
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     except OSError as error:
         fail("%s. %s" % (error, remedy(str(error)) or "See that the checkout can be written."))
     sys.stdout.flush()

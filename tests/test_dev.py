@@ -117,7 +117,7 @@ def test_makes_the_environment_and_hands_over(checkout: Checkout) -> None:
     assert code == 0, output
     *installs, handed_over = checkout.calls()
     assert installs[-1].endswith("--editable . --group test")
-    assert handed_over == f"-m pytest --rootdir {checkout.root} -n 2 --dist worksteal -k one"
+    assert handed_over == f"-m pytest --rootdir {checkout.root} -n 4 --dist worksteal -k one"
 
 
 def test_uv_is_used_where_there_is_one(checkout: Checkout, tmp_path: Path) -> None:

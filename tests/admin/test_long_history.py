@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin import JobAdmin, changelist
 from django_pgqueue.models import Job
@@ -18,9 +19,17 @@ from .helpers import url
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def history() -> None:
-    """20,000 jobs that are over, so that a plan that reads them all looks bad."""
+@pytest.fixture(scope="module")
+def history(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """20,000 jobs that are over, so that a plan that reads them all looks bad; committed once for all."""
+    with django_db_blocker.unblock():
+        fill()
+    yield
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute("TRUNCATE pgqueue_job_past_1, pgqueue_job_kept")
+
+
+def fill() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO pgqueue_job (shelf, status, task_path, queue_name, args, finished_at, errors)"

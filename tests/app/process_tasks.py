@@ -9,6 +9,7 @@ import threading
 
 from django_pgqueue import task
 
+from . import gil
 from .models import Entry
 from .worker_tasks import wait_for_entry
 
@@ -21,7 +22,7 @@ def _first_time(key: str) -> bool:
 def hold_gil_once(key: str) -> None:
     """The first time: hold the GIL in C, for ever as far as a test is concerned."""
     if _first_time(f"{key} runs"):
-        sum(range(10**15))
+        gil.hold_for_ever()
 
 
 @task
@@ -42,7 +43,7 @@ def leave_subprocess(key: str, then: str) -> None:
     if then == "wait":
         wait_for_entry.func(f"{key} may end")
     elif then == "hold the GIL":
-        sum(range(10**15))
+        gil.hold_for_ever()
 
 
 @task

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from django_pgqueue import TaskTimeout, current_job, task
+from tests.app import gil
 from tests.app.models import Entry
 from tests.app.worker_tasks import gate
 
@@ -124,7 +125,7 @@ def deaf_for_ever(key: str) -> None:
 @task(timeout=1, max_attempts=1)
 def holds_the_gil_for_ever(key: str) -> None:
     Entry.objects.create(key=f"{key} runs")
-    sum(range(10**15))
+    gil.hold_for_ever()
 
 
 @task
@@ -132,7 +133,7 @@ def holds_the_gil(seconds: float) -> None:
     """Computes in C, in pieces of which each holds the GIL far longer than its turn."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        sum(range(10**8))
+        gil.hold(0.9)
 
 
 @task
@@ -180,7 +181,7 @@ def dies_once_then_never_ends(key: str) -> None:
     Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
     if first:
         os.kill(os.getpid(), signal.SIGKILL)
-    sum(range(10**15))
+    gil.hold_for_ever()
 
 
 @task(on_lost="fail")

@@ -447,7 +447,7 @@ def wait_for_entry(key: str) -> str:
     end = time.monotonic() + 60
     while not Entry.objects.filter(key=key).exists():
         assert time.monotonic() < end
-        time.sleep(0.01)
+        time.sleep(0.05)
     return key
 
 

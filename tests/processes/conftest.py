@@ -15,6 +15,7 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.models import Job, Worker
+from tests.support.fork_server import Forked, fork_command
 from tests.support.workers import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +25,7 @@ SLOW = 60.0  # seconds; starting a process takes a while on a busy machine
 class Command:
     """A running ``runqueueworker``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, log: Path) -> None:
         self.process = process
         self._log = log
 
@@ -61,10 +62,17 @@ class Command:
 
 
 @pytest.fixture
-def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Command]]:
+def forks() -> bool:
+    """Whether commands are forked, which is fast. Tests about starting override it."""
+    return True
+
+
+@pytest.fixture
+def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Callable[..., Command]]:
     """Call it with the arguments of the command. What still runs at the end of the test is killed.
 
-    ``through``: a program that starts it.
+    ``through``: a program that starts it. With that, with a ``stdout`` of its own or a ``PYTHONPATH``, it is
+    not forked but started by a new interpreter.
     """
     commands: list[Command] = []
 
@@ -86,12 +94,16 @@ def start(transactional_db: None, tmp_path: Path) -> Iterator[Callable[..., Comm
             "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
             **(env or {}),
         }
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*through, sys.executable, "-m", "django", "runqueueworker", *arguments],
-                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                stdout=output if stdout is None else stdout, stderr=output,
-            )  # fmt: skip
+        process: subprocess.Popen[bytes] | Forked
+        if forks and not through and stdout is None and "PYTHONPATH" not in environment:
+            process = fork_command(["runqueueworker", *arguments], environment, log)
+        else:
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [*through, sys.executable, "-m", "django", "runqueueworker", *arguments],
+                    cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                    stdout=output if stdout is None else stdout, stderr=output,
+                )  # fmt: skip
         command = Command(process, log)
         commands.append(command)
         return command

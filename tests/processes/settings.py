@@ -11,5 +11,11 @@ import os
 
 from tests.settings import *  # noqa: F403
 
+# Only what the tasks need: each process imports it.
+INSTALLED_APPS = ["django_pgqueue", "tests.app"]
+MIDDLEWARE = []
+TEMPLATES = []
+ROOT_URLCONF = "tests.processes.no_urls"
+
 DATABASES = json.loads(os.environ["TEST_DATABASES"])
 PGQUEUE = json.loads(os.environ.get("TEST_PGQUEUE", "{}"))

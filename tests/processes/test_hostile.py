@@ -211,33 +211,35 @@ def test_neighbours_of_a_killer_lose_no_attempt(start: Start) -> None:
     assert Job.objects.filter(pk__in=beside, status="done", attempts=1, crash_count=1).count() == 3
 
 
+LET_THEMSELVES_BE_INTERRUPTED = [(tasks.loop, "Python"), (tasks.aloop, "await")]
+
+
 @pytest.mark.parametrize(
-    ("task", "how"),
+    "loops",
     [
-        (tasks.loop, "Python"),
-        (tasks.loop, "stubborn"),
-        (tasks.loop, "sleep"),
-        (tasks.loop, "GIL"),
-        (tasks.aloop, "await"),
-        (tasks.aloop, "stubborn"),
-        (tasks.aloop, "Python"),
-        (tasks.aloop, "sleep"),
-        (tasks.aloop, "GIL"),
+        LET_THEMSELVES_BE_INTERRUPTED,
+        [(tasks.loop, "stubborn"), (tasks.loop, "sleep"), (tasks.aloop, "stubborn")],
+        # Each of these holds up the event loop, or the whole process, for the others.
+        [(tasks.aloop, "Python")],
+        [(tasks.aloop, "sleep")],
+        [(tasks.loop, "GIL")],
+        [(tasks.aloop, "GIL")],
     ],
+    ids=lambda loops: ", ".join(f"{task.name} {how}" for task, how in loops),
 )
-def test_an_endless_loop_ends_by_its_timeout(start: Start, task: Any, how: str) -> None:
-    command = start("--threads", "2", "--grace", "2", TIMEOUT_GRACE=1)
+def test_endless_loops_end_by_their_timeout(start: Start, loops: list[tuple[Any, str]]) -> None:
+    command = start("--threads", str(1 + len(loops)), "--grace", "2", TIMEOUT_GRACE=1)
     others = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
-    endless = enqueue(task, how)
+    endless = [enqueue(task, how) for task, how in loops]
     others += enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(10))
     others += enqueue_many(worker_tasks.abackend.bind() for _ in range(5))
-    over(endless, *others)
-    failed = fresh(endless)
-    assert (failed.status, failed.attempts) == ("failed", 1), command.log
-    assert failed.errors[-1]["class"] == "django_pgqueue.exceptions.TaskTimeout"
+    over(*endless, *others)
+    for job in endless:
+        failed = fresh(job)
+        assert (failed.status, failed.attempts) == ("failed", 1), command.log
+        assert failed.errors[-1]["class"] == "django_pgqueue.exceptions.TaskTimeout"
     assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 25
-    # What lets itself be interrupted costs no process.
-    if (task, how) in [(tasks.loop, "Python"), (tasks.aloop, "await")]:
+    if loops == LET_THEMSELVES_BE_INTERRUPTED:  # that costs no process
         assert command.log.count("started") == 1
     last = enqueue(worker_tasks.noop)
     over(last)

@@ -23,6 +23,12 @@ from .conftest import SLOW, Command, databases
 Start = Callable[..., Command]
 
 
+@pytest.fixture
+def forks() -> bool:
+    """Each command is started by an interpreter of its own."""
+    return False
+
+
 def with_default(**changes: Any) -> dict[str, str]:
     """The environment of a command whose default database is another."""
     given = databases()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-
-import pytest
+from collections.abc import Callable
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Worker
@@ -82,15 +80,6 @@ def test_a_second_signal_does_not_wait(start: Start) -> None:
     assert not Worker.objects.exists()
 
 
-@pytest.fixture
-def in_a_terminal() -> Iterator[None]:
-    """Under nohup the tests ignore SIGHUP, and the commands that they start would inherit that."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("in_a_terminal")
 def test_a_terminal_that_closes_lets_running_jobs_finish(start: Start) -> None:
     """The shell and the kernel may both say so: the second time is no reason to hurry."""
     command = start("--grace", "600")

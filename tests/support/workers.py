@@ -29,11 +29,13 @@ T = TypeVar("T")
 def until(found: Callable[[], T | None], *, seconds: float = DEADLINE, what: str = "") -> T:
     """Ask until the answer is true, and return it; an assertion fails at the deadline."""
     end = time.monotonic() + seconds
+    pause = 0.002
     while not (answer := found()):
         if time.monotonic() > end:
             faulthandler.dump_traceback(2)  # where everybody is instead
             raise AssertionError(f"not within {seconds:g} s: {what or found}; the last answer was {answer!r}")
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.05)
     return answer
 
 

@@ -1,0 +1,130 @@
+"""Statements about live jobs, among a hundred thousand of them that one filling makes for all tests here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from django_pgqueue.lifecycle.claim import claim_sql
+from tests.support.jobs import LONG_AGO, Range, add, cancel, claim, finish, retry, value
+from tests.support.plans import MODES, fill, nodes, plan, reads
+from tests.support.sessions import Connection, open_raw
+
+from .statements import CLAIM_INDEX, HISTORY, LIVE, claim_parameters
+
+pytestmark = pytest.mark.django_db
+
+MANY = 100_000
+OVER = 20_000  # jobs on each of three shelves of history
+BATCH = 50
+
+
+@pytest.fixture(scope="module")
+def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Connection]:
+    """Ready jobs in two queues, half as many that are not due, at a higher priority, and some history."""
+    with django_db_blocker.unblock():
+        connection = open_raw()
+    with connection:
+        fill(connection, LIVE, MANY, queue_name="CASE WHEN n % 10 = 0 THEN 'mail' ELSE 'default' END",
+             run_after="clock_timestamp() - interval '1 day' + n * interval '1 ms'")  # fmt: skip
+        fill(
+            connection, LIVE, MANY // 2, priority="50", run_after="clock_timestamp() + n * interval '1 hour'"
+        )
+        for shelf, name in ((1, "past_1"), (5, "past_5"), (9, "kept")):
+            fill(connection, f"pgqueue_job_{name}", OVER, shelf=str(shelf), status="'failed'",
+                 finished_at="clock_timestamp()")  # fmt: skip
+        yield connection
+        connection.execute("TRUNCATE pgqueue_job")
+
+
+@pytest.fixture
+def one(filled: Connection) -> Connection:
+    """Without the dead rows that other tests have left."""
+    filled.execute(f"VACUUM {LIVE}")
+    return filled
+
+
+def test_claim(one: Connection) -> None:
+    ranges = [Range("default", 50), Range("mail", 0), Range("default", 0)]
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        found = list(nodes(plan(one, claim_sql("default"), claim_parameters(*ranges))))
+        scans = {(node["Node Type"], node.get("Index Name")) for node in found if "Scan" in node["Node Type"]}
+        assert ("Index Scan", CLAIM_INDEX) in scans, mode
+        assert not {"Seq Scan", "Sort", "Incremental Sort", "Hash Join"} & {
+            node["Node Type"] for node in found
+        }, mode
+        with reads(one) as counts:
+            assert len(claim(one, BATCH, ranges=ranges)) == BATCH
+        assert counts.of(CLAIM_INDEX) <= BATCH + 1, mode
+        assert counts.of("pgqueue_job") <= 4 * BATCH, mode
+        assert counts.of(*HISTORY) == 0
+
+
+def test_claim_of_a_range_with_nothing_due(one: Connection) -> None:
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            assert claim(one, BATCH, ranges=[Range("default", 50), Range("nobody", 3)]) == []
+        assert counts.of("pgqueue_job") == 0, mode
+
+
+def test_finish_whatever_the_statistics_say(one: Connection) -> None:
+    one.execute("ANALYZE")  # while nothing runs: the index of running jobs looks empty and cheap
+    jobs = [row.id for row in claim(one, 1000, ranges=[Range("default", 0)])]  # 1 in 100 stays running
+    for kind in ("done", "failed", "cancelled", "retry", "snooze", "release"):
+        for mode in MODES:
+            one.execute(f"SET plan_cache_mode = {mode}")
+            with reads(one) as counts:
+                assert len(finish(one, jobs[:BATCH], kind)) == BATCH
+            assert counts.of("pgqueue_job_running") == 0, (kind, mode, counts)
+            assert counts.of("pgqueue_job") <= 8 * BATCH, (kind, mode, counts)
+
+
+def test_enqueue_reads_nothing(one: Connection) -> None:
+    many = (
+        "SELECT pgqueue_enqueue_many_v1(0,"
+        " array_fill('a.b'::text, '{100}'), array_fill('[]'::jsonb, '{100}'),"
+        " array_fill('{}'::jsonb, '{100}'), array_fill('{}'::jsonb, '{100}'),"
+        " array_fill('mail'::text, '{100}'),"
+        " array_fill(0, '{100}'), array_fill(NULL::timestamptz, '{100}'), array_fill(NULL::float, '{100}'),"
+        " array_fill(NULL::float, '{100}'), array_fill(1, '{100}'), array_fill(NULL::int, '{100}'),"
+        " array_fill('rerun'::text, '{100}'), NULL)"
+    )
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            add(one, 10)
+            assert len(value(one, many)) == 100
+        assert counts.by_relation == {}, mode
+
+
+def test_search_for_ranges(one: Connection) -> None:
+    query = "SELECT count(*) FROM pgqueue_heads_v1(%s, '{}', %s, %s, %s, %s)"
+    nothing: list[list[Any]] = [[], [], [], []]
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        for queues in (None, ["default", "mail"]):
+            for known in (nothing, [["default"], [0], [LONG_AGO], [0]]):
+                with reads(one) as counts:
+                    assert value(one, query, queues, *known) == 3
+                assert counts.of("pgqueue_job") <= 20, (mode, queues, known, counts)
+
+
+def test_cancel_and_retry_by_id(one: Connection) -> None:
+    waiting = [row[0] for row in one.execute(f"SELECT id FROM {LIVE} ORDER BY id LIMIT {BATCH}").fetchall()]
+    over = [
+        row[0]
+        for row in one.execute(f"SELECT id FROM pgqueue_job_past_5 ORDER BY id LIMIT {BATCH}").fetchall()
+    ]
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            assert cancel(one, waiting) == BATCH
+        assert counts.of(LIVE) <= 4 * BATCH, (mode, counts)
+        with reads(one) as counts:
+            assert retry(one, over) == BATCH
+        assert counts.of("pgqueue_job") <= 8 * BATCH, (mode, counts)
