@@ -66,23 +66,22 @@ def terminate(*pids: int) -> None:
     with connection.cursor() as cursor:
         for pid in pids:
             cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-            assert cursor.fetchone() == (True,)
+            # One may have ended by itself.
+            assert cursor.fetchone() == (True,) or pid not in django_sessions()
 
 
-def django_sessions() -> list[int]:
-    """The sessions that there are beside our own and the pump's, which is named."""
+def django_sessions() -> set[int]:
+    """The sessions that there are beside our own and the pump's, which is named.
+
+    One of an earlier test may still be about to end.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
             " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
             " AND application_name <> 'pgqueue worker'"
         )
-        return [pid for (pid,) in cursor.fetchall()]
-
-
-def sessions() -> int:
-    """How many they are."""
-    return len(django_sessions())
+        return {pid for (pid,) in cursor.fetchall()}
 
 
 @pytest.mark.parametrize("kind", LEFT)
@@ -126,21 +125,21 @@ def test_health_checks_replace_a_connection_that_died_between_jobs(is_async: boo
 
 
 def test_no_connection_is_left_when_the_worker_has_ended() -> None:
-    before = sessions()
+    before = django_sessions()
     with database_settings(CONN_MAX_AGE=None):
         enqueue_many(tasks.backend.bind() for _ in range(20))
         enqueue_many(tasks.abackend.bind() for _ in range(20))
         run_due(threads=4)
     assert set(Job.objects.values_list("status", flat=True)) == {"done"}
-    until(lambda: sessions() == before, what="no session left")
+    until(lambda: django_sessions() <= before, what="no session left")
 
 
 def test_a_job_that_uses_no_database_opens_no_connection() -> None:
-    before = sessions()
+    before = django_sessions()
     enqueue(tasks.hold, "a")
     with working():
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
-        assert sessions() == before
+        assert django_sessions() <= before
         tasks.gate("a").set()
 
 
