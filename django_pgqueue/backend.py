@@ -1,42 +1,35 @@
-"""The edge to ``django.tasks``: `PgQueueBackend`, and which backend of TASKS a task goes to.
+"""The edge to ``django.tasks``: `PgQueueBackend`.
 
     TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}
 
 QUEUES, where given, are the only names that tasks may use; the default is any. ``OPTIONS`` takes
 `database`: the alias that jobs are written to, where the task does not say (else the router says).
+
+Django imports this module as soon as a task of its own decorator is declared on the backend. That may be
+while apps load, so what needs the models is imported at its first use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
-from django.utils.module_loading import import_string
 
 from . import results, validation
-from .compat import (
-    BaseTaskBackend,
-    DjangoTask,
-    InvalidTask,
-    TaskResult,
-    TaskResultDoesNotExist,
-    task_backends,
-    task_enqueued,
-)
-from .definition import IMPLICIT, DjangoMadeTask, adopt, find_task
+from .compat import DjangoTask, InvalidTask, TaskResult, TaskResultDoesNotExist, task_enqueued
+from .definition import DjangoMadeTask, Task, adopt, find_task
 from .exceptions import UnknownTask
+from .routing import IMPLICIT, QueueBackend, resolve
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeIs
-
     from .models import Job
 
 _OPTIONS = {"database"}
 
 
-class PgQueueBackend(BaseTaskBackend):
+class PgQueueBackend(QueueBackend):
     """Jobs in PostgreSQL. Keeps no state: Django makes one for each thread and async context."""
 
     task_class = DjangoMadeTask
@@ -72,7 +65,9 @@ class PgQueueBackend(BaseTaskBackend):
     def validate_task(self, task: DjangoTask[..., Any]) -> None:
         """Raise InvalidTask unless `task` may be enqueued here. Cheap: most of it is known after once."""
         self.check_queue(task)
-        adopt(task).check_reachable()
+        if not isinstance(task, Task):  # Django asks about a task of another backend that comes by .using()
+            task = adopt(task)
+        task.check_reachable()
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """Write a job on the connection of the task's database; it commits with the transaction there."""
@@ -112,11 +107,31 @@ class PgQueueBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(f"There is no job {result_id!r}, or no longer.") from None
         except UnknownTask as error:
             raise TaskResultDoesNotExist(f"Job {result_id!r} is there, but {error}") from error
-        task = results.task_of(job, definition, self.alias, home=home)
-        return results.task_result(job, task, self.alias, home=home)
+        return results.task_result(job, self._task_of(job, definition), self.alias, home=home)
 
     def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
         return results.task_result(job, task, self.alias, home=self.home())
+
+    def _task_of(self, job: Job, definition: Task[..., Any]) -> Task[..., Any]:
+        """`definition` with the options that `job` was enqueued with, through this backend.
+
+        Nothing is validated: QUEUES may have changed since. A retry overwrites `run_after`: then it is left
+        out.
+        """
+        unnamed = definition.backend == IMPLICIT and resolve(IMPLICIT).alias == self.alias
+        delayed = not job.attempts and job.run_after > job.enqueued_at
+        alias = job._state.db
+        return definition.with_values(
+            {
+                "priority": job.priority,
+                "queue_name": job.queue_name,
+                "backend": IMPLICIT if unnamed else self.alias,
+                "run_after": job.run_after if delayed else None,
+                "run_after_delta": None,
+                "metadata": job.metadata,
+                "database": definition.database if alias in (None, self.home()) else alias,
+            }
+        )
 
 
 def _queues(where: str, given: Any) -> list[str]:
@@ -141,55 +156,3 @@ def _options(where: str, given: Any) -> dict[str, Any]:
     except InvalidTask as error:
         raise ImproperlyConfigured(f"{where}['OPTIONS']: {error}") from None
     return dict(given)
-
-
-IMPLICIT_BACKEND = PgQueueBackend(IMPLICIT, {})
-"""Where tasks go that name no backend while TASKS has none of ours: any queue, the router's database."""
-
-
-@overload
-def is_ours(backend: BaseTaskBackend) -> TypeIs[PgQueueBackend]: ...
-@overload
-def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[PgQueueBackend]]: ...
-def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
-    """Whether a backend, or its class, puts jobs in PostgreSQL by this package."""
-    return issubclass(backend if isinstance(backend, type) else type(backend), PgQueueBackend)
-
-
-def our_aliases() -> list[str]:
-    """The aliases in TASKS of our backends, ``"default"`` first. What cannot be imported is left out."""
-    configured: Mapping[str, Any] = task_backends.settings
-    return [
-        alias
-        for alias in sorted(configured, key=lambda alias: alias != "default")
-        if (cls := backend_class(configured[alias])) is not None and is_ours(cls)
-    ]
-
-
-def backend_class(params: Any) -> type[BaseTaskBackend] | None:
-    """The class of one entry of TASKS; None if it cannot be imported, which a system check reports."""
-    try:
-        cls = import_string(params["BACKEND"])
-    except Exception:  # whatever the module raises while it is imported
-        return None
-    return cls if isinstance(cls, type) and issubclass(cls, BaseTaskBackend) else None
-
-
-def resolve(alias: str) -> BaseTaskBackend:
-    """The backend with this alias; for a task that names none, the one it goes to.
-
-    That is ``TASKS["default"]`` if it is ours, else the first of ours, else an implicit one, which takes
-    any queue. Raises InvalidTaskBackend for an unknown alias.
-    """
-    if alias != IMPLICIT:
-        return task_backends[alias]
-    global _resolved
-    settings = task_backends.settings
-    if _resolved is None or _resolved[0] is not settings:  # Django makes a new dict when TASKS is overridden
-        ours = our_aliases()
-        _resolved = settings, task_backends[ours[0]] if ours else IMPLICIT_BACKEND
-    return _resolved[1]
-
-
-# The settings, and the backend they mean: shared by all threads, since our backend keeps no state.
-_resolved: tuple[Any, BaseTaskBackend] | None = None

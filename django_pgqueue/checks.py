@@ -98,8 +98,8 @@ def _has_django_tasks() -> bool:
 
 
 def _backends() -> Iterator[CheckMessage]:
-    from .backend import backend_class, is_ours, our_aliases
     from .compat import task_backends
+    from .routing import backend_class, is_ours, our_aliases
 
     for alias, params in task_backends.settings.items():
         cls = backend_class(params)
@@ -159,7 +159,8 @@ def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
 def _paths() -> Iterator[CheckMessage]:
     """Declared tasks that the import of their path does not lead back to."""
     from .compat import InvalidTask
-    from .definition import check_path, declared_tasks
+    from .definition import declared_tasks
+    from .paths import check_path
 
     said = set()
     for task in declared_tasks():
@@ -175,11 +176,11 @@ def _paths() -> Iterator[CheckMessage]:
 
 def queue_databases() -> dict[str, str]:
     """The databases that jobs go to, each with what says so."""
-    from .backend import IMPLICIT_BACKEND, our_aliases
     from .compat import task_backends
     from .definition import declared_tasks
+    from .routing import implicit_backend, our_aliases
 
-    found = {IMPLICIT_BACKEND.home(): "DATABASE_ROUTERS, or their absence"}
+    found = {implicit_backend().home(): "DATABASE_ROUTERS, or their absence"}
     for alias in our_aliases():
         database = (task_backends.settings[alias].get("OPTIONS") or {}).get("database")
         if isinstance(database, str):

@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from .definition import IMPLICIT, Task
+from .definition import Task
+from .routing import IMPLICIT
 from .validation import Backoff, ExceptionTypes, OnLost
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """`Task`: Django's own Task with a policy; its variants, its calls, and how one is found by its path.
 
 Declaring a task reads neither settings nor TASKS: without ``backend=`` the backend is found at first use
-(`backend.resolve`), and what depends on a backend is validated by ``.using(...)`` and at enqueue.
+(`routing.resolve`), and what depends on a backend is validated by ``.using(...)`` and at enqueue.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary
 from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
 from . import validation
 from .compat import DjangoTask, GenericTask, InvalidTask
-from .exceptions import UnknownTask
+from .paths import check_path, import_task
+from .routing import IMPLICIT, is_ours, resolve
 from .validation import Backoff, OnLost
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ __all__ = ["AnyTask", "BoundTask", "DjangoMadeTask", "Task", "adopt", "declared_
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-IMPLICIT = "django_pgqueue"
-"""The `backend` of a task that names none: resolved at first use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -105,8 +102,6 @@ class Task(GenericTask[P, R]):
 
     def get_backend(self) -> BaseTaskBackend:
         """The backend of TASKS that this task goes to. Raises InvalidTaskBackend for an unknown alias."""
-        from .backend import resolve
-
         return resolve(self.backend)
 
     def using(
@@ -199,18 +194,14 @@ class Task(GenericTask[P, R]):
 
     def _for(self, backend: BaseTaskBackend) -> Self:
         """This task as `backend` understands it: somebody else's does not know `run_after_delta`."""
-        from .backend import is_ours
-
         if self.run_after_delta is None or is_ours(backend):
             return self
         return self.with_values({"run_after": timezone.now() + self.run_after_delta, "run_after_delta": None})
 
     def _validate_for_backend(self) -> None:
         """What can be said about the task and its backend before its module is fully imported."""
-        from .backend import PgQueueBackend
-
         backend = self.get_backend()
-        if isinstance(backend, PgQueueBackend):
+        if is_ours(backend):
             backend.check_queue(self)
         else:
             backend.validate_task(self._for(backend))
@@ -250,15 +241,7 @@ def declared_tasks() -> Iterator[Task[..., Any]]:
 
 def find_task(path: str) -> Task[..., Any]:
     """The task at `path`. Raises UnknownTask, with the failed import as its cause."""
-    try:
-        found = import_string(path)
-    except (Exception, SystemExit) as error:  # whatever the module raises while it is imported
-        raise UnknownTask(f"no task {path!r}: {type(error).__qualname__}: {error}") from error
-    if isinstance(found, Task):
-        return found
-    if isinstance(found, DjangoTask):
-        return adopt(found)
-    raise UnknownTask(f"{path!r} is not a task but a {type(found).__qualname__}: decorate it with @task")
+    return adopt(import_task(path))
 
 
 def adopt(other: DjangoTask[P, R]) -> Task[P, R]:
@@ -279,26 +262,6 @@ def adopt(other: DjangoTask[P, R]) -> Task[P, R]:
         takes_context=other.takes_context,
         max_attempts=1,
     )
-
-
-def check_path(task: DjangoTask[..., Any]) -> None:
-    """Raise InvalidTask unless importing the path of `task` leads to its function."""
-    path = task.module_path
-    if task.func.__module__ == "__main__":
-        raise InvalidTask(f"{path}: a worker cannot import __main__. Move the task to a module of an app.")
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        raise InvalidTask(
-            f"{path} cannot be imported by a worker: {error}. A task must have the name of its function: "
-            f"write @task above def {task.func.__name__}."
-        ) from error
-    if not isinstance(found, DjangoTask) or found.func is not task.func:
-        what = "another task" if isinstance(found, DjangoTask) else f"a {type(found).__qualname__}"
-        raise InvalidTask(
-            f"{path} leads to {what}, not back to this task, so no worker could run it. A task must have the "
-            f"name of its function: write @task above def {task.func.__name__}, outermost."
-        )
 
 
 def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:

@@ -57,27 +57,3 @@ def task_result(job: Job, task: Task[..., Any], backend_alias: str, *, home: str
     )
     object.__setattr__(result, "_return_value", job.result)
     return result
-
-
-def task_of(job: Job, definition: Task[..., Any], backend_alias: str, *, home: str) -> Task[..., Any]:
-    """`definition` with the options that `job` was enqueued with, through the backend `backend_alias`.
-
-    Nothing is validated: QUEUES may have changed since. A retry overwrites `run_after`: then it is left out.
-    """
-    from .backend import resolve
-    from .definition import IMPLICIT
-
-    unnamed = definition.backend == IMPLICIT and resolve(IMPLICIT).alias == backend_alias
-    delayed = not job.attempts and job.run_after > job.enqueued_at
-    alias = job._state.db
-    return definition.with_values(
-        {
-            "priority": job.priority,
-            "queue_name": job.queue_name,
-            "backend": IMPLICIT if unnamed else backend_alias,
-            "run_after": job.run_after if delayed else None,
-            "run_after_delta": None,
-            "metadata": job.metadata,
-            "database": definition.database if alias in (None, home) else alias,
-        }
-    )

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.test import override_settings
 
 from django_pgqueue import aenqueue, compat, enqueue, enqueue_many, results, task
-from django_pgqueue.backend import IMPLICIT_BACKEND, PgQueueBackend, is_ours, resolve
+from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -23,9 +23,10 @@ from django_pgqueue.compat import (
     task_backends,
     task_enqueued,
 )
-from django_pgqueue.definition import IMPLICIT, Task
+from django_pgqueue.definition import Task
 from django_pgqueue.exceptions import PayloadError, WrongBackend
 from django_pgqueue.models import Job
+from django_pgqueue.routing import IMPLICIT, implicit_backend, is_ours, resolve
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 _DJANGO = compat.DjangoTask.__module__.removesuffix(".base")
@@ -62,8 +63,9 @@ def plain_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_without_tasks_there_is_an_implicit_backend() -> None:
     backend = send.get_backend()
-    assert backend is IMPLICIT_BACKEND
+    assert backend is implicit_backend()
     assert is_ours(backend)
+    assert isinstance(backend, PgQueueBackend)
     assert (backend.alias, backend.queues, backend.database) == (IMPLICIT, set(), None)
 
 
@@ -85,7 +87,7 @@ def test_a_task_without_a_backend_goes_to_the_first_of_ours(tasks: dict[str, Any
     with override_settings(TASKS=tasks):
         assert send.get_backend().alias == alias
         assert send.get_backend() is send.get_backend()
-    assert send.get_backend() is IMPLICIT_BACKEND
+    assert send.get_backend() is implicit_backend()
 
 
 def test_an_unknown_backend() -> None:
@@ -353,7 +355,10 @@ def test_the_result_of_a_job_that_failed() -> None:
 
 def test_the_task_of_a_retried_job_does_not_claim_a_start_time() -> None:
     job = finished("retry", attempts=1, run_after=datetime(2026, 11, 2, tzinfo=UTC))
-    assert results.task_of(job, send, IMPLICIT, home="default").run_after is None
+    backend = PgQueueBackend("pg", {})
+    assert backend._task_of(job, send).run_after is None
+    job.attempts = 0
+    assert backend._task_of(job, send).run_after == job.run_after
 
 
 @pytest.mark.parametrize(

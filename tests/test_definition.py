@@ -17,10 +17,10 @@ from django.test import override_settings
 
 import django_pgqueue
 from django_pgqueue import BoundTask, Task, compat, task
-from django_pgqueue.backend import IMPLICIT_BACKEND
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.definition import DjangoMadeTask, adopt, declared_tasks, find_task
 from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.routing import implicit_backend
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 FOREIGN = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
@@ -148,6 +148,31 @@ assert 'settings' not in vars(task_backends)
 print(declares.later.queue_name)
 """
     assert in_a_fresh_process(code) == "slow"
+
+
+def test_tasks_are_declared_while_apps_load(tmp_path: Path) -> None:
+    """With Django's own decorator the backend is looked at, which needs no models yet."""
+    (tmp_path / "early.py").write_text(
+        "from django_pgqueue import current_job, task\n"
+        f"from {compat.DjangoTask.__module__.removesuffix('.base')} import task as django_task\n"
+        "@task(queue_name='any')\n"
+        "def ours(): ...\n"
+        "@django_task(queue_name='mail')\n"
+        "def theirs(): ...\n"
+        "fast = ours.using(queue_name='fast')\n"
+    )
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from django.conf import settings
+settings.configure(TASKS={{"default": {{**{OURS}, "QUEUES": ["mail"]}}}})
+import early
+from django.apps import apps
+assert not apps.apps_ready
+assert "django_pgqueue.models" not in sys.modules
+print(type(early.theirs).__name__)
+"""
+    assert in_a_fresh_process(code) == "DjangoMadeTask"
 
 
 def test_attributes() -> None:
@@ -470,8 +495,8 @@ def test_replace_validates() -> None:
 
 
 def test_a_path_that_leads_back() -> None:
-    IMPLICIT_BACKEND.validate_task(send)
-    IMPLICIT_BACKEND.validate_task(send.using(priority=3))
+    implicit_backend().validate_task(send)
+    implicit_backend().validate_task(send.using(priority=3))
 
 
 @pytest.mark.parametrize(
@@ -484,9 +509,9 @@ def test_a_path_that_leads_back() -> None:
 def test_a_path_that_does_not_lead_back(function: Callable[..., None], reason: str) -> None:
     unreachable = task(function)
     with pytest.raises(InvalidTask, match=reason):
-        IMPLICIT_BACKEND.validate_task(unreachable.using(priority=3))
+        implicit_backend().validate_task(unreachable.using(priority=3))
     with pytest.raises(InvalidTask, match=f"{reason}.*write @task above def {unreachable.name}"):
-        IMPLICIT_BACKEND.validate_task(unreachable)
+        implicit_backend().validate_task(unreachable)
 
 
 def test_a_path_that_leads_nowhere() -> None:
@@ -494,7 +519,7 @@ def test_a_path_that_leads_nowhere() -> None:
 
     gone.__qualname__ = "gone"
     with pytest.raises(InvalidTask, match=r"tests.test_definition.gone cannot be imported by a worker"):
-        IMPLICIT_BACKEND.validate_task(task(gone))
+        implicit_backend().validate_task(task(gone))
 
 
 def test_a_task_of_main_is_refused() -> None:
@@ -502,11 +527,11 @@ def test_a_task_of_main_is_refused() -> None:
 from django.conf import settings
 settings.configure()
 from django_pgqueue import task
-from django_pgqueue.backend import IMPLICIT_BACKEND
+from django_pgqueue.routing import implicit_backend
 @task
 def run(): ...
 try:
-    IMPLICIT_BACKEND.validate_task(run)
+    implicit_backend().validate_task(run)
 except Exception as error:
     print(error)
 """

@@ -1,20 +1,21 @@
-"""Cancel, retry, run now, extend: one statement each, whatever they are given."""
+"""Cancel, retry, run now, extend: one statement each, whatever they are given.
+
+What the statements do to one id, or to a queryset, is in ``models.changes``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import EmptyResultSet
 from django.db import connections, router
 from django.db.models import QuerySet
 
 from .. import results
-from ..backend import is_ours, resolve
 from ..compat import TaskResult
-from ..definition import IMPLICIT
 from ..exceptions import WrongBackend, duration
-from ..models import Job
+from ..models import Job, changes
+from ..routing import default_backend, is_ours, resolve
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -31,7 +32,7 @@ def cancel(jobs: Jobs, /) -> int:
     next ``await``, a sync one finds ``current_job().cancel_requested``. Returns how many rows changed; jobs
     that are over already do not count.
     """
-    return _call("SELECT pgqueue_cancel_v1({ids})", jobs)
+    return _change(changes.CANCEL, jobs)
 
 
 async def acancel(jobs: Jobs, /) -> int:
@@ -45,7 +46,7 @@ def retry(jobs: Jobs, /) -> int:
     It is the same job: id, attempts and errors stay; the budget of attempts, the count of crashes and the
     expiry start afresh. Running jobs are left alone. Returns how many rows changed.
     """
-    return _call("SELECT pgqueue_retry_v1({ids})", jobs)
+    return _change(changes.RETRY, jobs)
 
 
 async def aretry(jobs: Jobs, /) -> int:
@@ -55,7 +56,7 @@ async def aretry(jobs: Jobs, /) -> int:
 
 def run_now(jobs: Jobs, /) -> int:
     """Let jobs that wait for a later time run now; nothing else about them changes. Returns how many did."""
-    return _call("SELECT pgqueue_run_now_v1({ids})", jobs)
+    return _change(changes.RUN_NOW, jobs)
 
 
 async def arun_now(jobs: Jobs, /) -> int:
@@ -71,7 +72,7 @@ def extend(jobs: Jobs, seconds: float | timedelta, /) -> int:
     Raises ``TypeError`` or ``ValueError`` if ``seconds`` is no duration of up to 100 years.
     """
     more = duration("extend(jobs, seconds)", seconds)
-    return _call("SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)", jobs, more)
+    return _change(changes.EXTEND, jobs, more)
 
 
 async def aextend(jobs: Jobs, seconds: float | timedelta, /) -> int:
@@ -79,30 +80,13 @@ async def aextend(jobs: Jobs, seconds: float | timedelta, /) -> int:
     return await sync_to_async(extend)(jobs, seconds)
 
 
-def _call(statement: str, jobs: Jobs, *more: Any) -> int:
-    """Run the statement on these jobs; ``{ids}`` in it stands for the array of their ids."""
-    if isinstance(jobs, QuerySet):
-        if not issubclass(jobs.model, Job):
-            raise TypeError(
-                f"a queryset of {jobs.model.__name__} holds no jobs: Job.objects.filter(...) does"
-            )
-        jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router for a place to write
-        alias = jobs.db
-        query = jobs.values("pk").query
-        if not query.is_sliced:
-            query.clear_ordering(force=True)
-        try:
-            ids, parameters = query.get_compiler(alias).as_sql()
-        except EmptyResultSet:
-            return 0
-        array = f"ARRAY({ids})"
-    else:
+def _change(statement: str, jobs: Jobs, *more: Any) -> int:
+    if not isinstance(jobs, QuerySet):
         alias, pk = _locate(jobs)
-        array, parameters = "ARRAY[%s::bigint]", (pk,)
-    with connections[alias].cursor() as cursor:
-        cursor.execute(statement.format(ids=array), [*parameters, *more])
-        changed: int = cursor.fetchone()[0]
-    return changed
+        return changes.change_one(statement, alias, pk, *more)
+    if not issubclass(jobs.model, Job):
+        raise TypeError(f"a queryset of {jobs.model.__name__} holds no jobs: Job.objects.filter(...) does")
+    return changes.change_all(statement, jobs, *more)
 
 
 def _locate(job: Any) -> tuple[str, int]:
@@ -112,7 +96,7 @@ def _locate(job: Any) -> tuple[str, int]:
     if isinstance(job, TaskResult):
         backend, public = resolve(job.backend), job.id
     elif isinstance(job, str) or (isinstance(job, int) and not isinstance(job, bool)):
-        backend, public = resolve(IMPLICIT), str(job)
+        backend, public = default_backend(), str(job)
     else:
         raise TypeError(f"expected a Job, its id, a TaskResult or a queryset of jobs, not {job!r}")
     if not is_ours(backend):

@@ -16,19 +16,19 @@ from asgiref.sync import sync_to_async
 from django.db import NotSupportedError, ProgrammingError, connections, transaction
 
 from .. import conf
-from ..backend import is_ours
 from ..compat import DjangoTask
 from ..definition import BoundTask, adopt
 from ..exceptions import PayloadError, WrongBackend
 from ..models import Job
 from ..payload import encode_arguments, encode_metadata
+from ..routing import is_ours
 from .arrays import number_array, text_array
 from .atomic import check_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ..definition import AnyTask
+    from ..definition import AnyTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,14 +57,14 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     Raises ``TypeError`` for what is not a task of ours, ``InvalidTask`` for a call that cannot be enqueued,
     ``PayloadError`` for arguments that are not JSON or too large.
     """
-    return enqueue_task(task, args, kwargs)
+    return enqueue_task(_as_ours(task), args, kwargs)
 
 
 async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     """Like ``enqueue()``, for async code; inside ``transaction.atomic`` call ``enqueue`` by
     ``sync_to_async``.
     """
-    return await aenqueue_task(task, args, kwargs)
+    return await aenqueue_task(_as_ours(task), args, kwargs)
 
 
 def enqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
@@ -93,8 +93,10 @@ async def aenqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
     return await sync_to_async(enqueue_many)(calls)
 
 
-def enqueue_task(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
-    """``enqueue`` with the arguments apart: for callers that hold them as a list and a dict."""
+def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
+    """``enqueue`` for a task that is ours, with the arguments apart: the backend holds them as a list and a
+    dict.
+    """
     call = _prepare(_lane(task), args, kwargs)
     lane = call.lane
     pk, run_after, expires_at, enqueued_at = _execute(
@@ -117,7 +119,7 @@ def enqueue_task(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> J
     return job
 
 
-async def aenqueue_task(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
+async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
     """``enqueue_task`` in the thread that async code shares for its database work."""
     return await sync_to_async(enqueue_task)(task, args, kwargs)
 
@@ -148,12 +150,16 @@ class _Call(NamedTuple):
         return self.lane.alias
 
 
-def _lane(task: Any) -> _Lane:
-    """Check a task with its options, and settle what its settings leave open."""
+def _as_ours(task: Any) -> Task[..., Any]:
+    """What a caller gave as a task."""
     if not isinstance(task, DjangoTask):
         hint = "; decorate the function with django_pgqueue.task" if callable(task) else ""
         raise TypeError(f"enqueue() takes a task, not {task!r}{hint}")
-    task = adopt(task)
+    return adopt(task)
+
+
+def _lane(task: Task[..., Any]) -> _Lane:
+    """Check a task with its options, and settle what its settings leave open."""
     backend = task.get_backend()
     if not is_ours(backend):
         raise WrongBackend(
@@ -201,7 +207,7 @@ def _prepare_all(calls: Iterable[BoundTask]) -> Iterator[_Call]:
             known = lanes.get(id(call.task))
             if known is None:
                 # The task itself is kept beside its lane, so that its id() is not given to another one.
-                known = lanes[id(call.task)] = (call.task, _lane(call.task))
+                known = lanes[id(call.task)] = (call.task, _lane(_as_ours(call.task)))
             lane = known[1]
             first = first or lane
             if lane.alias != first.alias:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from ..backend import PgQueueBackend, resolve
 from ..compat import InvalidTask
-from ..definition import IMPLICIT
+from ..routing import default_backend
 from ..validation import queue_name
 
 if TYPE_CHECKING:
@@ -45,9 +44,7 @@ def at_least(least: int) -> Callable[[str], int]:
 def database_alias(text: str | None) -> str:
     """An alias of DATABASES; without one, where jobs go that name none."""
     if text is None:
-        backend = resolve(IMPLICIT)
-        assert isinstance(backend, PgQueueBackend)  # one of TASKS, or the implicit one
-        return backend.home()
+        return default_backend().home()
     if text not in connections.settings:
         raise ArgumentTypeError(
             f"{text!r} is not in DATABASES: there are {', '.join(sorted(connections.settings))}"

@@ -16,6 +16,8 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from . import changes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
@@ -52,27 +54,19 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def cancel(self) -> int:
         """Cancel these jobs; running ones are asked to stop. Returns how many rows changed."""
-        from ..lifecycle.control import cancel
-
-        return cancel(self)
+        return changes.change_all(changes.CANCEL, self)
 
     async def acancel(self) -> int:
         """Like ``cancel()``, for async code."""
-        from ..lifecycle.control import acancel
-
-        return await acancel(self)
+        return await sync_to_async(self.cancel)()
 
     def retry(self) -> int:
         """Run these jobs again now, with a fresh budget of attempts. Returns how many rows changed."""
-        from ..lifecycle.control import retry
-
-        return retry(self)
+        return changes.change_all(changes.RETRY, self)
 
     async def aretry(self) -> int:
         """Like ``retry()``, for async code."""
-        from ..lifecycle.control import aretry
-
-        return await aretry(self)
+        return await sync_to_async(self.retry)()
 
     # Not from templates, and not on the manager: ``Job.objects.cancel()`` would mean every job there is.
     _method: Any

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from ..backend import PgQueueBackend
 from ..exceptions import duration
 from ..models import Job
 from ..results import task_result
+from ..routing import is_ours
 
 if TYPE_CHECKING:
     import asyncio
@@ -132,7 +132,7 @@ class RunningJob:
     def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
         """The job as ``django.tasks`` sees it (or ``job``, a changed copy of it)."""
         backend = self.task.get_backend()
-        home = backend.home() if isinstance(backend, PgQueueBackend) else self.alias
+        home = backend.home() if is_ours(backend) else self.alias
         return task_result(job or self.job, self.task, backend.alias, home=home)
 
 

@@ -1,0 +1,49 @@
+"""The statements that change jobs which exist, for one of them or for those of a queryset.
+
+``{ids}`` in a statement stands for an array of ids. Each returns how many jobs it changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connections
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.models import QuerySet
+
+__all__ = ["CANCEL", "EXTEND", "RETRY", "RUN_NOW", "change_all", "change_one"]
+
+CANCEL = "SELECT pgqueue_cancel_v1({ids})"
+RETRY = "SELECT pgqueue_retry_v1({ids})"
+RUN_NOW = "SELECT pgqueue_run_now_v1({ids})"
+EXTEND = "SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)"
+
+
+def change_one(statement: str, alias: str, pk: int, *more: Any) -> int:
+    """Run the statement on the job ``pk`` of the database ``alias``."""
+    return _run(alias, statement.format(ids="ARRAY[%s::bigint]"), [pk, *more])
+
+
+def change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
+    """Run the statement on the jobs of a queryset, where its database may be written to."""
+    jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router for a place to write
+    alias = jobs.db
+    query = jobs.values("pk").query
+    if not query.is_sliced:
+        query.clear_ordering(force=True)
+    try:
+        ids, parameters = query.get_compiler(alias).as_sql()
+    except EmptyResultSet:
+        return 0
+    return _run(alias, statement.format(ids=f"ARRAY({ids})"), [*parameters, *more])
+
+
+def _run(alias: str, query: str, parameters: Sequence[Any]) -> int:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(query, parameters)
+        changed: int = cursor.fetchone()[0]
+    return changed

@@ -1,0 +1,104 @@
+"""Which backend of TASKS a task goes to, and whether that is one of ours.
+
+The backend itself stands on top of the package and is not imported here. TASKS names it by its dotted path,
+and so does the entry of the implicit backend: where tasks go that name none while TASKS has none of ours.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from django.utils.module_loading import import_string
+
+from .compat import BaseTaskBackend, DjangoTask, task_backends
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+__all__ = [
+    "IMPLICIT",
+    "QueueBackend",
+    "backend_class",
+    "default_backend",
+    "implicit_backend",
+    "is_ours",
+    "our_aliases",
+    "resolve",
+]
+
+IMPLICIT = "django_pgqueue"
+"""The `backend` of a task that names none: resolved at first use. Also the alias of the implicit backend."""
+
+_IMPLICIT_ENTRY = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+
+
+class QueueBackend(BaseTaskBackend):
+    """What the rest of the package asks of its backend, `django_pgqueue.backend.PgQueueBackend`."""
+
+    @abstractmethod
+    def home(self) -> str:
+        """The alias of the backend's own database, where the public id of a job is its plain number."""
+
+    @abstractmethod
+    def check_queue(self, task: DjangoTask[..., Any]) -> None:
+        """Raise InvalidTask for a queue that QUEUES does not declare."""
+
+
+@overload
+def is_ours(backend: BaseTaskBackend) -> TypeIs[QueueBackend]: ...
+@overload
+def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[QueueBackend]]: ...
+def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
+    """Whether a backend, or its class, puts jobs in PostgreSQL by this package."""
+    return issubclass(backend if isinstance(backend, type) else type(backend), QueueBackend)
+
+
+def our_aliases() -> list[str]:
+    """The aliases in TASKS of our backends, ``"default"`` first. What cannot be imported is left out."""
+    configured: Mapping[str, Any] = task_backends.settings
+    return [
+        alias
+        for alias in sorted(configured, key=lambda alias: alias != "default")
+        if (cls := backend_class(configured[alias])) is not None and is_ours(cls)
+    ]
+
+
+def backend_class(params: Any) -> type[BaseTaskBackend] | None:
+    """The class of one entry of TASKS; None if it cannot be imported, which a system check reports."""
+    try:
+        cls = import_string(params["BACKEND"])
+    except Exception:  # whatever the module raises while it is imported
+        return None
+    return cls if isinstance(cls, type) and issubclass(cls, BaseTaskBackend) else None
+
+
+def resolve(alias: str) -> BaseTaskBackend:
+    """The backend with this alias, which may be IMPLICIT. Raises InvalidTaskBackend for an unknown one."""
+    return default_backend() if alias == IMPLICIT else task_backends[alias]
+
+
+def default_backend() -> QueueBackend:
+    """The backend of tasks that name none.
+
+    That is ``TASKS["default"]`` if it is ours, else the first of ours, else the implicit one.
+    """
+    global _default
+    settings = task_backends.settings
+    if _default is None or _default[0] is not settings:  # Django makes a new dict when TASKS is overridden
+        ours = our_aliases()
+        _default = settings, cast("QueueBackend", task_backends[ours[0]]) if ours else implicit_backend()
+    return _default[1]
+
+
+# The settings, and the backend they mean: shared by all threads, since our backend keeps no state.
+_default: tuple[Any, QueueBackend] | None = None
+
+
+@cache
+def implicit_backend() -> QueueBackend:
+    """The backend that takes any queue, and has the router's database for its own."""
+    backend: QueueBackend = import_string(_IMPLICIT_ENTRY["BACKEND"])(IMPLICIT, {})
+    return backend

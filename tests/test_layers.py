@@ -1,0 +1,218 @@
+"""The package is built in layers: a module imports what lies below it, and there is no circle.
+
+Read from the source, so imports inside functions count as well. What cannot be seen here is a module that is
+named by a string: the entry of the implicit backend in ``routing``, and the public names in ``__init__``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = "django_pgqueue"
+ROOT = Path(__file__).resolve().parent.parent
+
+#: From bottom to top. A module may import from the lines below its own; those of one line do not know each
+#: other. A package stands for all that is in it and has no order inside, unless a module of it (such as
+#: ``worker.options``) has a place of its own.
+LAYERS = """
+    compat conf exceptions operations
+    paths payload routing
+    validation
+    definition
+    decorator policy
+    models
+    migrations results
+    lifecycle
+    backend checks
+    checks_database
+    apps upkeep
+    admin worker
+    management
+    __init__
+"""
+
+#: Who imports parts of this package inside functions, and why. The order holds for these imports, too.
+INSIDE_FUNCTIONS = {
+    "apps": "the checks need the models, which are there when the app is ready",
+    "backend": "Django imports it while apps load, if a task is declared then; the models come later",
+    "checks": "E006 tells that compat cannot be imported",
+    "worker.__main__": "Django is set up first",
+}
+
+#: Imports for type checkers that point upward, which costs nothing at run time, and why.
+UPWARD_TYPES = {("upkeep", "worker"): "the session of a worker, which runs the rounds"}
+
+
+class Arrow(NamedTuple):
+    """One import: ``source`` needs ``target``."""
+
+    source: str
+    target: str
+    line: int
+    inside_function: bool
+    for_types: bool
+
+    def __str__(self) -> str:
+        return f"{self.source} (line {self.line}) imports {self.target}"
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its name within the package; a package is its ``__init__``."""
+    found = {}
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
+        if parts[-1] == "__init__" and len(parts) > 1:
+            parts = parts[:-1]
+        found[".".join(parts)] = path
+    return found
+
+
+@cache
+def arrows() -> list[Arrow]:
+    """All imports of parts of the package by others."""
+    known = modules()
+    return [
+        arrow
+        for name, path in known.items()
+        for arrow in arrows_of(name, path, ast.parse(path.read_text()), set(known))
+        if arrow.target != name
+    ]
+
+
+def arrows_of(
+    name: str,
+    path: Path,
+    node: ast.AST,
+    known: set[str],
+    inside_function: bool = False,
+    for_types: bool = False,
+) -> Iterator[Arrow]:
+    """The imports in a module, or in a part of it."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        for target in _targets(path, node, known):
+            yield Arrow(name, target, node.lineno, inside_function, for_types)
+    is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    guarded = node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else []
+    for child in ast.iter_child_nodes(node):
+        yield from arrows_of(
+            name, path, child, known, inside_function or is_function, for_types or child in guarded
+        )
+
+
+def _targets(path: Path, node: ast.Import | ast.ImportFrom, known: set[str]) -> list[str]:
+    """The modules of the package that a statement imports."""
+    base = ""
+    if isinstance(node, ast.ImportFrom):
+        around = path.parents[node.level - 1].relative_to(ROOT).parts if node.level else ()
+        base = ".".join([*around, *filter(None, [node.module]), ""])
+    targets = []
+    for dotted in [base + alias.name for alias in node.names]:
+        if dotted.split(".")[0] != PACKAGE:
+            continue
+        inner = dotted.removeprefix(PACKAGE).removeprefix(".")
+        if inner not in known:  # an object in a module
+            inner = inner.rpartition(".")[0]
+        targets.append(inner or "__init__")
+    return targets
+
+
+def layers() -> dict[str, int]:
+    """The number of the layer of each entry."""
+    return {
+        entry: number for number, line in enumerate(LAYERS.strip().splitlines()) for entry in line.split()
+    }
+
+
+def entry_of(module: str) -> str:
+    """The entry of LAYERS that a module belongs to: its own, or that of the package around it."""
+    entries = layers()
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if (entry := ".".join(parts[:length])) in entries:
+            return entry
+    pytest.fail(f"{module} has no place in LAYERS of {Path(__file__).name}")
+
+
+def test_every_module_has_a_layer_and_every_entry_a_module() -> None:
+    assert {entry_of(module) for module in modules()} == set(layers())
+
+
+def test_nothing_is_imported_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for arrow in arrows():
+        if not arrow.for_types:
+            graph.setdefault(arrow.source, set()).add(arrow.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' <- '.join(error.args[1])}")
+
+
+def test_no_import_runs_upward() -> None:
+    entries, wrong = layers(), []
+    for arrow in arrows():
+        source, target = entry_of(arrow.source), entry_of(arrow.target)
+        is_excused = arrow.for_types and (source, target) in UPWARD_TYPES
+        if source != target and entries[target] >= entries[source] and not is_excused:
+            wrong.append(str(arrow))
+    assert wrong == []
+
+
+def test_imports_inside_functions_have_a_reason() -> None:
+    wrong = [
+        str(arrow) for arrow in arrows() if arrow.inside_function and arrow.source not in INSIDE_FUNCTIONS
+    ]
+    assert wrong == []
+
+
+def test_the_reader_sees_imports_of_every_kind() -> None:
+    """In functions, in clauses and for type checkers, relative and absolute."""
+    source = """
+from . import conf, enqueue
+from .worker import pump as other, Nothing
+import django_pgqueue.models.job, os
+try:
+    from .conf import current
+except ImportError:
+    from .compat import x
+else:
+    with y:
+        from .exceptions import z
+if TYPE_CHECKING:
+    from .models import Job
+else:
+    from .results import r
+class A:
+    async def f(self):
+        if x:
+            from .backend import b
+match x:
+    case 1:
+        from .payload import p
+"""
+    known = set("conf worker worker.pump models models.job compat exceptions results backend payload".split())
+    found = [
+        (arrow.target, arrow.inside_function, arrow.for_types)
+        for arrow in arrows_of("apps", ROOT / PACKAGE / "apps.py", ast.parse(source), known)
+    ]
+    assert found == [
+        ("conf", False, False),
+        ("__init__", False, False),
+        ("worker.pump", False, False),
+        ("worker", False, False),
+        ("models.job", False, False),
+        ("conf", False, False),
+        ("compat", False, False),
+        ("exceptions", False, False),
+        ("models", False, True),
+        ("results", False, False),
+        ("backend", True, False),
+        ("payload", False, False),
+    ]
