@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # by hand: ``typing`` is not worth importing for this
 __all__ = [
     "BoundTask",
     "CancelJob",
+    "CurrentJob",
     "RetryLater",
     "Snooze",
     "Task",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .lifecycle.control import acancel, aextend, aretry, cancel, extend, retry
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
+    from .models.current import CurrentJob
 else:
     _HOMES = {
         "decorator": ("task",),
@@ -44,6 +46,7 @@ else:
         "lifecycle.control": ("acancel", "aextend", "aretry", "cancel", "extend", "retry"),
         "lifecycle.current": ("current_job",),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
+        "models.current": ("CurrentJob",),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

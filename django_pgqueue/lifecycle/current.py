@@ -1,30 +1,27 @@
 """The job that is running here: known to the task's own code, its threads by ``to_thread``, its
 coroutines.
+
+A module of tasks imports this while apps load, so it imports no models.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..models import Job
+    from ..models.current import CurrentJob, Running
 
 __all__ = ["RUNNING", "current_job"]
-
-
-class Running(Protocol):
-    """What a worker puts here: it makes the ``Job`` when somebody asks, for most tasks never do."""
-
-    @property
-    def job(self) -> Job: ...
-
 
 RUNNING: ContextVar[Running] = ContextVar("django_pgqueue.running")
 
 
-def current_job() -> Job:
-    """The ``Job`` whose task is running here. Raises ``LookupError`` outside of one."""
+def current_job() -> CurrentJob:
+    """The job whose task is running here: a ``Job`` that can ask its worker.
+
+    Raises ``LookupError`` outside of a task.
+    """
     try:
         running = RUNNING.get()
     except LookupError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .current import CurrentJob
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
 from .queue import Queue
 from .stat import JobStat
 from .worker import Worker
 
-__all__ = ["Job", "JobQuerySet", "JobStat", "LiveJob", "Queue", "QueueStatus", "Ring", "Worker"]
+__all__ = ["CurrentJob", "Job", "JobQuerySet", "JobStat", "LiveJob", "Queue", "QueueStatus", "Ring", "Worker"]

@@ -20,7 +20,6 @@ from . import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import timedelta
 
     from django.db.models.base import ModelBase
 
@@ -151,43 +150,8 @@ class JobFields(models.Model):
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether the job was asked to stop. In the job's own task this is the latest news, without a
-        query.
-        """
-        running: Any = getattr(self, "_running", None)
-        if running is not None and running.asked_to_stop:
-            return True
+        """Whether the job was asked to stop."""
         return self.cancel_requested_at is not None
-
-    def wait_for_cancel(self, timeout: float) -> bool:
-        """In the job's own (sync) task: sleep up to ``timeout`` seconds, but no longer than until it is asked
-        to stop. Returns whether it was. Elsewhere raises ``LookupError``.
-        """
-        asked: bool = self._own("wait_for_cancel(1)").cancel_event.wait(timeout)
-        return asked
-
-    def extend(self, seconds: float | timedelta) -> bool:
-        """In the job's own task: its timeout comes no sooner than ``seconds`` from now.
-
-        Returns whether the job is still this worker's; False when its lease is lost, and then nothing that
-        the task does will count. A job without a timeout has nothing to extend, and gets the answer all the
-        same. Raises ``LookupError`` outside of its task, ``TypeError`` or ``ValueError`` if ``seconds`` is
-        no duration of up to 100 years.
-        """
-        extended: bool = self._own("extend(60)").extend(seconds)
-        return extended
-
-    async def aextend(self, seconds: float | timedelta) -> bool:
-        """Like ``extend()``, for async tasks."""
-        return await sync_to_async(self.extend)(seconds)
-
-    def _own(self, call: str) -> Any:
-        """This job while its task runs here."""
-        running: Any = getattr(self, "_running", None)
-        if running is None:
-            name = call.partition("(")[0]
-            raise LookupError(f"{name}() is for the task of the job itself: current_job().{call}")
-        return running
 
     @property
     def is_over(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from ..exceptions import duration
-from ..models import Job
+from ..models.current import CurrentJob
 from ..results import task_result
 from ..routing import is_ours
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..definition import Task
     from ..lifecycle.claim import Claimed
     from ..lifecycle.finish import Outcome
+    from ..models import Job
     from .deadlines import Limit
 
 __all__ = ["RunningJob"]
@@ -86,7 +87,7 @@ class RunningJob:
         return True
 
     def extend(self, seconds: float | timedelta) -> bool:
-        """Put the timeout off; whether the lease is still held. See ``Job.extend``."""
+        """Put the timeout off; whether the lease is still held. See ``CurrentJob.extend``."""
         more = duration("extend(seconds)", seconds)
         if self.limit is not None:
             self.limit.put_off(more)
@@ -102,12 +103,13 @@ class RunningJob:
                 apart.close()
 
     @cached_property
-    def job(self) -> Job:
-        """The ``Job`` with what the claim returned; ``refresh_from_db()`` gets what came later."""
+    def job(self) -> CurrentJob:
+        """The job with what the claim returned; ``refresh_from_db()`` gets what came later."""
         row = self.row
-        job = Job(
-            id=row.id, shelf=0, status=Job.Status.RUNNING, task_path=row.task_path, args=json.loads(row.args),
-            kwargs=json.loads(row.kwargs), metadata=json.loads(row.metadata), queue_name=row.queue_name,
+        return CurrentJob(
+            self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
+            args=json.loads(row.args), kwargs=json.loads(row.kwargs), metadata=json.loads(row.metadata),
+            queue_name=row.queue_name,
             priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
             on_lost=row.on_lost, attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
@@ -115,14 +117,10 @@ class RunningJob:
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
             waiting_reason="", errors=json.loads(row.errors), error_fingerprint="",
         )  # fmt: skip
-        job._state.adding = False
-        job._state.db = self.alias
-        job._running = self  # type: ignore[attr-defined]  # Job.cancel_requested looks here
-        return job
 
     def failed_result(self, entry: str) -> TaskResult[..., Any]:
         """This attempt as a failure: ``entry`` (JSON) is among its errors already."""
-        job = copy.copy(self.job)
+        job: Job = copy.copy(self.job)
         job.status = job.Status.FAILED
         job.errors = [*job.errors, json.loads(entry)]
         job.worker = None  # it is in the entry

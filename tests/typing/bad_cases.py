@@ -89,6 +89,9 @@ def what_is_no_task() -> None:
     cancel(1.5)  # refused
     cancel([1])  # refused
     print(current_job().nonsense)  # refused
+    enqueue(send, 1).extend(60)  # refused
+    enqueue(send, 1).wait_for_cancel(1)  # refused
+    current_job().extend("60")  # refused
 
 
 def options_of_one_call() -> None:

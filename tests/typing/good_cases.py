@@ -12,6 +12,7 @@ from django.tasks import task as django_task
 from django_pgqueue import (
     BoundTask,
     CancelJob,
+    CurrentJob,
     RetryLater,
     Snooze,
     Task,
@@ -151,7 +152,18 @@ def sync_code() -> None:
     retry(Job.objects.filter(status=Job.Status.FAILED))
     assert_type(Job.objects.filter(pk=1).cancel(), int)
     assert_type(Job.objects.filter(pk=1).retry(), int)
-    assert_type(current_job(), Job)
+    assert_type(current_job(), CurrentJob)
+    inside_of_a_task(current_job())
+
+
+def inside_of_a_task(mine: CurrentJob) -> None:
+    assert_type(mine.extend(60), bool)
+    assert_type(mine.extend(timedelta(minutes=1)), bool)
+    assert_type(mine.wait_for_cancel(1.5), bool)
+    assert_type(mine.cancel_requested, bool)
+    as_a_job: Job = mine
+    cancel(as_a_job)
+    cancel(mine)
 
 
 def mixed() -> Iterator[BoundTask]:

@@ -103,12 +103,6 @@ def test_current_job_is_the_job_inside_and_a_lookup_error_outside() -> None:
         current_job()
 
 
-def test_wait_for_cancel_is_for_the_job_itself() -> None:
-    job = enqueue(tasks.noop)
-    with pytest.raises(LookupError, match=r"current_job\(\)"):
-        job.wait_for_cancel(1)
-
-
 def test_a_task_that_takes_the_context() -> None:
     job = enqueue(tasks.contextual, 7)
     run_due()

@@ -1,0 +1,139 @@
+"""``CurrentJob``: a ``Job`` for everybody who has one, with a worker to ask; no model of the project."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.apps import apps
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import CurrentJob, cancel, current_job
+from django_pgqueue.lifecycle.current import RUNNING
+from django_pgqueue.models import Job
+from tests.support.factories import JobFactory
+
+pytestmark = pytest.mark.django_db
+
+
+class Running:
+    """What a worker has of a job."""
+
+    def __init__(self, row: Job) -> None:
+        self.asked_to_stop = False
+        self.cancel_event = Event()
+        self.extended: list[float | timedelta] = []
+        columns = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
+        self.job = CurrentJob(self, "default", **columns)
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        self.extended.append(seconds)
+        return True
+
+
+@pytest.fixture
+def row() -> Job:
+    return JobFactory.create(running=True, metadata={"why": ["audit"]})
+
+
+@pytest.fixture
+def running(row: Job) -> Running:
+    return Running(row)
+
+
+def test_it_is_a_job(row: Job, running: Running) -> None:
+    job = running.job
+    assert isinstance(job, Job)
+    assert job == row
+    assert row == job
+    assert len({job, row}) == 1
+    assert (job.pk, job.metadata, job.status) == (row.pk, {"why": ["audit"]}, Job.Status.RUNNING)
+    assert str(job) == str(row)
+    with pytest.raises(TypeError, match="state belongs to the queue"):
+        job.save()
+    with pytest.raises(TypeError, match="is not deleted"):
+        job.delete()
+    Job.objects.filter(pk=row.pk).update(waiting_reason="news")
+    job.refresh_from_db()
+    assert job.waiting_reason == "news"
+    assert type(job) is CurrentJob
+
+
+def test_it_asks_its_worker(running: Running) -> None:
+    job = running.job
+    with CaptureQueriesContext(connection) as queries:
+        before = (job.cancel_requested, job.wait_for_cancel(0))
+        running.asked_to_stop = True
+        running.cancel_event.set()
+        after = (job.cancel_requested, job.wait_for_cancel(60))
+    assert (before, after, len(queries)) == ((False, False), (True, True), 0)
+    assert job.extend(5)
+    assert async_to_sync(job.aextend)(timedelta(minutes=1))
+    assert running.extended == [5, timedelta(minutes=1)]
+
+
+def test_the_row_may_say_first_that_it_is_asked_to_stop(running: Running) -> None:
+    assert cancel(running.job) == 1
+    before = running.job.cancel_requested  # the worker has not heard of it
+    running.job.refresh_from_db()
+    assert (before, running.job.cancel_requested) == (False, True)
+
+
+def test_current_job_is_that_of_the_context(running: Running) -> None:
+    token = RUNNING.set(running)
+    try:
+        assert current_job() is running.job
+    finally:
+        RUNNING.reset(token)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda job: pickle.loads(pickle.dumps(job)),  # noqa: S301
+    ],
+)
+def test_a_copy_is_a_plain_job(running: Running, copied: Callable[[Any], Any]) -> None:
+    job = running.job
+    found = copied(job)
+    assert type(found) is Job
+    assert found == job
+    assert (found.metadata, found._state.db, found._state.adding) == (job.metadata, "default", False)
+    assert "_running" not in vars(found)
+    found.status = "done"
+    found.refresh_from_db()
+    assert found.status == "running"
+    assert job.status == "running"
+    assert job.extend(5)
+
+
+def test_what_is_read_through_it_is_a_plain_job(row: Job, running: Running) -> None:
+    """``type(job).objects`` is what generic code does."""
+    mine = type(running.job).objects.filter(pk=row.pk)
+    assert type(mine.get()) is Job
+    assert mine.cancel() == 1
+    with pytest.raises(Job.DoesNotExist):
+        CurrentJob.objects.get(pk=0)
+
+
+def test_a_plain_job_cannot_ask() -> None:
+    assert not {"extend", "aextend", "wait_for_cancel"} & set(dir(Job))
+    assert not Job(cancel_requested_at=None).cancel_requested
+    assert Job(cancel_requested_at=datetime.now(UTC)).cancel_requested
+
+
+def test_it_is_no_model_of_the_project(running: Running) -> None:
+    assert CurrentJob not in apps.get_models(include_auto_created=True)
+    assert CurrentJob._meta.concrete_model is Job
+    assert ContentType.objects.get_for_model(running.job) == ContentType.objects.get_for_model(Job)
+    assert "currentjob" not in apps.all_models["django_pgqueue"]
