@@ -595,7 +595,7 @@ def test_finish_one_from_sql() -> None:
 def test_the_wake_up_can_be_turned_off() -> None:
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute(statements("wake_off"))
-        cursor.execute("SELECT pgqueue_arm_v1('default')")
+        cursor.execute("SELECT pgqueue_wake_once_v1('default')")
         assert cursor.fetchone() == (False,)
 
 

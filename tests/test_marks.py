@@ -132,7 +132,9 @@ def test_rescans_are_rationed_by_their_cost() -> None:
 
 # -- what the search in SQL returns
 
-HEADS = "SELECT queue_name, priority, id FROM pgqueue_heads_v1(%s::text[], %s::text[], %s, %s, %s, %s)"
+FIRST_DUE = (
+    "SELECT queue_name, priority, id FROM pgqueue_first_due_v1(%s::text[], %s::text[], %s, %s, %s, %s)"
+)
 
 
 @pytest.fixture
@@ -147,7 +149,7 @@ def search(
     one: Connection, queues: list[str] | None = None, but: tuple[str, ...] = (), known: tuple[Any, ...] = ()
 ) -> set[tuple[str, int, int]]:
     columns = [list(column) for column in zip(*known, strict=True)] or [[], [], [], []]
-    return set(one.execute(HEADS, (queues, list(but), *columns)).fetchall())
+    return set(one.execute(FIRST_DUE, (queues, list(but), *columns)).fetchall())
 
 
 @pytest.mark.django_db(transaction=True)

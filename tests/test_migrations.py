@@ -26,6 +26,8 @@ EVERYTHING = (
     " WHERE nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
 )
 
+TRIGGERS = "SELECT DISTINCT tgname FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1"
+
 
 @pytest.fixture
 def database(transactional_db: None) -> Iterator[str]:
@@ -73,6 +75,10 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         first = names(fresh)
         assert "pgqueue_job_past_8" in first
         assert "pgqueue_finish_one_v1" in first
+        assert names(fresh, TRIGGERS) == ["pgqueue_guard", "pgqueue_wake_insert", "pgqueue_wake_update"]
+        migrate(fresh, "0002")
+        assert names(fresh) == first
+        assert names(fresh, TRIGGERS) == []
         migrate(fresh, "0001")
         assert "pgqueue_finish_one_v1" not in names(fresh)
         migrate(fresh, "zero")
@@ -134,7 +140,7 @@ def whole_life(connection: Connection) -> None:
     assert (
         len(
             connection.execute(
-                "SELECT * FROM pgqueue_heads_v1(NULL, '{}', '{}', '{}', '{}', '{}')"
+                "SELECT * FROM pgqueue_first_due_v1(NULL, '{}', '{}', '{}', '{}', '{}')"
             ).fetchall()
         )
         == 1
@@ -203,11 +209,11 @@ def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
         migrate(second)
         one, two, other = connect(first), connect(second, autocommit=True), connect(second, autocommit=True)
         assert value(one, "SELECT pgqueue_channel_v1()") != value(two, "SELECT pgqueue_channel_v1()")
-        keys = "SELECT ARRAY[pgqueue_key_v1('sleep', 'mail'), pgqueue_key_v1('upkeep', 'ring')]"
+        keys = "SELECT ARRAY[pgqueue_lock_key_v1('sleep', 'mail'), pgqueue_lock_key_v1('upkeep', 'ring')]"
         assert not set(value(one, keys)) & set(value(two, keys))
         # A sleeper of the second one hears nothing of the first; a rotation of both at once is possible.
         two.execute(f'LISTEN "{value(two, "SELECT pgqueue_channel_v1()")}"')
-        two.execute("SELECT pg_advisory_lock_shared(pgqueue_key_v1('sleep', ''))")
+        two.execute("SELECT pg_advisory_lock_shared(pgqueue_lock_key_v1('sleep', ''))")
         add(one)
         one.commit()
         add(other)

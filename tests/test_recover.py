@@ -36,7 +36,7 @@ def recover(
     limit: int = 100,
 ) -> int:
     """Recover worker 7."""
-    query = "SELECT pgqueue_recover_v2(ARRAY[7]::bigint[], %s::bigint[], %s::bigint[], %s, %s, %s, 20)"
+    query = "SELECT pgqueue_recover_v1(ARRAY[7]::bigint[], %s::bigint[], %s::bigint[], %s, %s, %s, 20)"
     jobs: int = value(query, begun, to_blame, REASON, crash_limit, limit)
     return jobs
 
@@ -175,7 +175,7 @@ def test_a_worker_that_has_no_lock_or_none_to_trust_is_dead_after_the_lease() ->
 
 def test_a_worker_that_holds_its_lock_is_dead_only_after_the_lease(connect: Any) -> None:
     other = connect(autocommit=True)
-    other.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '7'))")
+    other.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '7'))")
     WorkerFactory.create(id=7, heartbeat_at=ago(1))
     assert round_of_recovery(lease=10.0) == (0, 0)
 

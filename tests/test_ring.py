@@ -104,8 +104,8 @@ def test_enqueue_claim_finish_and_cancel_go_on_while_a_shelf_is_emptied(
     assert cancel(worker, [waiting]) == 1
     assert [row.id for row in claim(worker)] == [retried, asked, new]
     assert cancel(worker, [asked]) == 1
-    heads = worker.execute("SELECT * FROM pgqueue_heads_v1(NULL, '{}', '{}', '{}', '{}', '{}')").fetchall()
-    assert heads == []
+    first_due = "SELECT * FROM pgqueue_first_due_v1(NULL, '{}', '{}', '{}', '{}', '{}')"
+    assert worker.execute(first_due).fetchall() == []
     rotation.commit()
     assert statuses(one) == {
         done: "done", failed: "failed", retried: "running", asked: "running", new: "running",

@@ -1,4 +1,4 @@
-"""The tables."""
+"""The tables, with their leaves and indexes."""
 
 import django.core.validators
 import django.db.models.functions.datetime
@@ -208,6 +208,7 @@ class Migration(migrations.Migration):
                             ("cancel_job", "Can cancel job"),
                             ("retry_job", "Can retry job"),
                             ("run_job", "Can run job now"),
+                            ("extend_job", "Can give a running job more time"),
                         ),
                     },
                 ),
@@ -319,6 +320,12 @@ class Migration(migrations.Migration):
                     "heartbeat_at",
                     models.DateTimeField(
                         db_default=django.db.models.functions.datetime.Now(), verbose_name="last heartbeat"
+                    ),
+                ),
+                (
+                    "started_jobs",
+                    django_pgqueue.models.fields.ArrayColumn(
+                        "bigint", null=True, verbose_name="jobs that had begun at the last heartbeat"
                     ),
                 ),
             ],

@@ -1,4 +1,7 @@
-"""The functions and triggers: every change of a job's state, the wake-up and the upkeep."""
+"""The functions: every change of a job's state, the wake-up and the upkeep.
+
+Those that triggers call are here as well: a function is replaced by a file of its own, whoever calls it.
+"""
 
 from django.db import migrations
 
@@ -9,37 +12,51 @@ class Migration(migrations.Migration):
     dependencies = [("django_pgqueue", "0001_initial")]
 
     operations = [
-        RunSQLFile("key_v1.sql", "DROP FUNCTION pgqueue_key_v1"),
+        # Names
+        RunSQLFile("lock_key_v1.sql", "DROP FUNCTION pgqueue_lock_key_v1"),
         RunSQLFile("channel_v1.sql", "DROP FUNCTION pgqueue_channel_v1"),
+        # Enqueue
         RunSQLFile("problem_v1.sql", "DROP FUNCTION pgqueue_problem_v1"),
         RunSQLFile("enqueue_v1.sql", "DROP FUNCTION pgqueue_enqueue_v1"),
         RunSQLFile("enqueue_many_v1.sql", "DROP FUNCTION pgqueue_enqueue_many_v1"),
         RunSQLFile("enqueue.sql", "DROP FUNCTION pgqueue_enqueue"),
+        # Claim
+        RunSQLFile("first_due_between_v1.sql", "DROP FUNCTION pgqueue_first_due_between_v1"),
+        RunSQLFile("queues_between_v1.sql", "DROP FUNCTION pgqueue_queues_between_v1"),
+        RunSQLFile("first_due_v1.sql", "DROP FUNCTION pgqueue_first_due_v1"),
+        RunSQLFile("fill_policy_v1.sql", "DROP FUNCTION pgqueue_fill_policy_v1"),
+        # Finish
         RunSQLFile("shelf_v1.sql", "DROP FUNCTION pgqueue_shelf_v1"),
         RunSQLFile("add_error_v1.sql", "DROP FUNCTION pgqueue_add_error_v1"),
         RunSQLFile("finish_v1.sql", "DROP FUNCTION pgqueue_finish_v1"),
         RunSQLFile("finish_one_v1.sql", "DROP PROCEDURE pgqueue_finish_one_v1"),
         RunSQLFile("finish_one.sql", "DROP PROCEDURE pgqueue_finish_one"),
+        # What people ask for
         RunSQLFile("cancel_v1.sql", "DROP FUNCTION pgqueue_cancel_v1"),
-        RunSQLFile("retry_v1.sql", "DROP FUNCTION pgqueue_retry_v1"),
-        RunSQLFile("run_now_v1.sql", "DROP FUNCTION pgqueue_run_now_v1"),
         RunSQLFile("cancel.sql", "DROP FUNCTION pgqueue_cancel"),
+        RunSQLFile("retry_v1.sql", "DROP FUNCTION pgqueue_retry_v1"),
         RunSQLFile("retry.sql", "DROP FUNCTION pgqueue_retry"),
-        RunSQLFile("heads_between_v1.sql", "DROP FUNCTION pgqueue_heads_between_v1"),
-        RunSQLFile("queues_between_v1.sql", "DROP FUNCTION pgqueue_queues_between_v1"),
-        RunSQLFile("heads_v1.sql", "DROP FUNCTION pgqueue_heads_v1"),
-        RunSQLFile("fill_v1.sql", "DROP FUNCTION pgqueue_fill_v1"),
+        RunSQLFile("run_now_v1.sql", "DROP FUNCTION pgqueue_run_now_v1"),
+        RunSQLFile("extend_v1.sql", "DROP FUNCTION pgqueue_extend_v1"),
+        RunSQLFile("extend.sql", "DROP FUNCTION pgqueue_extend"),
+        # Recover
+        RunSQLFile("give_back_v1.sql", "DROP FUNCTION pgqueue_give_back_v1"),
+        RunSQLFile("crashed_v1.sql", "DROP FUNCTION pgqueue_crashed_v1"),
+        RunSQLFile("forget_workers_v1.sql", "DROP FUNCTION pgqueue_forget_workers_v1"),
         RunSQLFile("recover_v1.sql", "DROP FUNCTION pgqueue_recover_v1"),
+        RunSQLFile("recover_worker_v1.sql", "DROP FUNCTION pgqueue_recover_worker_v1"),
         RunSQLFile("dead_workers_v1.sql", "DROP FUNCTION pgqueue_dead_workers_v1"),
+        RunSQLFile("end_sessions_v1.sql", "DROP FUNCTION pgqueue_end_sessions_v1"),
+        RunSQLFile("recover_dead_v1.sql", "DROP FUNCTION pgqueue_recover_dead_v1"),
+        RunSQLFile("recover_strays_v1.sql", "DROP FUNCTION pgqueue_recover_strays_v1"),
+        # History and statistics
         RunSQLFile("rotate_v1.sql", "DROP FUNCTION pgqueue_rotate_v1"),
         RunSQLFile("sweep_v1.sql", "DROP FUNCTION pgqueue_sweep_v1"),
         RunSQLFile("retain_v1.sql", "DROP FUNCTION pgqueue_retain_v1"),
         RunSQLFile("add_histograms_v1.sql", "DROP FUNCTION pgqueue_add_histograms_v1"),
         RunSQLFile("stat_v1.sql", "DROP FUNCTION pgqueue_stat_v1"),
+        # What triggers call
         RunSQLFile("guard_v1.sql", "DROP FUNCTION pgqueue_guard_v1"),
-        RunSQLFile("guard_trigger_v1.sql", "DROP TRIGGER pgqueue_guard ON pgqueue_job"),
-        RunSQLFile("arm_v1.sql", "DROP FUNCTION pgqueue_arm_v1"),
+        RunSQLFile("wake_once_v1.sql", "DROP FUNCTION pgqueue_wake_once_v1"),
         RunSQLFile("wake_v1.sql", "DROP FUNCTION pgqueue_wake_v1"),
-        RunSQLFile("wake_insert_trigger_v1.sql", "DROP TRIGGER pgqueue_wake_insert ON pgqueue_job_live"),
-        RunSQLFile("wake_update_trigger_v1.sql", "DROP TRIGGER pgqueue_wake_update ON pgqueue_job_live"),
     ]

@@ -10,7 +10,7 @@ BEGIN
     FOR session IN
         SELECT held.pid FROM pg_locks AS held
         JOIN unnest(p_workers) AS worker (id)
-            ON (held.classid::bigint << 32 | held.objid::bigint) = pgqueue_key_v1('worker', worker.id::text)
+            ON (held.classid::bigint << 32 | held.objid::bigint) = pgqueue_lock_key_v1('worker', worker.id::text)
         WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted
             AND held.database = (SELECT base.oid FROM pg_database AS base WHERE base.datname = current_database())
             AND held.pid <> pg_backend_pid()

@@ -1,5 +1,5 @@
 -- One round of recovery, by whichever supervisor comes first; the others skip it. Gives back at most p_limit
--- jobs of dead workers, and strikes off the workers that hold none any more. Returns how many were found dead
+-- jobs of dead workers, and forgets the workers that hold none any more. Returns how many were found dead
 -- and how many jobs went back; what is left over comes in the next round.
 CREATE FUNCTION pgqueue_recover_dead_v1(
     p_heartbeat double precision, p_lease double precision, p_crash_limit integer, p_limit integer,
@@ -10,17 +10,17 @@ DECLARE
 BEGIN
     dead := 0;
     jobs := 0;
-    IF NOT pg_try_advisory_xact_lock(pgqueue_key_v1('upkeep', 'recover')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'recover')) THEN
         RETURN;
     END IF;
-    workers := ARRAY(SELECT pgqueue_dead_workers_v2(p_heartbeat, p_lease));
+    workers := ARRAY(SELECT pgqueue_dead_workers_v1(p_heartbeat, p_lease));
     dead := cardinality(workers);
     IF dead = 0 THEN
         RETURN;
     END IF;
-    jobs := pgqueue_recover_v2(
+    jobs := pgqueue_recover_v1(
         workers, NULL, NULL, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors);
-    PERFORM pgqueue_strike_off_v1(workers);
+    PERFORM pgqueue_forget_workers_v1(workers);
     -- Race: what such a session has locked was skipped above. It comes in the next round.
     PERFORM pgqueue_end_sessions_v1(workers);
 END $$;

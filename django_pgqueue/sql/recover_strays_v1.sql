@@ -1,9 +1,9 @@
 -- Give back jobs, at most p_limit, that run under a worker that is not on the list, so that nobody would ever
--- find it dead: a claim behind a transaction pooler may be committed after its worker was struck off. Returns how
--- many.
+-- find it dead: a claim behind a transaction pooler may be committed after its worker was removed from
+-- it. Returns how many.
 CREATE FUNCTION pgqueue_recover_strays_v1(p_crash_limit integer, p_limit integer, p_keep_errors integer)
 RETURNS integer LANGUAGE sql SET search_path FROM CURRENT AS $$
-    SELECT pgqueue_recover_v2(
+    SELECT pgqueue_recover_v1(
         ARRAY(
             SELECT DISTINCT job.worker FROM pgqueue_job_live AS job
             WHERE job.status = 'running' AND NOT EXISTS (

@@ -9,7 +9,7 @@ DECLARE
     swept integer := 0;
     batch integer;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_key_v1('upkeep', 'kept')) THEN
+    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'kept')) THEN
         RETURN 0;
     END IF;
     SELECT * INTO STRICT ring FROM pgqueue_ring;

@@ -4,6 +4,6 @@ CREATE CONSTRAINT TRIGGER pgqueue_wake_insert AFTER INSERT ON pgqueue_job_live
     WHEN (
         NEW.status IN ('pending', 'retry')
         AND NEW.run_after <= clock_timestamp() + interval '1 minute'
-        AND pgqueue_arm_v1(NEW.queue_name)
+        AND pgqueue_wake_once_v1(NEW.queue_name)
     )
     EXECUTE FUNCTION pgqueue_wake_v1();

@@ -9,6 +9,6 @@ CREATE CONSTRAINT TRIGGER pgqueue_wake_update AFTER UPDATE ON pgqueue_job_live
             OR OLD.run_after > NEW.run_after
             OR OLD.queue_name <> NEW.queue_name
         )
-        AND pgqueue_arm_v1(NEW.queue_name)
+        AND pgqueue_wake_once_v1(NEW.queue_name)
     )
     EXECUTE FUNCTION pgqueue_wake_v1();

@@ -5,7 +5,7 @@
 -- `sleep` of their queues, shared; if it can be had, nobody sleeps. And one notifier at a time holds
 -- `notify`: a second one may skip, since the first will wake a worker that scans after its commit.
 -- Race: a commit that skips may become visible after that scan. The sleeper closes it by scanning again
--- after 5, 20, 60 and 200 ms (worker/listener.py).
+-- after 5, 20, 60 and 200 ms (worker/producer/idle.py).
 CREATE FUNCTION pgqueue_wake_v1() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     prefix text := 'pgqueue/' || TG_RELID || '/';
@@ -14,8 +14,8 @@ DECLARE
     notifier bigint := hashtextextended(prefix || 'notify/' || NEW.queue_name, 0);
 BEGIN
     -- Forget the queue: after SET CONSTRAINTS ALL IMMEDIATE a later enqueue must fire again.
-    PERFORM set_config('pgqueue.armed',
-        replace(current_setting('pgqueue.armed', true), '/' || NEW.queue_name || '/', '/'), true);
+    PERFORM set_config('pgqueue.wake_once',
+        replace(current_setting('pgqueue.wake_once', true), '/' || NEW.queue_name || '/', '/'), true);
     IF (NOT CASE WHEN pg_try_advisory_lock(here) THEN pg_advisory_unlock(here) ELSE false END
         OR NOT CASE WHEN pg_try_advisory_lock(anywhere) THEN pg_advisory_unlock(anywhere) ELSE false END)
         AND pg_try_advisory_xact_lock(notifier)

@@ -23,7 +23,7 @@ BATCH = 1_000  # jobs in one statement
 SWEEP_EVERY = 10.0  # seconds
 ROTATE_AT_MOST = 60.0  # seconds
 
-_BURY_SQL = "SELECT pgqueue_bury_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s)"
+_RECOVER_WORKER_SQL = "SELECT pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s)"
 _RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"
 
 
@@ -77,14 +77,14 @@ def recover_dead(session: Session) -> int:
 def recover(
     session: Session, worker: int, begun: list[int] | None, to_blame: list[int] | None, reason: str
 ) -> int | None:
-    """Give back the jobs of a worker whose process has ended, and strike it off.
+    """Give back the jobs of a worker whose process has ended, and remove it from the list.
 
     ``begun``: the jobs that it had begun, None if nobody knows. ``to_blame``: those of them that count a
     crash, None for all. Returns how many jobs went back, None if there are more: try again soon.
     """
     settings = conf.current()
     parameters = (worker, begun, to_blame, reason, settings.crash_limit, BATCH, settings.keep_errors)
-    (((jobs,),),) = session.run((_BURY_SQL, parameters))
+    (((jobs,),),) = session.run((_RECOVER_WORKER_SQL, parameters))
     return None if jobs is None else int(jobs)
 
 

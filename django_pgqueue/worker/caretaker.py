@@ -90,7 +90,7 @@ class Caretaker:
             return SOON
         return max(0.0, self._next_beat - now)
 
-    def bury(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
+    def recover(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
         """A process has ended: its jobs go back at the next ``serve``, before anybody counts it as dead.
 
         ``to_blame``: the jobs that count a crash if they had begun; None for all.

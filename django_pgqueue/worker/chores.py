@@ -47,7 +47,7 @@ class Chores:
     def before_work(self, session: Session, now: float) -> None:
         """What must be known before a job runs: how the queues want retries to be spaced.
 
-        The worker also says anew who it is. One that stood still for long counts as dead and is struck off,
+        The worker also says anew who it is. One that stood still for long counts as dead and is forgotten,
         and the jobs of one that is not on the list would never be recovered. And it proves that it hears.
         """
         if now < self._next_settings:
@@ -55,7 +55,7 @@ class Chores:
         (rows, *_) = session.run((_QUEUE_SETTINGS_SQL, None), *self._listener.prove(now))
         self._runner.backoffs = {name: (base, ceiling) for name, base, ceiling in rows}
         registry.register(session, self._worker, self._supervisor, self._options)
-        # Race: one that stood still for a lease may be struck off. It registers before it claims again, so
+        # Race: one that stood still for a lease may be forgotten. It registers before it claims again, so
         # that it never is on its way out with a job that it has just claimed.
         self._next_settings = now + min(REGISTER_EVERY, conf.current().lease / 3) * random.uniform(0.9, 1.1)
 

@@ -16,7 +16,7 @@ __all__ = ["Finder"]
 
 _HEADS_SQL = (
     "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8"
-    " FROM pgqueue_heads_v1(%s::text[], %s::text[], %s::text[], %s::integer[],"
+    " FROM pgqueue_first_due_v1(%s::text[], %s::text[], %s::text[], %s::integer[],"
     " %s::timestamptz[], %s::bigint[])"
 )
 

@@ -53,7 +53,7 @@ class Idle:
         if session.pooled:
             return
         (keys,) = session.run(
-            ("SELECT pgqueue_key_v1('sleep', name) FROM unnest(%s::text[]) AS name", (self._names,))
+            ("SELECT pgqueue_lock_key_v1('sleep', name) FROM unnest(%s::text[]) AS name", (self._names,))
         )
         self._keys = [key for (key,) in keys]
 

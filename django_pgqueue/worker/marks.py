@@ -39,7 +39,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Head(NamedTuple):
-    """The first job of a range, as ``pgqueue_heads_v1`` returns it."""
+    """The first job of a range, as ``pgqueue_first_due_v1`` returns it."""
 
     queue_name: str
     priority: int

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["fill_policy"]
 
 _FILL_SQL = (
-    "SELECT pgqueue_fill_v1(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
+    "SELECT pgqueue_fill_policy_v1(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
     " %s::double precision[])"
 )
 

@@ -43,13 +43,13 @@ def set_draining(session: Session, worker: int) -> None:
 
 def unregister(session: Session, worker: int) -> None:
     """The worker has ended. If it holds a job all the same, it stays listed, so that it is found dead."""
-    session.run(("SELECT pgqueue_strike_off_v1(%s::bigint[])", ([worker],)))
+    session.run(("SELECT pgqueue_forget_workers_v1(%s::bigint[])", ([worker],)))
 
 
 def _take_lock(session: Session, worker: int) -> None:
     """Once for each session: advisory locks are counted."""
     if not session.pooled and not session.holds_lock:
-        lock = "SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))"
+        lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
         (((session.holds_lock,),),) = session.run((lock, (str(worker),)))
 
 

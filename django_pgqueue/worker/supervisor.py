@@ -172,7 +172,7 @@ class Supervisor:
         stopped = self._signals.count and -end.code in (signal.SIGTERM, signal.SIGINT)
         level = logging.INFO if stopped else logging.ERROR
         logger.log(level, "process %s ended by %s after %.1f s", end.pid, end.how, end.lived)
-        self._caretaker.bury(child, [] if stopped else None, f"its process ended by {end.how}")
+        self._caretaker.recover(child, [] if stopped else None, f"its process ended by {end.how}")
         self._failed(child, end.how, end.lived)
 
     def _failed(self, child: Child, how: str, lived: float) -> None:
@@ -196,7 +196,9 @@ class Supervisor:
         logger.error("process %s cannot end what is overdue (%s) and is killed", child.pid, jobs)
         child.kill()
         if child.wait(DIE_WITHIN) is not None:
-            self._caretaker.bury(child, jobs, "it went on after its timeout and its process had to be killed")
+            self._caretaker.recover(
+                child, jobs, "it went on after its timeout and its process had to be killed"
+            )
             child.replace()
 
     def _kill_all(self) -> None:
@@ -205,6 +207,6 @@ class Supervisor:
             child.kill()
         for child in self._children:
             if child.wait(DIE_WITHIN) is not None:
-                self._caretaker.bury(child, [], "its worker was stopped")
+                self._caretaker.recover(child, [], "its worker was stopped")
             elif child.pid is not None:  # it waits for a disk that does not answer
                 logger.error("process %s cannot be killed; its jobs wait for recovery", child.pid)

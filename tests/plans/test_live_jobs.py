@@ -103,7 +103,7 @@ def test_enqueue_reads_nothing(one: Connection) -> None:
 
 
 def test_search_for_ranges(one: Connection) -> None:
-    query = "SELECT count(*) FROM pgqueue_heads_v1(%s, '{}', %s, %s, %s, %s)"
+    query = "SELECT count(*) FROM pgqueue_first_due_v1(%s, '{}', %s, %s, %s, %s)"
     nothing: list[list[Any]] = [[], [], [], []]
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")

@@ -121,7 +121,7 @@ def test_all_killed_and_a_new_command_started_at_once(scene: Scene) -> None:
     dead = Worker.objects.get().pk
     killed = kill(*pids)
     scene.start()
-    # By the time it is up the dead one may have been struck off.
+    # By the time it is up the dead one may have been removed from the list.
     until(lambda: Worker.objects.exclude(pk=dead).exists(), seconds=SLOW, what="the new worker is up")
     up = time.monotonic() - killed
     scene.tell(f"all killed, the next is up after {up:.2f} s", scene.run(2).began - killed, max(5.0, up))

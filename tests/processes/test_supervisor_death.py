@@ -44,7 +44,7 @@ def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, ta
     Entry.objects.create(key="go")
     until(lambda: fresh(job).status == "done", seconds=15, what="the job has run again")
     assert fresh(job).worker != holder.pk
-    until(lambda: not Worker.objects.filter(supervisor=holder.supervisor).exists(), what="all struck off")
+    until(lambda: not Worker.objects.filter(supervisor=holder.supervisor).exists(), what="all forgotten")
 
 
 def test_elsewhere_they_see_the_end_of_the_line_and_drain(start: Start, tmp_path: Path) -> None:

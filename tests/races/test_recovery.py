@@ -20,7 +20,7 @@ def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: i
 
 
 def recover(connection: Connection, worker: int = 1) -> int:
-    query = "SELECT pgqueue_recover_v2(ARRAY[%s]::bigint[], '{}', NULL, 'lost', 3, 100, 20)"
+    query = "SELECT pgqueue_recover_v1(ARRAY[%s]::bigint[], '{}', NULL, 'lost', 3, 100, 20)"
     return int(value(connection, query, worker))
 
 
@@ -102,7 +102,7 @@ def test_a_cancel_that_comes_while_a_job_is_recovered_takes_it_out_of_its_queue(
 def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = running(one, 3)
-    query = "SELECT pgqueue_recover_v2(ARRAY[1]::bigint[], %s::bigint[], NULL, 'lost', 3, %s, 20)"
+    query = "SELECT pgqueue_recover_v1(ARRAY[1]::bigint[], %s::bigint[], NULL, 'lost', 3, %s, 20)"
     assert value(one, query, jobs, 2) == 2
     assert value(other, query, jobs, 100) == 1  # what the first one has not locked
     one.commit()
@@ -133,7 +133,7 @@ def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(
     beat = "UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() WHERE id = 1"
     returned = start(worker, lambda connection: connection.execute(beat).rowcount).blocked()
     recoverer.commit()
-    assert returned.result() == 0  # struck off: it inserts itself anew
+    assert returned.result() == 0  # forgotten: it inserts itself anew
 
 
 def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(connect: Connect) -> None:
@@ -150,15 +150,15 @@ def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect:
     dying, supervisor = connect(), connect(autocommit=True)
     (job,) = add(supervisor)
     register(supervisor, holds_lock=True)
-    dying.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    dying.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
     assert [row.id for row in claim(dying)] == [job]
-    bury = "SELECT pgqueue_bury_v1(1, '{}', NULL, 'lost', 3, 100, 20)"
-    assert value(supervisor, bury) is None
+    recover_worker = "SELECT pgqueue_recover_worker_v1(1, '{}', NULL, 'lost', 3, 100, 20)"
+    assert value(supervisor, recover_worker) is None
     dying.commit()
-    assert value(supervisor, bury) is None
+    assert value(supervisor, recover_worker) is None
     dying.close()
     # The server needs a moment to end the session; then the claim is seen, whenever it was committed.
-    assert until(lambda: value(supervisor, bury)) == 1
+    assert until(lambda: value(supervisor, recover_worker)) == 1
     assert live(supervisor) == {job: "pending"}
 
 
@@ -188,7 +188,7 @@ def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Co
     (job,) = running(task)
     task.execute("SELECT FROM pgqueue_job_live WHERE id = %s AND lease = 1 FOR KEY SHARE", (job,))
     assert extend(other, job) == [job]
-    recovered = value(other, "SELECT pgqueue_recover_v2('{1}', '{}', NULL, 'lost', 3, 100, 20)")
+    recovered = value(other, "SELECT pgqueue_recover_v1('{1}', '{}', NULL, 'lost', 3, 100, 20)")
     assert recovered == 0  # and nobody takes it meanwhile
     task.commit()
     assert recover(other) == 1
@@ -198,7 +198,7 @@ def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(conne
     """Its session would hold the jobs until its process goes on, which may be never."""
     stopped, recoverer = connect(), connect(autocommit=True)
     (held,) = running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
     stopped.commit()
     (other,) = add(recoverer)
     assert [row.id for row in claim(stopped, worker=1)] == [other]
@@ -215,7 +215,7 @@ def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(conne
 def test_race_a_worker_that_stopped_in_the_middle_of_a_report_is_recovered(connect: Connect) -> None:
     stopped, recoverer = connect(), connect(autocommit=True)
     (job,) = running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
     stopped.commit()
     assert finish(stopped, [job]) == [job]
     register(recoverer, beat="1 s", holds_lock=True)
@@ -228,7 +228,7 @@ def test_a_session_that_may_not_be_ended_is_left_alone(connect: Connect) -> None
     """Recovery goes on without it."""
     stopped, recoverer = connect(autocommit=True), connect(autocommit=True)
     running(stopped, worker=1)
-    stopped.execute("SELECT pg_advisory_lock(pgqueue_key_v1('worker', '1'))")
+    stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
     register(recoverer, beat="1 s", holds_lock=True)
     warnings: list[str | None] = []
     recoverer.add_notice_handler(lambda notice: warnings.append(notice.message_primary))

@@ -20,8 +20,8 @@ def holders(worker: int) -> int:
     """How many sessions hold the lock of a worker."""
     with closing(connect("default")) as session:
         query = (
-            "SELECT count(*) FROM pg_locks, pgqueue_key_v1('worker', %s) AS key WHERE locktype = 'advisory'"
-            " AND objsubid = 1 AND classid = (key >> 32 & 4294967295)::oid"
+            "SELECT count(*) FROM pg_locks, pgqueue_lock_key_v1('worker', %s) AS key"
+            " WHERE locktype = 'advisory' AND objsubid = 1 AND classid = (key >> 32 & 4294967295)::oid"
             " AND objid = (key & 4294967295)::oid AND granted"
         )
         (((count,),),) = session.run((query, (str(worker),)))
@@ -29,7 +29,7 @@ def holders(worker: int) -> int:
 
 
 def hold_lock(session: Session, worker: int) -> None:
-    session.run(("SELECT pg_advisory_lock(pgqueue_key_v1('worker', %s))", (str(worker),)))
+    session.run(("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', %s))", (str(worker),)))
 
 
 def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can() -> None:
@@ -51,7 +51,7 @@ def test_the_lock_is_taken_once_however_often_it_registers() -> None:
     with closing(connect("default")) as session:
         for _ in range(3):
             register(session, 7, 1, WorkerOptions())
-        session.run(("SELECT pg_advisory_unlock(pgqueue_key_v1('worker', '7'))", None))
+        session.run(("SELECT pg_advisory_unlock(pgqueue_lock_key_v1('worker', '7'))", None))
         assert not holders(7)
 
 

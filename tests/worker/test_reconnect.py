@@ -127,7 +127,7 @@ def test_rows_whose_policy_could_not_be_written_run_later(monkeypatch: pytest.Mo
     lost: list[bool] = []
 
     def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if not lost and any("pgqueue_fill_v1" in query for query, _ in statements):
+        if not lost and any("pgqueue_fill_policy_v1" in query for query, _ in statements):
             lost.append(True)
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return run(self, *statements, durable=durable)
@@ -234,7 +234,7 @@ def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
     tasks.gate("a").set()
 
 
-def test_a_worker_that_was_struck_off_as_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_was_forgotten_as_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chores, "REGISTER_EVERY", 0.05)
     with working():
         worker = until(Worker.objects.first)

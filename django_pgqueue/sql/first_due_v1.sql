@@ -2,7 +2,7 @@
 -- the worker knows, the first job above its mark; what lies between them is searched from the start.
 -- So no probe walks over the dead index entries of a known range, and with no known ranges it is a
 -- rescan from the start of all. Jobs that are not due yet are returned too: the worker sleeps until then.
-CREATE FUNCTION pgqueue_heads_v1(
+CREATE FUNCTION pgqueue_first_due_v1(
     p_queues text[],                     -- NULL: every queue but those in p_except
     p_except text[],
     p_known_queues text[], p_known_priorities integer[], p_marks timestamptz[], p_mark_ids bigint[]
@@ -22,17 +22,17 @@ BEGIN
         ORDER BY 1, 2 DESC
     LOOP
         IF known.name <> here THEN
-            RETURN QUERY SELECT * FROM pgqueue_heads_between_v1(here, below, -101);
+            RETURN QUERY SELECT * FROM pgqueue_first_due_between_v1(here, below, -101);
             IF p_queues IS NULL THEN
-                RETURN QUERY SELECT head.*
+                RETURN QUERY SELECT first_due.*
                 FROM pgqueue_queues_between_v1(here, known.name, p_except) AS name,
-                    pgqueue_heads_between_v1(name, 101, -101) AS head;
+                    pgqueue_first_due_between_v1(name, 101, -101) AS first_due;
             END IF;
             here := known.name;
             below := 101;
         END IF;
         CONTINUE WHEN known.level = 101;
-        RETURN QUERY SELECT * FROM pgqueue_heads_between_v1(here, below, known.level);
+        RETURN QUERY SELECT * FROM pgqueue_first_due_between_v1(here, below, known.level);
         RETURN QUERY SELECT known.name, known.level, job.run_after, job.id
             FROM pgqueue_job_live AS job
             WHERE job.status IN ('pending', 'retry') AND job.queue_name = known.name
@@ -40,10 +40,10 @@ BEGIN
             ORDER BY job.run_after, job.id LIMIT 1;
         below := known.level;
     END LOOP;
-    RETURN QUERY SELECT * FROM pgqueue_heads_between_v1(here, below, -101);
+    RETURN QUERY SELECT * FROM pgqueue_first_due_between_v1(here, below, -101);
     IF p_queues IS NULL THEN
-        RETURN QUERY SELECT head.*
+        RETURN QUERY SELECT first_due.*
         FROM pgqueue_queues_between_v1(here, NULL, p_except) AS name,
-            pgqueue_heads_between_v1(name, 101, -101) AS head;
+            pgqueue_first_due_between_v1(name, 101, -101) AS first_due;
     END IF;
 END $$;

@@ -2,7 +2,7 @@
 -- took its process down counts a crash, and fails at the limit; one that must not run twice (on_lost =
 -- 'fail') fails if it had begun. p_crashed: whether it counts a crash; p_begun: whether it may have begun. The
 -- caller has locked the rows. Returns the ids that were accepted: what is missing had lost its lease.
-CREATE FUNCTION pgqueue_lost_v1(
+CREATE FUNCTION pgqueue_give_back_v1(
     p_ids bigint[], p_leases bigint[], p_crashed boolean[], p_begun boolean[], p_reason text,
     p_delay double precision, p_crash_limit integer, p_keep_errors integer
 ) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
