@@ -570,6 +570,18 @@ def test_control_from_sql() -> None:
 
 
 @in_shop
+def test_the_words_for_a_status_in_sql() -> None:
+    job = enqueue(example("tasks").send_receipt, 1)
+    query = re.sub(r"\b1\b", str(job.pk), statements("statuses"))
+    with connections["default"].cursor() as cursor:
+        cursor.execute(query)
+        assert cursor.fetchall() == [("pending", True, False)]
+        django_pgqueue.cancel(job)
+        cursor.execute(query)
+        assert cursor.fetchall() == [("cancelled", False, True)]
+
+
+@in_shop
 def test_depth_by_sql() -> None:
     enqueue_many(example("tasks").send_receipt.bind(number) for number in range(3))
     with connections["default"].cursor() as cursor:
@@ -663,7 +675,10 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> Non
     assert re.findall(written_here, page.read_text(), re.MULTILINE) == []
 
 
-SQL_NAMES = ("pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_extend", "pgqueue_finish_one")
+SQL_NAMES = (
+    "pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_extend", "pgqueue_finish_one",
+    "pgqueue_status_is_terminal", "pgqueue_status_is_claimable",
+)  # fmt: skip
 
 
 def reference(name: str) -> str:

@@ -35,6 +35,22 @@ def test_the_table_of_statuses_says_what_the_enumeration_says() -> None:
 
 
 @pytest.mark.django_db
+def test_the_functions_about_statuses_say_what_the_enumeration_says() -> None:
+    both = "SELECT pgqueue_status_is_claimable(%s), pgqueue_status_is_terminal(status => %s)"
+    for status in Job.Status:
+        assert rows(both, status.value, status.value) == [(status.is_claimable, status.is_terminal)]
+    for unknown in ("", "Done", "no such status"):
+        assert rows(both, unknown, unknown) == [(None, None)]
+    assert rows("SELECT pgqueue_status_is_claimable(NULL), pgqueue_status_is_terminal(NULL)") == [
+        (None, None)
+    ]
+    assert (
+        rows("SELECT provolatile::text FROM pg_proc WHERE proname LIKE 'pgqueue_status_is_%'")
+        == [("s",)] * 2
+    )
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("table", ["pgqueue_job", *LEAVES])
 def test_the_model_has_the_columns_of_the_table(table: str) -> None:
     found = rows(

@@ -12,9 +12,11 @@ class Migration(migrations.Migration):
     dependencies = [("django_pgqueue", "0001_initial")]
 
     operations = [
-        # Names
+        # Names and words
         RunSQLFile("lock_key_v1.sql", "DROP FUNCTION pgqueue_lock_key_v1"),
         RunSQLFile("channel_v1.sql", "DROP FUNCTION pgqueue_channel_v1"),
+        RunSQLFile("status_is_terminal.sql", "DROP FUNCTION pgqueue_status_is_terminal"),
+        RunSQLFile("status_is_claimable.sql", "DROP FUNCTION pgqueue_status_is_claimable"),
         # Enqueue
         RunSQLFile("problem_v1.sql", "DROP FUNCTION pgqueue_problem_v1"),
         RunSQLFile("enqueue_v1.sql", "DROP FUNCTION pgqueue_enqueue_v1"),
