@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -7,7 +8,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from django_pgqueue.models import Job
-from tests.support.jobs import add, cancel, claim, finish, statuses, value
+from tests.support.jobs import add, cancel, claim, finish, retry, statuses, value
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,7 +88,7 @@ def test_the_times_are_those_of_the_task_not_of_the_claim(one: Connection) -> No
     (pk,) = running(one)
     first = (
         "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[%s],"
-        " NULL, NULL, NULL, NULL, %s, NULL, 20)"
+        " NULL, NULL, NULL, NULL, %s, NULL, NULL, 20)"
     )
     one.execute(first, (pk, "retry", [100.0]))
     assert value(one, "SELECT clock_timestamp() - started_at BETWEEN '100s' AND '110s' FROM pgqueue_job_live")
@@ -98,6 +99,53 @@ def test_the_times_are_those_of_the_task_not_of_the_claim(one: Connection) -> No
         " AND clock_timestamp() - last_attempted_at BETWEEN '5s' AND '15s'"
     )
     assert value(one, f"SELECT {done} FROM pgqueue_job WHERE id = %s", pk), "started_at is the first start"
+
+
+@pytest.mark.parametrize("kind", OVER)
+def test_the_duration_is_that_of_the_run_not_of_the_wait_for_the_report(one: Connection, kind: str) -> None:
+    (pk,) = running(one)
+    finish(one, [pk], "retry", started=monotonic() - 90, ran=80.0)
+    assert job(pk).duration is None, "the job is not over"
+    claim(one)
+    finish(one, [pk], kind, started=monotonic() - 60, ran=2.5)
+    assert job(pk).duration == 2.5
+    assert value(one, "SELECT finished_at - last_attempted_at >= '60s' FROM pgqueue_job WHERE id = %s", pk)
+
+
+@pytest.mark.parametrize("kind", BACK)
+def test_a_job_that_ran_until_it_was_cancelled_has_a_duration(one: Connection, kind: str) -> None:
+    (pk,) = running(one)
+    cancel(one, [pk])
+    finish(one, [pk], kind, started=monotonic() - 3, ran=2.5)
+    assert (job(pk).status, job(pk).duration) == ("cancelled", 2.5)
+
+
+def test_without_a_duration_the_task_ran_until_the_report(one: Connection) -> None:
+    ended, never_ran, timed = running(one, 3)
+    one.execute("CALL pgqueue_finish_one(%s, 1, 'done', started_ago => 4)", (ended,))
+    one.execute("CALL pgqueue_finish_one(%s, 1, 'cancelled')", (never_ran,))
+    one.execute("CALL pgqueue_finish_one(%s, 1, 'failed', started_ago => 4, duration => 1.5)", (timed,))
+    assert [job(pk).duration for pk in (ended, never_ran, timed)] == [4.0, None, 1.5]
+
+
+def test_a_job_that_did_not_end_by_itself_has_no_duration(one: Connection) -> None:
+    waiting, lost, given_back = running(one, 3)
+    finish(one, [waiting, given_back], "retry", started=monotonic() - 2, ran=1.0)
+    cancel(one, [waiting])
+    value(
+        one, "SELECT pgqueue_give_back_v1(ARRAY[%s::bigint], '{1}', '{t}', '{t}', 'lost', NULL, 1, 20)", lost
+    )
+    claim(one)
+    finish(one, [given_back], "failed")
+    assert [job(pk).status for pk in (waiting, lost, given_back)] == ["cancelled", "failed", "failed"]
+    assert [job(pk).duration for pk in (waiting, lost, given_back)] == [None] * 3
+
+
+def test_a_retry_by_hand_forgets_the_duration(one: Connection) -> None:
+    (pk,) = running(one)
+    finish(one, [pk], started=monotonic() - 2, ran=1.0)
+    assert retry(one, [pk]) == 1
+    assert (job(pk).status, job(pk).duration) == ("pending", None)
 
 
 def test_an_unknown_task_remembers_when_that_was_first_seen(one: Connection) -> None:
@@ -119,7 +167,7 @@ def test_errors_are_kept_first_and_last(one: Connection) -> None:
     (pk,) = add(one)
     query = (
         "SELECT pgqueue_finish_v1(ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY['retry'], NULL,"
-        " ARRAY[%s::jsonb], ARRAY[%s], NULL, ARRAY[1.0], NULL, 3)"
+        " ARRAY[%s::jsonb], ARRAY[%s], NULL, ARRAY[1.0], NULL, NULL, 3)"
     )
     for number in range(10):
         claim(one)
@@ -144,7 +192,7 @@ def test_one_batch_of_everything(one: Connection) -> None:
     kinds = [*OVER, *BACK] * 3
     jobs = running(one, len(kinds))
     accepted = value(
-        one, "SELECT pgqueue_finish_v1(%s, %s, %s, NULL, NULL, NULL, NULL, NULL, NULL, 20)",
+        one, "SELECT pgqueue_finish_v1(%s, %s, %s, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)",
         jobs, [1] * len(jobs), kinds,
     )  # fmt: skip
     assert sorted(accepted) == jobs
@@ -155,7 +203,8 @@ def test_one_batch_of_everything(one: Connection) -> None:
 def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
     jobs = running(one, 3)
     query = (
-        "SELECT pgqueue_finish_v1(%s, ARRAY[1, 1, 1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
+        "SELECT pgqueue_finish_v1("
+        "%s, ARRAY[1, 1, 1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
     )
     assert sorted(value(one, query, jobs)) == jobs
     assert set(statuses(one).values()) == {"done"}

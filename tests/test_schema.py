@@ -45,8 +45,7 @@ def test_the_functions_about_statuses_say_what_the_enumeration_says() -> None:
         (None, None)
     ]
     assert (
-        rows("SELECT provolatile::text FROM pg_proc WHERE proname LIKE 'pgqueue_status_is_%'")
-        == [("s",)] * 2
+        rows("SELECT provolatile::text FROM pg_proc WHERE proname LIKE 'pgqueue_status_is_%'") == [("s",)] * 2
     )
 
 
@@ -93,11 +92,11 @@ def columns_between(text: str, start: str, end: str) -> list[str]:
 
 # The columns that a transition sets anew on purpose; every other one must be carried over by name.
 SET_BY = {
-    "finish_v1": {"shelf", "status", "waiting_reason", "finished_at"},
+    "finish_v1": {"shelf", "status", "waiting_reason", "finished_at", "duration"},
     "cancel_v1": {"shelf", "status", "cancel_requested_at", "finished_at"},
     "retry_v1": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "worker", "lease",
-        "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "result",
+        "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration", "result",
     },
 }  # fmt: skip
 # Of those, the ones that a retry leaves to the default of the table: what the last attempt left behind.

@@ -11,11 +11,11 @@ __all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Outcome", "finish_one_parameters", "
 
 FINISH_SQL = (
     "SELECT pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[], %s::text[],"
-    " %s::double precision[], %s::double precision[], %s::text[], %s::integer)"
+    " %s::double precision[], %s::double precision[], %s::double precision[], %s::text[], %s::integer)"
 )
 FINISH_ONE_SQL = (
     "CALL pgqueue_finish_one_v1(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"
-    " %s::double precision, %s::double precision, %s, %s::integer)"
+    " %s::double precision, %s::double precision, %s::double precision, %s, %s::integer)"
 )
 
 
@@ -33,6 +33,7 @@ class Outcome(NamedTuple):
     fingerprint: str | None = None
     delay: float | None = None  # seconds until the next run
     started: float | None = None  # time.monotonic() when the task began; None: it never did
+    ran: float | None = None  # seconds that the task ran; it may wait for its report for longer
     reason: str | None = None
     reported: bool = False  # the row says so already
 
@@ -40,7 +41,7 @@ class Outcome(NamedTuple):
 def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
     """The parameters of ``FINISH_SQL``. What nobody uses is sent as NULL, not as an array of NULLs."""
     columns = zip(*outcomes, strict=True)
-    ids, leases, kinds, results, errors, fingerprints, delays, starts, reasons, _ = columns
+    ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons, _ = columns
     now = monotonic()
     return (
         number_array(ids),
@@ -51,6 +52,7 @@ def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, .
         _texts(fingerprints),
         None if delays.count(None) == len(delays) else number_array(delays),
         number_array([None if start is None else round(now - start, 6) for start in starts]),
+        number_array([None if ran is None else round(ran, 6) for ran in runs]),
         _texts(reasons),
         keep_errors,
     )
@@ -59,7 +61,7 @@ def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, .
 def finish_one_parameters(outcome: Outcome, keep_errors: int) -> tuple[Any, ...]:
     """The parameters of ``FINISH_ONE_SQL``."""
     started = None if outcome.started is None else monotonic() - outcome.started
-    return (*outcome[:7], started, outcome.reason, keep_errors)
+    return (*outcome[:7], started, outcome.ran, outcome.reason, keep_errors)
 
 
 def _texts(values: tuple[str | None, ...]) -> str | None:

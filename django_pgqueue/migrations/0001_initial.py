@@ -181,6 +181,10 @@ class Migration(migrations.Migration):
                             "finished_at",
                             models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
                         ),
+                        (
+                            "duration",
+                            models.FloatField(blank=True, null=True, verbose_name="duration in seconds"),
+                        ),
                         ("result", models.JSONField(blank=True, null=True, verbose_name="result")),
                         (
                             "errors",

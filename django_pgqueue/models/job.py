@@ -125,6 +125,7 @@ class JobFields(models.Model):
     waiting_reason = models.CharField(_("reason"), max_length=500, db_default="", blank=True)
 
     finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    duration = models.FloatField(_("duration in seconds"), null=True, blank=True)
     result = models.JSONField(_("result"), null=True, blank=True)
     errors = models.JSONField(_("errors"), db_default=models.Value([], models.JSONField()))
     error_fingerprint = models.CharField(

@@ -15,6 +15,7 @@ CREATE FUNCTION pgqueue_finish_v1(
     p_fingerprints text[],
     p_delays double precision[],         -- seconds until the next run
     p_started_ago double precision[],    -- seconds since the task began; NULL: it never did
+    p_durations double precision[],      -- seconds that it ran, if it ended before this report; NULL: until now
     p_reasons text[],                    -- why the job waits, or why it was cancelled
     p_keep_errors integer
 ) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -32,9 +33,10 @@ BEGIN
 
     WITH given AS MATERIALIZED (
         SELECT item.id, item.lease, coalesce(item.outcome, 'done') AS outcome, item.result, item.error,
-            item.fingerprint, item.started_ago, item.reason
-        FROM unnest(p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_started_ago, p_reasons)
-            AS item (id, lease, outcome, result, error, fingerprint, started_ago, reason)
+            item.fingerprint, item.started_ago, item.duration, item.reason
+        FROM unnest(
+            p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_started_ago, p_durations, p_reasons
+        ) AS item (id, lease, outcome, result, error, fingerprint, started_ago, duration, reason)
     ), gone AS (
         DELETE FROM pgqueue_job_live AS job USING given
         WHERE job.id = given.id AND job.lease = given.lease
@@ -49,13 +51,14 @@ BEGIN
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.result, given.error, given.fingerprint, given.reason,
-            clock_timestamp() - given.started_ago * interval '1 second' AS began
+            clock_timestamp() - given.started_ago * interval '1 second' AS began,
+            coalesce(given.duration, given.started_ago) AS duration
     ), moved AS (
         INSERT INTO pgqueue_job (
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count, worker, lease,
-            started_at, last_attempted_at, deadline, cancel_requested_at, waiting_reason, finished_at, result,
-            errors, error_fingerprint
+            started_at, last_attempted_at, deadline, cancel_requested_at, waiting_reason, finished_at, duration,
+            result, errors, error_fingerprint
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
@@ -63,8 +66,8 @@ BEGIN
             gone.forgiven_attempts, gone.crash_count, gone.worker, gone.lease,
             CASE WHEN gone.attempts > (gone.began IS NOT NULL)::integer THEN gone.started_at ELSE gone.began END,
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
-            gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.result,
-            pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
+            gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
+            gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
             coalesce(gone.fingerprint, gone.error_fingerprint)
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL

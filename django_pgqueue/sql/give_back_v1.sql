@@ -43,6 +43,6 @@ BEGIN
         RETURN '{}';
     END IF;
     RETURN pgqueue_finish_v1(
-        lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, lost.reasons,
-        p_keep_errors);
+        lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, NULL,
+        lost.reasons, p_keep_errors);
 END $$;

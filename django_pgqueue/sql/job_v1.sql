@@ -31,6 +31,7 @@ CREATE TABLE pgqueue_job (
     cancel_requested_at timestamptz,
     waiting_reason varchar(500) NOT NULL DEFAULT '',
     finished_at timestamptz,
+    duration double precision,
     result jsonb,
     errors jsonb NOT NULL DEFAULT '[]',
     error_fingerprint varchar(40) NOT NULL DEFAULT ''

@@ -180,4 +180,11 @@ def _refused(outcome: Outcome, error: Exception) -> Outcome:
         "worker": "",
         "attempt": 0,
     }
-    return Outcome(outcome.id, outcome.lease, "failed", error=json.dumps(entry), started=outcome.started)
+    return Outcome(
+        outcome.id,
+        outcome.lease,
+        "failed",
+        error=json.dumps(entry),
+        started=outcome.started,
+        ran=outcome.ran,
+    )

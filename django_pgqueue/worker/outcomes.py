@@ -44,22 +44,25 @@ class BadResult(Exception):
 def succeeded(running: RunningJob, value: Any) -> Outcome:
     """The task returned. Raises ``BadResult`` if its result cannot be stored, whatever the reason."""
     row = running.row
+    ran = running.ran
     if value is None:
-        return Outcome(row.id, row.lease, started=running.started)
+        return Outcome(row.id, row.lease, started=running.started, ran=ran)
     try:
         result = encode_result(value, conf.current().max_payload_bytes)
     except BaseException as error:  # most often PayloadError; but encoding calls the value's own methods
         raise BadResult from error
-    return Outcome(row.id, row.lease, result=result, started=running.started)
+    return Outcome(row.id, row.lease, result=result, started=running.started, ran=ran)
 
 
 def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
     """The task raised."""
+    ran = running.ran
     try:
         cut_chain(error)
-        return _unsuccessful(running, error, backoffs)
+        outcome = _unsuccessful(running, error, backoffs)
     except BaseException as second:  # what it raised is broken: that is no reason to run the job for ever
-        return _failed(running, second)
+        outcome = _failed(running, second)
+    return outcome._replace(ran=ran)
 
 
 def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:

@@ -47,6 +47,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     killer = enqueue(timing_tasks.dies, "k", how)
     failed = over(killer)
     assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
+    assert failed.duration is None, "nobody knows"
     assert error_classes(failed) == [TooManyCrashes.__name__]
     assert "3 times, which is the limit" in failed.errors[0]["message"]
     assert len(set(runs("k"))) == 3
@@ -55,6 +56,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     Entry.objects.create(key="go")
     done = over(neighbour)
     assert (done.status, done.crash_count, done.attempts) == ("done", 1, 1)
+    assert done.duration is not None, "its process has said so"
     assert Entry.objects.filter(key="go runs").count() == 2
     assert command.log.count("go back to their queues") == 1, command.log
 

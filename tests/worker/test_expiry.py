@@ -22,6 +22,7 @@ def test_an_expired_job_is_cancelled_with_a_reason() -> None:
     run_due()
     ended = fresh(job)
     assert (ended.status, ended.started_at, ended.attempts, tasks.SEEN) == ("cancelled", None, 0, [])
+    assert ended.duration is None
     assert ended.waiting_reason.startswith("expired at 20")
 
 

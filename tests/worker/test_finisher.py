@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
+from time import monotonic
 from typing import Any
 
 import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
-from django_pgqueue.lifecycle.finish import Outcome
+from django_pgqueue.lifecycle.finish import Outcome, finish_parameters
 from django_pgqueue.models import Job
 from django_pgqueue.worker import outcomes
 from django_pgqueue.worker.finisher import COLLECT_SECONDS, Finisher
+from django_pgqueue.worker.running import RunningJob
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import fresh, run_due
@@ -57,6 +60,25 @@ def test_jobs_are_reported_in_the_order_of_their_ids() -> None:
     statement = finisher.statement()
     assert statement is not None
     assert statement[1][0] == "{1,2,3}"
+
+
+@pytest.mark.parametrize("error", [None, ValueError("broken")])
+def test_how_long_a_task_ran_ends_with_the_task_and_its_start_counts_until_the_report(
+    error: ValueError | None,
+) -> None:
+    running = RunningJob(claimed(1, max_attempts=1), tasks.noop, worker=1, alias="default")
+    running.started = monotonic() - 5
+    if error is None:
+        outcome = outcomes.succeeded(running, None)
+    else:
+        outcome = outcomes.unsuccessful(running, error, {})
+    assert outcome.ran is not None
+    assert outcome.ran >= 5
+    time.sleep(0.01)
+    parameters = finish_parameters([outcome], 20)
+    started_ago, ran = (float(parameters[place].strip("{}")) for place in (7, 8))
+    assert ran == pytest.approx(outcome.ran, abs=1e-6)
+    assert started_ago >= ran + 0.01 - 1e-6
 
 
 def unchecked_result(running: Any, value: Any) -> Outcome:

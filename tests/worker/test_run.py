@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -35,6 +36,29 @@ def test_a_job_without_a_result_has_none() -> None:
     job = enqueue(tasks.noop)
     run_due()
     assert (fresh(job).status, fresh(job).result) == ("done", None)
+
+
+@pytest.mark.parametrize(
+    ("task", "status"),
+    [
+        (tasks.noop.bind(), "done"),
+        (tasks.anote.bind("a"), "done"),
+        (tasks.effect.bind("a"), "done"),
+        (tasks.raise_base.bind("SystemExit"), "failed"),
+        (tasks.cancel_itself.bind(), "cancelled"),
+    ],
+    ids=["sync", "async", "atomic", "failed", "cancelled"],
+)
+def test_a_job_that_is_over_knows_how_long_it_ran(task: Any, status: str) -> None:
+    (pk,) = enqueue_many([task])
+    run_due()
+    over = fresh(pk)
+    assert over.status == status
+    assert over.duration is not None
+    assert over.last_attempted_at is not None
+    assert over.finished_at is not None
+    passed = (over.finished_at - over.last_attempted_at).total_seconds()
+    assert 0 <= over.duration <= passed + 1e-5
 
 
 def test_many_jobs_each_run_once() -> None:
