@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from ..models.job import Status
 
-__all__ = ["json_block", "period", "status_badge", "time"]
+__all__ = ["json_block", "period", "seconds", "status_badge", "time"]
 
 MOST_CHARACTERS = 20_000
 
@@ -43,6 +43,15 @@ def period(length: timedelta | None) -> str:
         return _("%(hours)d h %(minutes)d min") % {"hours": hours, "minutes": minutes}
     days, hours = divmod(hours, 24)
     return _("%(days)d d %(hours)d h") % {"days": days, "hours": hours}
+
+
+def seconds(count: float | None) -> str:
+    """How long a job ran: to the millisecond below a minute, coarse from there on; empty for None."""
+    if count is None:
+        return ""
+    if count < 60:
+        return _("%(seconds)s s") % {"seconds": number_format(count, 3, use_l10n=True)}
+    return period(timedelta(seconds=count))
 
 
 def status_badge(status: str) -> str:

@@ -82,6 +82,11 @@ class JobFields(ReadOnlyAdmin[Job]):
             return format_html("{} ({})", badge, _("asked to stop"))
         return badge
 
+    @admin.display(description=_("ran for"))
+    def ran_for(self, job: Job) -> str:
+        """How long the last attempt took, of a job that is over."""
+        return display.seconds(job.duration) or self.get_empty_value_display()
+
     @admin.display(description=_("attempts"))
     def tries(self, job: Job) -> str:
         """How many of how many."""

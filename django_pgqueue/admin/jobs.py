@@ -61,7 +61,7 @@ class JobAdmin(JobActions, JobFields):
                 "fields": (
                     ("enqueued", "due", "expires"),
                     ("started", "last_attempted", "ends_by"),
-                    ("asked_to_stop", "finished"),
+                    ("asked_to_stop", "finished", "ran_for"),
                 )
             },
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -44,6 +45,28 @@ def test_errors_are_readable_the_last_one_first_and_escaped(root: Client) -> Non
     assert "<script>alert" not in page
     assert f"{'x' * 300}</pre>" in page
     assert 'datetime="2026-11-21T00:00:01+00:00">2026-11-21 00:00:01</time>' in page
+
+
+def test_the_page_of_a_job_tells_how_long_it_ran(root: Client) -> None:
+    ran, never_ran = JobFactory.create(done=True, duration=2.5), JobFactory.create(cancelled=True)
+    for job, text in ((ran, "2.500 s"), (never_ran, "-")):
+        after = body(root, url("change", job.pk)).split(">Ran for:</label>")[1]
+        assert re.search(r'<div class="readonly">(.*?)</div>', after)[1] == text  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (None, ""),
+        (0.0, "0.000 s"),
+        (0.01234, "0.012 s"),
+        (59.9, "59.900 s"),
+        (60.0, "1 min"),
+        (5400.0, "1 h 30 min"),
+    ],
+)
+def test_how_long_a_job_ran_is_exact_below_a_minute(length: float | None, text: str) -> None:
+    assert display.seconds(length) == text
 
 
 def test_all_times_are_shown_in_one_way(root: Client) -> None:
