@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any, NamedTuple
 
-from .arrays import number_array, text_array
+from .arrays import number_array, seconds_array, text_array
 
 __all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Outcome", "finish_one_parameters", "finish_parameters"]
 
@@ -51,8 +51,8 @@ def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, .
         _texts(errors),
         _texts(fingerprints),
         None if delays.count(None) == len(delays) else number_array(delays),
-        number_array([None if start is None else round(now - start, 6) for start in starts]),
-        number_array([None if ran is None else round(ran, 6) for ran in runs]),
+        seconds_array([None if start is None else now - start for start in starts]),
+        seconds_array(runs),
         _texts(reasons),
         keep_errors,
     )
