@@ -11,6 +11,7 @@ import gc
 import os
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import psycopg.sql
 import pytest
@@ -21,6 +22,8 @@ from tests.support.sessions import connect  # noqa: F401 - a fixture for all tes
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = pytest.StashKey[Path]()
+
+hypothesis.settings.register_profile("fuzz", max_examples=20_000, deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
