@@ -8,8 +8,6 @@ from tests.support.sessions import Connect, Connection, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-IMPATIENT = "-c lock_timeout=300ms"
-
 
 def unlocked(connection: Connection) -> int:
     """How many jobs nobody has locked."""
@@ -19,7 +17,7 @@ def unlocked(connection: Connection) -> int:
 
 
 def test_a_claim_passes_over_the_jobs_of_an_open_one_without_waiting(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True, options=IMPATIENT)
+    one, other = connect(), connect(autocommit=True)
     jobs = add(other, 5)
     first = claim(one, 3, worker=1)
     second = claim(other, 5, worker=2)
@@ -59,7 +57,7 @@ def test_a_claim_locks_no_more_than_it_returns(connect: Connect) -> None:
 
 
 def test_a_claim_passes_over_a_job_that_is_being_cancelled(connect: Connect) -> None:
-    canceller, claimer = connect(), connect(autocommit=True, options=IMPATIENT)
+    canceller, claimer = connect(), connect(autocommit=True)
     jobs = add(claimer, 2)
     assert cancel(canceller, jobs[:1]) == 1
     assert [row.id for row in claim(claimer)] == jobs[1:]

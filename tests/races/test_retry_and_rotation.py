@@ -36,7 +36,9 @@ def test_a_retry_that_meets_a_rotation_waits_and_finds_nothing(connect: Connect)
 
 
 def test_a_rotation_gives_way_to_a_retry(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True, options="-c statement_timeout=5s")
+    # Only its own lock timeout lets it give way; without one it would wait until it is cancelled.
+    one = connect()
+    other = connect(autocommit=True, options="-c lock_timeout=0 -c statement_timeout=60s")
     job, neighbour = over(other, 2, "8 days", 2)
     assert retry(one, [job]) == 1
     assert rotate(other) == "gave way to a reader of shelf 2"
@@ -66,7 +68,7 @@ def test_a_rotation_refuses_a_snapshot_older_than_its_lock(connect: Connect, iso
 
 
 def test_only_one_rotation_at_a_time(connect: Connect) -> None:
-    one, other = connect(), connect(autocommit=True, options="-c lock_timeout=300ms")
+    one, other = connect(), connect(autocommit=True)
     over(other, 2, "8 days")
     assert rotate(one) == "emptied shelf 2"
     assert rotate(other) == "busy"

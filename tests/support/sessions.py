@@ -86,6 +86,11 @@ class Background(Generic[T]):
                 time.sleep(0.002)
         raise AssertionError("neither ended nor waited for a lock")
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has ended."""
+        return self._future.done()
+
     def result(self) -> T:
         """What the call gave, or its exception."""
         return self._future.result(DEADLINE)
