@@ -15,11 +15,15 @@ from django_pgqueue.worker import quarantine
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, until, working
 
+# Each word is said when the one before has been read, so that it comes as a piece of its own.
 SPEAKER = """
-import os, sys, time
-for line in sys.argv[2:]:
-    os.write(int(sys.argv[1]), line.encode().decode("unicode_escape").encode())
-    time.sleep(0.05)
+import array, fcntl, os, sys, termios, time
+pipe, *words = sys.argv[1:]
+unread = array.array("i", [0])
+for word in words:
+    os.write(int(pipe), word.encode().decode("unicode_escape").encode())
+    while not fcntl.ioctl(int(pipe), termios.FIONREAD, unread) and unread[0]:
+        time.sleep(0.001)
 """
 
 
