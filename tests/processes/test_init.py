@@ -52,7 +52,7 @@ def test_it_reaps_orphans_and_stops_in_order(start: Callable[..., Command]) -> N
         job = enqueue(process_tasks.daemonise)
         done(job)
     # Only the worker process is left: neither a grandchild nor what remains of one.
-    until(lambda: len(children_of(init)) == 1, what="no zombies")
+    until(lambda: len(children_of(init)) == 1, seconds=SLOW, what="no zombies")
     # The exit codes of its own children are still its own.
     crash = enqueue(process_tasks.exit_once, "x", 7)
     command.logged("ended by exit code 7")

@@ -31,7 +31,8 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux kil
 )
 def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, task: Any) -> None:
     """A task that sleeps, and one that holds the GIL in C, where no signal handler would ever run."""
-    commands = [start("--processes", "2", "--grace", "600"), start("--processes", "1", "--grace", "600")]
+    # A lease as long as that: within the test the dead are found by the lock that they no longer hold.
+    commands = [start("--processes", count, "--grace", "600", LEASE=3600) for count in ("2", "1")]
     until(lambda: Worker.objects.count() == 3, seconds=SLOW)
     job = enqueue(task, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
@@ -40,11 +41,12 @@ def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, ta
     pids = Worker.objects.filter(supervisor=holder.supervisor).values_list("pid", flat=True)
     command.send(signal.SIGKILL)
     command.process.wait(SLOW)
-    until(lambda: not any(is_alive(pid) for pid in pids), what="their processes are gone")
+    until(lambda: not any(is_alive(pid) for pid in pids), seconds=SLOW, what="their processes are gone")
     Entry.objects.create(key="go")
-    until(lambda: fresh(job).status == "done", seconds=15, what="the job has run again")
+    until(lambda: fresh(job).status == "done", seconds=SLOW, what="the job has run again")
     assert fresh(job).worker != holder.pk
-    until(lambda: not Worker.objects.filter(supervisor=holder.supervisor).exists(), what="all forgotten")
+    forgotten = Worker.objects.filter(supervisor=holder.supervisor)
+    until(lambda: not forgotten.exists(), seconds=SLOW, what="all forgotten")
 
 
 def test_elsewhere_they_see_the_end_of_the_line_and_drain(start: Start, tmp_path: Path) -> None:
