@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue import TaskTimeout, enqueue, enqueue_many, extend
+from django_pgqueue import TaskTimeout, current_job, enqueue, enqueue_many, extend, task
 from django_pgqueue.models import Job
 from django_pgqueue.worker import deadlines
 from django_pgqueue.worker.deadlines import Deadlines, Limit
@@ -101,11 +101,20 @@ def test_a_task_that_extends_itself_runs_on() -> None:
     assert (fresh(job).status, fresh(job).result) == ("done", [True] * 4)
 
 
-def test_an_operator_may_extend_what_runs() -> None:
+def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     job = enqueue(timing.waits_for, "a")
+    extended = threading.Event()
+    seconds_left = Deadlines._seconds_left
+
+    def look_afterwards(self: Deadlines, limit: Limit) -> float:
+        assert extended.wait(tasks.DEADLINE)
+        return seconds_left(self, limit)
+
+    monkeypatch.setattr(Deadlines, "_seconds_left", look_afterwards)
     with working():
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         assert extend(job, 3600) == 1
+        extended.set()
         # The worker looks at the row when the time that it knows of is over.
         until(lambda: limit_of(job).until - monotonic() > 1000)
         tasks.gate("a").set()
@@ -113,14 +122,24 @@ def test_an_operator_may_extend_what_runs() -> None:
     assert fresh(job).status == "done"
 
 
+@task(timeout=3600)
+def extends_at_the_gate() -> None:
+    """Extends itself, and once more when the test says so."""
+    tasks.SEEN.append(current_job().extend(3600))
+    tasks.gate("extended").set()
+    assert tasks.gate("go").wait(tasks.DEADLINE)
+    tasks.SEEN.append(current_job().extend(3600))
+
+
 def test_extending_says_whether_the_lease_is_still_held() -> None:
-    job = enqueue(timing.extends, 1)
+    job = enqueue(extends_at_the_gate)
     with working() as worker:
-        until(lambda: fresh(job).status == "running")
+        assert tasks.gate("extended").wait(tasks.DEADLINE)
         with connection.cursor() as cursor:
             cursor.execute("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", [job.pk])
+        tasks.gate("go").set()
         until(lambda: job.pk not in [running.row.id for running in worker.pump._runner.running()])
-    assert limit_of(job) is not None
+    assert tasks.SEEN == [True, False]
     assert fresh(job).status == "running"  # somebody else's
 
 
