@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -124,6 +125,8 @@ def test_a_task_that_stops_its_own_process_is_done_and_the_process_replaced(star
 def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
     """While nobody reads, it waits, and only it; then all of it comes."""
     command = start("--threads", "2", stdout=subprocess.PIPE)
+    (worker,) = command.workers()
+    before = peak_mebibytes(worker.pid)
     printing = enqueue(tasks.print_much, 1024)
     until(lambda: fresh(printing).status == "running", seconds=SLOW)
     others = enqueue_many(worker_tasks.add.bind(number) for number in range(20))
@@ -136,17 +139,17 @@ def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
     assert read == 2**30
     over(printing)
     assert fresh(printing).status == "done"
-    (worker,) = command.workers()
-    assert resident_mebibytes(worker.pid) < 300
+    assert [each.pk for each in command.workers()] == [worker.pk]
+    assert peak_mebibytes(worker.pid) - before < 512, "it has never held what it printed"
     command.send(signal.SIGTERM)
     assert command.wait() == 0
     pipe.close()
 
 
-def resident_mebibytes(pid: int) -> float:
-    """What a process holds in memory."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def peak_mebibytes(pid: int) -> float:
+    """The most that a process has held in memory so far."""
+    (line,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(line) / 2**10
 
 
 def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start: Start) -> None:
