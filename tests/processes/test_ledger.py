@@ -1,7 +1,11 @@
 """Many jobs while processes are killed at random: a ledger outside the queue shows that nothing got lost.
 
 LEDGER_JOBS=200000 LEDGER_SECONDS=900    the long form
-LEDGER_SEED=...                          the random numbers of a run that failed
+LEDGER_SEED=...                          the choices of a run that failed
+
+The seed decides how long each job takes, and for each kill the pause before it and which process it hits (at
+first it is one that has just begun a long job, until one run is cut off for certain). What the processes are
+doing at that moment is up to the machine: a seed repeats the choices of a run, not the run.
 """
 
 from __future__ import annotations
@@ -41,10 +45,24 @@ KILLS = max(5, JOBS // 2_000)  # at least
 LEAST_UP = 3
 MOST_HIT = 8
 SUPERVISORS = 5  # each fifth kill hits a supervisor
+PROCESSES = 2  # of each of the two commands
 LONG = max(0.002, 10 / JOBS)  # of the jobs take seconds, the others milliseconds
 
 # The defaults, but for one: whoever kills at random kills the innocent, and some of them again and again.
 SETTINGS = {"CRASH_LIMIT": 1000}
+
+
+class Plan:
+    """What the seed says of a kill: the same for the same number, whatever has happened before it."""
+
+    def __init__(self, number: int) -> None:
+        choice = random.Random(f"{SEED}, {number}")
+        self.pause = choice.uniform(*PAUSE)
+        """Seconds since the kill before."""
+        self.place = choice.randrange(2)
+        """Of the command."""
+        self.process = choice.randrange(PROCESSES)
+        """Of its processes, in the order of their ids."""
 
 
 class Work:
@@ -87,12 +105,12 @@ class Work:
 @pytest.mark.timeout(600 + 4 * SECONDS)
 def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path) -> None:
     print(f"LEDGER_SEED={SEED}")
-    havoc = Havoc(SEED)
-    work = Work(JOBS, havoc.random)
+    havoc = Havoc()
+    work = Work(JOBS, random.Random(SEED))
     ledger = tmp_path / "ledger"
 
     def start_one() -> Command:
-        arguments = ("--processes", "2", "--threads", "4")
+        arguments = ("--processes", str(PROCESSES), "--threads", "4")
         return start(*arguments, env={FILE: str(ledger)}, **SETTINGS)
 
     commands = [start_one(), start_one()]
@@ -112,7 +130,7 @@ def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path
             # Until one run was cut off for certain, one is aimed at.
             among = None if is_cut_off or work.is_enqueued else in_the_middle(ledger, work.long)
             if kill_one(havoc, commands, start_one, among):
-                next_kill = time.monotonic() + havoc.random.uniform(*PAUSE)
+                next_kill = time.monotonic() + Plan(len(havoc.kills)).pause
                 is_cut_off = is_cut_off or cut_off(ledger, havoc.kills[-1])
         time.sleep(0.1)
     until(lambda: not waiting().exists(), seconds=8 * SLOW, what="all jobs are over")
@@ -161,13 +179,20 @@ def cut_off(ledger: Path, kill: Kill) -> bool:
 def kill_one(
     havoc: Havoc, commands: list[Command], start_one: Callable[[], Command], among: set[int] | None
 ) -> bool:
-    """Kill a worker process, or a supervisor, which is started again; not while too few are up."""
+    """Kill a worker process, or a supervisor, which is started again; not while too few are up.
+
+    It hits whom the seed says, once that one is up; with `among`, the first of those.
+    """
     up = at_work(commands)
-    targets = up if among is None else [(place, pid) for place, pid in up if pid in among]
+    plan = Plan(len(havoc.kills))
+    if among is None:
+        targets = [(place, pid) for place, pid in up if place == plan.place][plan.process :]
+    else:
+        targets = [(place, pid) for place, pid in up if pid in among]
     hit_before = waiting().filter(crash_count__gt=0).count()
     if len(up) < LEAST_UP or not targets or hit_before > MOST_HIT:
         return False
-    place, pid = havoc.random.choice(targets)
+    place, pid = targets[0]
     if len(havoc.kills) % SUPERVISORS == SUPERVISORS - 1:
         havoc.kill(commands[place].process.pid, is_supervisor=True)
         commands[place].process.wait()

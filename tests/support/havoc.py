@@ -1,9 +1,8 @@
-"""Killing processes at random."""
+"""Killing processes."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections import defaultdict
@@ -17,10 +16,9 @@ __all__ = ["Havoc", "descendants"]
 
 
 class Havoc:
-    """Kills, by a random number generator of its own, and keeps the list."""
+    """Kills, and keeps the list."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+    def __init__(self) -> None:
         self.kills: list[Kill] = []
 
     def kill(self, pid: int, *, is_supervisor: bool = False) -> None:
