@@ -1,7 +1,8 @@
 """Many jobs while processes are killed at random: a ledger outside the queue shows that nothing got lost.
 
-LEDGER_JOBS=200000 LEDGER_SECONDS=900    the long form
-LEDGER_SEED=...                          the choices of a run that failed
+python3 dev.py ledger                      the short form, by itself: it starves whatever runs beside it
+LEDGER_JOBS=200000 LEDGER_SECONDS=900      before it: the long form
+LEDGER_SEED=...                            the choices of a run that failed
 
 The seed decides how long each job takes, and for each kill the pause before it and which process it hits (at
 first it is one that has just begun a long job, until one run is cut off for certain). What the processes are
