@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parent.parent / "dev.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "dev.py"
 
 # Answers like a Python that works. `-m venv` makes an environment with its like; all else is noted.
 # An installation waits for the file `hold`, if there is one, and fails with the words of the file `failure`.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 PACKAGE = "django_pgqueue"
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 #: From bottom to top. A module may import from the lines below its own; those of one line do not know each
 #: other. A package stands for all that is in it and has no order inside, unless a module of it (such as

@@ -17,7 +17,7 @@ from pathlib import Path
 import django
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests" / "typing"
 GOOD, BAD = CASES / "good_cases.py", CASES / "bad_cases.py"
 

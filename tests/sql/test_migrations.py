@@ -113,7 +113,7 @@ def test_migrations_do_nothing_on_sqlite(tmp_path: Path) -> None:
 
 
 def test_migrations_ask_the_router(database: str, settings: object) -> None:
-    settings.DATABASE_ROUTERS = ["tests.test_migrations.NoQueueHere"]  # type: ignore[attr-defined]
+    settings.DATABASE_ROUTERS = ["tests.sql.test_migrations.NoQueueHere"]  # type: ignore[attr-defined]
     with alias("fresh", NAME=database) as fresh:
         migrate(fresh)
         assert names(fresh) == ["django_migrations", "django_migrations_id_seq"]

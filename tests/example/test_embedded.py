@@ -18,7 +18,7 @@ import pytest
 from example_project import embedded, embedded_programs
 from example_project.embedded import EmbeddedServerError, ensure_server, remove_server, stop_server
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ENSURE = """
 import pathlib, sys
 from example_project.embedded import ensure_server

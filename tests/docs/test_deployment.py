@@ -20,7 +20,7 @@ from django.core.management import load_command_class
 
 from django_pgqueue.worker.supervisor import KILL_AFTER
 
-FILES = Path(__file__).resolve().parents[1] / "docs" / "examples" / "deployment"
+FILES = Path(__file__).resolve().parents[2] / "docs" / "examples" / "deployment"
 HEROKU = 30.0  # seconds from SIGTERM to SIGKILL
 
 

@@ -45,7 +45,7 @@ from django_pgqueue.models import Job, Queue, QueueStatus
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.process import Assignment, build_pump, new_id
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
 DEADLINE = 20.0  # seconds
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)

@@ -1,0 +1,3 @@
+"""The documentation: every example runs, every name is there."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""A job's life: enqueue, claim, finish, and control from outside."""
+
+from __future__ import annotations

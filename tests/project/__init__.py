@@ -1,0 +1,3 @@
+"""The repository itself: the commands of a checkout, the layers, the types."""
+
+from __future__ import annotations

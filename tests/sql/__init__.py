@@ -1,0 +1,3 @@
+"""The database's own objects: tables, functions, the guard, migrations."""
+
+from __future__ import annotations
