@@ -501,7 +501,7 @@ def test_the_logging_example_is_valid(capsys: pytest.CaptureFixture[str]) -> Non
     }
     try:
         logging.config.dictConfig(setting("logging")["LOGGING"])
-        logging.getLogger("django_pgqueue.worker.pump").info("connected")
+        logging.getLogger("django_pgqueue.worker.producer.producer").info("connected")
         logging.getLogger("django_pgqueue.job").info("job 1 done")
         logging.getLogger("django_pgqueue.job").warning("job 2 retry")
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue.lifecycle.claim import Claimed
-from django_pgqueue.worker.marks import FORGET_AFTER, Head, Marks
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, Head, Marks
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection
 

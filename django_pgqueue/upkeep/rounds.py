@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import conf
 
 if TYPE_CHECKING:
-    from ..worker.connection import Session
+    from ..session import Session
 
 __all__ = ["Rounds", "recover", "tell_retention"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from django_pgqueue.worker.leaving import leave_after
-from django_pgqueue.worker.lifeline import Lifeline
-from django_pgqueue.worker.parent_death import die_with
+from django_pgqueue.worker.processes.exit import leave_after
+from django_pgqueue.worker.processes.parent_death import die_with
+from django_pgqueue.worker.processes.parent_link import Lifeline
 
 
 def _work(assignment: str) -> int:
@@ -28,7 +28,7 @@ def _run_suspect(writing: int) -> int:
     import django
 
     django.setup()
-    from django_pgqueue.worker import solo
+    from django_pgqueue.worker import isolated as solo
 
     return solo.main(writing)
 

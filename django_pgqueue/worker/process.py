@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from . import hosting
-from .board import Board
+from .executor import hosting
+from .executor.isolation import Quarantine
+from .executor.runner import Runner
+from .executor.task_signals import Announcer
 from .options import WorkerOptions
-from .pump import Pump
-from .quarantine import Quarantine
-from .runner import Runner
-from .signals import Announcer
+from .processes.started_jobs import Board
+from .producer.producer import Pump
 from .verbosity import configure_logging
 from .waker import Waker
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .lifeline import Lifeline
+    from .processes.parent_link import Lifeline
 
 __all__ = ["FINISHED", "RECYCLED", "Assignment", "build_pump", "main"]
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .connection import Session
+    from ..session import Session
     from .options import WorkerOptions
 
 __all__ = ["register", "set_draining", "unregister"]

@@ -7,10 +7,10 @@ from time import monotonic
 import pytest
 from django.utils import timezone
 
-from django_pgqueue.worker.connection import Session
-from django_pgqueue.worker.connection import connect as connect_worker
-from django_pgqueue.worker.finder import Finder
+from django_pgqueue.session import Session
+from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer.claimer import Finder
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection, until
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from django_pgqueue.worker.connection import Session
-from django_pgqueue.worker.connection import connect as connect_worker
-from django_pgqueue.worker.finder import Finder
-from django_pgqueue.worker.idle import Idle
-from django_pgqueue.worker.listener import Listener
+from django_pgqueue.session import Session
+from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer.claimer import Finder
+from django_pgqueue.worker.producer.idle import Idle
+from django_pgqueue.worker.producer.notifier import Listener
 from tests.support.jobs import add, claim, finish, over, retry, value
 from tests.support.sessions import Connect, Connection
 

@@ -11,12 +11,12 @@ from time import monotonic
 
 import pytest
 
-from django_pgqueue.worker import process_state
-from django_pgqueue.worker.board import Board
-from django_pgqueue.worker.child import LONGEST_BACKOFF, QUICK, Child
-from django_pgqueue.worker.lifeline import LONGEST_CAUSE, Farewell, Lifeline, last_words
-from django_pgqueue.worker.process_state import has_ended, is_stopped
-from django_pgqueue.worker.stop_signals import StopSignals
+from django_pgqueue.worker.processes import popen as process_state
+from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, Lifeline, last_words
+from django_pgqueue.worker.processes.popen import has_ended, is_stopped
+from django_pgqueue.worker.processes.started_jobs import Board
+from django_pgqueue.worker.supervisor.child import LONGEST_BACKOFF, QUICK, Child
+from django_pgqueue.worker.supervisor.stop_signals import StopSignals
 from tests.support.workers import until
 
 

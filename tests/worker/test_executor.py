@@ -10,7 +10,7 @@ import pytest
 
 from django_pgqueue.lifecycle.claim import Claimed
 from django_pgqueue.lifecycle.finish import Outcome
-from django_pgqueue.worker.executor import Executor
+from django_pgqueue.worker.executor.threads import Executor
 from django_pgqueue.worker.waker import Waker
 from tests.support.rows import claimed
 from tests.support.workers import DEADLINE, until

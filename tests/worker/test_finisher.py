@@ -11,8 +11,8 @@ from django.db import connection
 from django_pgqueue import enqueue
 from django_pgqueue.lifecycle.finish import Outcome
 from django_pgqueue.models import Job
-from django_pgqueue.worker import outcomes
-from django_pgqueue.worker.finisher import COLLECT_SECONDS, Finisher
+from django_pgqueue.worker.executor import outcomes
+from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, Finisher
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import fresh, run_due
@@ -26,7 +26,7 @@ def finisher_with(*outcomes: tuple[str, bool]) -> Finisher:
 
 
 def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.worker.finisher.monotonic", lambda: 100.0)
+    monkeypatch.setattr("django_pgqueue.worker.producer.completer.monotonic", lambda: 100.0)
     finisher = Finisher()
     assert not finisher.due(1e9, 1)
     finisher.add([(claimed(1), Outcome(1, 7), 0.0)])

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from django_pgqueue import enqueue
-from django_pgqueue.worker import chores, pump
-from django_pgqueue.worker.chores import Chores
-from django_pgqueue.worker.connection import Session
-from django_pgqueue.worker.idle import Idle
-from django_pgqueue.worker.listener import Listener
-from django_pgqueue.worker.pump import Pump
+from django_pgqueue.session import Session
+from django_pgqueue.worker.producer import chores
+from django_pgqueue.worker.producer import producer as pump
+from django_pgqueue.worker.producer.chores import Chores
+from django_pgqueue.worker.producer.idle import Idle
+from django_pgqueue.worker.producer.notifier import Listener
+from django_pgqueue.worker.producer.producer import Pump
 from tests.app import worker_tasks as tasks
 from tests.support.workers import backend_of, fresh, make_pump, until, working
 

@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from django_pgqueue.models import Worker
-from django_pgqueue.worker import chores
-from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer import chores
 from django_pgqueue.worker.registry import register
 from tests.support.workers import RunningWorker, make_pump, until
 

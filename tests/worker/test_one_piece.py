@@ -9,12 +9,12 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.session import Session, connect
 from django_pgqueue.upkeep import rounds
 from django_pgqueue.worker import registry
-from django_pgqueue.worker.caretaker import Caretaker
-from django_pgqueue.worker.child import Child
-from django_pgqueue.worker.connection import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.supervisor.child import Child
+from django_pgqueue.worker.supervisor.heartbeat import Caretaker
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, run_due
 

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue.worker import caretaker as caretaker_module
-from django_pgqueue.worker import outage
-from django_pgqueue.worker.caretaker import Caretaker
-from django_pgqueue.worker.connection import connect
-from django_pgqueue.worker.outage import Outage
+from django_pgqueue.session import connect
+from django_pgqueue.worker import reconnect as outage
+from django_pgqueue.worker.reconnect import Outage
+from django_pgqueue.worker.supervisor import heartbeat as caretaker_module
+from django_pgqueue.worker.supervisor.heartbeat import Caretaker
 
 REFUSED = psycopg.OperationalError("connection refused\n")
 

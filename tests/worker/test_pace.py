@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.worker.pace import AHEAD, BATCH, MOST, Pace
+from django_pgqueue.worker.producer.batch_size import AHEAD, BATCH, MOST, Pace
 
 
 def test_before_anything_is_known_only_the_slots_are_filled() -> None:

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
-from django_pgqueue.worker import quarantine
+from django_pgqueue.worker.executor import isolation as quarantine
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, until, working
 

@@ -10,10 +10,12 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue import session as connection_module
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.worker import chores, entry, outage
-from django_pgqueue.worker import connection as connection_module
-from django_pgqueue.worker.connection import Session
+from django_pgqueue.session import Session
+from django_pgqueue.worker import reconnect as outage
+from django_pgqueue.worker.producer import chores
+from django_pgqueue.worker.producer import connection as entry
 from tests.app import worker_tasks as tasks
 from tests.support.workers import RunningWorker, backend_of, fresh, make_pump, run_due, until, working
 

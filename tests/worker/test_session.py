@@ -13,9 +13,9 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.models import Worker
-from django_pgqueue.worker import entry
-from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer import connection as entry
 from tests.support.databases import alias, roles
 from tests.support.poolers import Pooler, pgbouncer
 from tests.support.sessions import Connection

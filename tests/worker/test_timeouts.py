@@ -14,9 +14,9 @@ from django.db import connection
 
 from django_pgqueue import TaskTimeout, enqueue, enqueue_many, extend
 from django_pgqueue.models import Job
-from django_pgqueue.worker import deadlines
-from django_pgqueue.worker.deadlines import Deadlines, Limit
-from django_pgqueue.worker.running import RunningJob
+from django_pgqueue.worker.executor import timeouts as deadlines
+from django_pgqueue.worker.executor.running_job import RunningJob
+from django_pgqueue.worker.executor.timeouts import Deadlines, Limit
 from tests.app import timing_tasks as timing
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry

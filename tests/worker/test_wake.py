@@ -11,8 +11,9 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
-from django_pgqueue.worker import idle, pump
-from django_pgqueue.worker.finder import Finder
+from django_pgqueue.worker.producer import idle
+from django_pgqueue.worker.producer import producer as pump
+from django_pgqueue.worker.producer.claimer import Finder
 from tests.app import worker_tasks as tasks
 from tests.support.workers import RunningWorker, fresh, make_pump, until
 

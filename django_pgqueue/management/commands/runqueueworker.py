@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 
 from ... import conf
 from ...checks_database import database_problems
-from ...worker.connection import LOST_CONNECTION
+from ...session import LOST_CONNECTION
 from ...worker.options import WorkerOptions
-from ...worker.supervisor import Supervisor
+from ...worker.supervisor.supervisor import Supervisor
 from ...worker.verbosity import configure_logging
 from .._arguments import at_least, database_alias, queue_names
 

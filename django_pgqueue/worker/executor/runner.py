@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.db.utils import IntegrityError, OperationalError
 
-from .. import conf
-from ..compat import TaskContext
-from ..definition import find_task
-from ..exceptions import TaskTimeout, UnknownTask
-from ..lifecycle.atomic import check_atomic
-from ..lifecycle.current import RUNNING
-from ..lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
+from ... import conf
+from ...compat import TaskContext
+from ...definition import find_task
+from ...exceptions import TaskTimeout, UnknownTask
+from ...lifecycle.atomic import check_atomic
+from ...lifecycle.current import RUNNING
+from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from . import outcomes
-from .deadlines import Deadlines
-from .django_connections import drop_dead, tidy_up
+from .connections import drop_dead, tidy_up
 from .fork import await_body, call_body
-from .running import RunningJob
+from .running_job import RunningJob
+from .timeouts import Deadlines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..definition import Task
-    from ..lifecycle.claim import Claimed
-    from .board import Board
-    from .quarantine import Quarantine
-    from .signals import Announcer
+    from ...definition import Task
+    from ...lifecycle.claim import Claimed
+    from ..processes.started_jobs import Board
+    from .isolation import Quarantine
+    from .task_signals import Announcer
 
 __all__ = ["Runner"]
 

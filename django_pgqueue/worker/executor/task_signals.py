@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ..compat import task_finished, task_started
+from ...compat import task_finished, task_started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.dispatch import Signal
 
-    from ..compat import TaskResult
-    from .running import RunningJob
+    from ...compat import TaskResult
+    from .running_job import RunningJob
 
 __all__ = ["Announcer"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ..lifecycle.claim import Claimed, claim_sql
-from .marks import Head, Marks
+from ...lifecycle.claim import Claimed, claim_sql
+from .ranges import Head, Marks
 
 if TYPE_CHECKING:
-    from .connection import Session
-    from .options import WorkerOptions
+    from ...session import Session
+    from ..options import WorkerOptions
 
 __all__ = ["Finder"]
 

@@ -9,18 +9,18 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from ..lifecycle.claim import Claimed
-from . import hosting
-from .board import Board
-from .executor import Executor
-from .lifeline import take_standard_input
-from .quarantine import BEGUN
-from .runner import Runner
-from .signals import Announcer
+from .executor import hosting
+from .executor.isolation import BEGUN
+from .executor.runner import Runner
+from .executor.task_signals import Announcer
+from .executor.threads import Executor
+from .processes.parent_link import take_standard_input
+from .processes.started_jobs import Board
 from .verbosity import configure_logging
 from .waker import Waker
 
 if TYPE_CHECKING:
-    from .executor import Result
+    from .executor.threads import Result
 
 __all__ = ["main"]
 

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from django.db import connections
 
-from ..lifecycle.finish import Outcome
+from ...lifecycle.finish import Outcome
+from .event_loop import new_loop
 from .lanes import Lane
-from .loop import new_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..lifecycle.claim import Claimed
+    from ...lifecycle.claim import Claimed
+    from ..waker import Waker
     from .runner import Runner
-    from .running import RunningJob
-    from .waker import Waker
+    from .running_job import RunningJob
 
 __all__ = ["Executor", "Result"]
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..lifecycle.claim import Claimed
+    from ...lifecycle.claim import Claimed
 
 __all__ = ["Head", "Marks"]
 

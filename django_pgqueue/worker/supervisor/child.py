@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from .board import Board
-from .child_environment import child_environment
-from .lifeline import Farewell, last_words
-from .process_state import has_ended, how_it_ended, is_stopped
+from ..processes.child_environment import child_environment
+from ..processes.parent_link import Farewell, last_words
+from ..processes.popen import has_ended, how_it_ended, is_stopped
+from ..processes.started_jobs import Board
 
 if TYPE_CHECKING:
-    from .process import Assignment
+    from ..process import Assignment
 
 __all__ = ["STILLBIRTHS", "Child", "End"]
 

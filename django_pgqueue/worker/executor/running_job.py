@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from ..backend import PgQueueBackend
-from ..exceptions import duration
-from ..models import Job
-from ..results import task_result
+from ...backend import PgQueueBackend
+from ...exceptions import duration
+from ...models import Job
+from ...results import task_result
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from datetime import timedelta
 
-    from ..compat import TaskResult
-    from ..definition import Task
-    from ..lifecycle.claim import Claimed
-    from ..lifecycle.finish import Outcome
-    from .deadlines import Limit
+    from ...compat import TaskResult
+    from ...definition import Task
+    from ...lifecycle.claim import Claimed
+    from ...lifecycle.finish import Outcome
+    from .timeouts import Limit
 
 __all__ = ["RunningJob"]
 

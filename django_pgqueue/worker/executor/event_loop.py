@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from django.db import connections
 
 from . import fork
-from .django_connections import tidy_up
+from .connections import tidy_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from .. import conf
-from ..lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
-from . import registry
-from .connection import StandbyError, connect, is_standby
+from ... import conf
+from ...lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from ...session import StandbyError, connect, is_standby
+from .. import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .connection import Session
-    from .options import WorkerOptions
-    from .outage import Outage
+    from ...session import Session
+    from ..options import WorkerOptions
+    from ..reconnect import Outage
 
 __all__ = ["enter", "wait_for_primary"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
-from .django_connections import drop_dead, tidy_up
+from .connections import drop_dead, tidy_up
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from ..lifecycle.arrays import number_array, text_array
-from ..models.stat import HISTOGRAM_BOUNDS
+from ...lifecycle.arrays import number_array, text_array
+from ...models.stat import HISTOGRAM_BOUNDS
 
 if TYPE_CHECKING:
-    from ..lifecycle.claim import Claimed
+    from ...lifecycle.claim import Claimed
 
 __all__ = ["STAT_SQL", "Counter"]
 

@@ -6,15 +6,15 @@ import random
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .. import conf
-from . import registry
+from ... import conf
+from .. import registry
 from .stats import STAT_SQL, Counter
 
 if TYPE_CHECKING:
-    from .connection import Session
-    from .listener import Listener
-    from .options import WorkerOptions
-    from .runner import Runner
+    from ...session import Session
+    from ..executor.runner import Runner
+    from ..options import WorkerOptions
+    from .notifier import Listener
 
 __all__ = ["Chores"]
 

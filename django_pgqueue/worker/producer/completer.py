@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from .. import conf
-from ..lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from ... import conf
+from ...lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
 
 if TYPE_CHECKING:
-    from .connection import Session
-    from .executor import Result
+    from ...session import Session
+    from ..executor.threads import Result
 
 __all__ = ["Finisher"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .memory import resident_megabytes
 
 if TYPE_CHECKING:
-    from .options import WorkerOptions
+    from ..options import WorkerOptions
 
 __all__ = ["Lifetime"]
 

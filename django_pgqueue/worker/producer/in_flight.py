@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from ..lifecycle.claim import Claimed
-    from .board import Board
-    from .running import RunningJob
+    from ...lifecycle.claim import Claimed
+    from ..executor.running_job import RunningJob
+    from ..processes.started_jobs import Board
 
 __all__ = ["Held", "Holding"]
 

@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
-from .. import conf
-from ..exceptions import TaskTimeout
-from ..lifecycle.finish import Outcome
-from ..policy import exponential
-from .child_environment import child_environment
-from .leaving import LINGER
+from ... import conf
+from ...exceptions import TaskTimeout
+from ...lifecycle.finish import Outcome
+from ...policy import exponential
+from ..processes.child_environment import child_environment
+from ..processes.exit import LINGER
+from ..processes.popen import how_it_ended
 from .outcomes import backoff_of
-from .process_state import how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .outcomes import Backoffs
-    from .running import RunningJob
+    from .running_job import RunningJob
 
 __all__ = ["BEGUN", "Quarantine"]
 

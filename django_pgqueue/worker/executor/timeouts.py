@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from .. import conf
-from ..exceptions import TaskTimeout
-from .connection import connect
+from ... import conf
+from ...exceptions import TaskTimeout
+from ...session import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .board import Board
-    from .running import RunningJob
+    from ..processes.started_jobs import Board
+    from .running_job import RunningJob
 
 __all__ = ["Deadlines", "Limit"]
 

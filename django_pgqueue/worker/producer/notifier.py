@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 if TYPE_CHECKING:
-    from .connection import Session
+    from ...session import Session
 
 __all__ = ["PROOF", "DeafSessionError", "Listener"]
 

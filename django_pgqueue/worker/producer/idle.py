@@ -19,7 +19,7 @@ import random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .connection import Session
+    from ...session import Session
 
 __all__ = ["Idle"]
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from .. import conf
-from ..lifecycle.arrays import number_array
-from ..upkeep import rounds
-from .connection import LOST_CONNECTION, connect
-from .entry import wait_for_primary
-from .outage import LONGEST_PAUSE, Outage
+from ... import conf
+from ...lifecycle.arrays import number_array
+from ...session import LOST_CONNECTION, connect
+from ...upkeep import rounds
+from ..producer.connection import wait_for_primary
+from ..reconnect import LONGEST_PAUSE, Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ...session import Session
     from .child import Child
-    from .connection import Session
 
 __all__ = ["Caretaker"]
 

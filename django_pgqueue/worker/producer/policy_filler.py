@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import conf
-from ..definition import find_task
-from ..exceptions import UnknownTask
+from ... import conf
+from ...definition import find_task
+from ...exceptions import UnknownTask
 
 if TYPE_CHECKING:
-    from ..lifecycle.claim import Claimed
-    from .connection import Session
+    from ...lifecycle.claim import Claimed
+    from ...session import Session
 
 __all__ = ["fill_policy"]
 

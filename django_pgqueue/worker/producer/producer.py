@@ -17,33 +17,34 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from .. import conf
-from ..lifecycle.finish import Outcome
-from . import outcomes, registry
+from ... import conf
+from ...lifecycle.finish import Outcome
+from ...session import LOST_CONNECTION
+from .. import registry
+from ..executor import outcomes
+from ..executor.threads import Executor
+from ..logs import log_job
+from ..reconnect import Outage
+from .batch_size import Pace
 from .chores import Chores
-from .connection import LOST_CONNECTION
-from .entry import enter
-from .executor import Executor
-from .finder import Finder
-from .finisher import LOCKED, REFUSALS, Finisher
-from .holding import Holding
+from .claimer import Finder
+from .completer import LOCKED, REFUSALS, Finisher
+from .connection import enter
 from .idle import Idle
-from .joblog import log_job
+from .in_flight import Holding
 from .lifetime import Lifetime
-from .listener import PROOF, Listener
-from .outage import Outage
-from .pace import Pace
+from .notifier import PROOF, Listener
 from .policy_filler import fill_policy
 
 if TYPE_CHECKING:
-    from ..lifecycle.claim import Claimed
-    from .board import Board
-    from .connection import Session
-    from .executor import Result
-    from .options import WorkerOptions
-    from .runner import Runner
-    from .running import RunningJob
-    from .waker import Waker
+    from ...lifecycle.claim import Claimed
+    from ...session import Session
+    from ..executor.runner import Runner
+    from ..executor.running_job import RunningJob
+    from ..executor.threads import Result
+    from ..options import WorkerOptions
+    from ..processes.started_jobs import Board
+    from ..waker import Waker
 
 __all__ = ["Pump"]
 

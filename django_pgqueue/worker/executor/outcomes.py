@@ -6,18 +6,18 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from .. import conf
-from ..exceptions import CancelJob, RetryLater, Snooze, WorkerLost
-from ..lifecycle.finish import Outcome
-from ..payload import encode_result
-from ..policy import delay_before_retry, exponential, should_retry
-from ..validation import CENTURY
+from ... import conf
+from ...exceptions import CancelJob, RetryLater, Snooze, WorkerLost
+from ...lifecycle.finish import Outcome
+from ...payload import encode_result
+from ...policy import delay_before_retry, exponential, should_retry
+from ...validation import CENTURY
 from .errors import cut_chain, describe, error_entry, fingerprint
 
 if TYPE_CHECKING:
-    from ..compat import TaskResult
-    from ..lifecycle.claim import Claimed
-    from .running import RunningJob
+    from ...compat import TaskResult
+    from ...lifecycle.claim import Claimed
+    from .running_job import RunningJob
 
 __all__ = [
     "Backoffs",

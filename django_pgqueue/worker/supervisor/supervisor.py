@@ -16,19 +16,19 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .caretaker import Caretaker
+from ..process import FINISHED, RECYCLED, Assignment, new_id
+from ..waker import Waker
 from .child import STILLBIRTHS, Child
-from .orphans import is_init, reap_orphans
-from .process import FINISHED, RECYCLED, Assignment, new_id
+from .heartbeat import Caretaker
+from .reaper import is_init, reap_orphans
 from .stop_signals import StopSignals
 from .systemd import ServiceManager
-from .waker import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..options import WorkerOptions
     from .child import End
-    from .options import WorkerOptions
 
 __all__ = ["Supervisor"]
 
