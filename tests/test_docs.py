@@ -42,8 +42,8 @@ import django_pgqueue
 from django_pgqueue import conf, enqueue, enqueue_many
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job, Queue, QueueStatus
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.process import Assignment, build_pump, new_id
+from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
+from django_pgqueue.worker.process import build_pump
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = DOCS / "examples"

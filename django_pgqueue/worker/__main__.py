@@ -6,21 +6,20 @@ import sys
 from functools import partial
 
 from django_pgqueue.worker.processes.exit import leave_after
-from django_pgqueue.worker.processes.parent_death import die_with
-from django_pgqueue.worker.processes.parent_link import Lifeline
+from django_pgqueue.worker.processes.parent_link import ParentLink, die_with
 
 
 def _work(assignment: str) -> int:
-    lifeline = Lifeline.from_standard_input()
+    link = ParentLink.from_standard_input()
     try:
         import django
 
         django.setup()
         from django_pgqueue.worker.process import main
 
-        return main(assignment, lifeline)
+        return main(assignment, link)
     except BaseException as error:
-        lifeline.failed(error)
+        link.failed(error)
         raise
 
 

@@ -14,9 +14,9 @@ from .executor.isolation import BEGUN
 from .executor.runner import Runner
 from .executor.task_signals import Announcer
 from .executor.threads import Executor
+from .logs import configure_logging
 from .processes.parent_link import take_standard_input
 from .processes.started_jobs import Board
-from .verbosity import configure_logging
 from .waker import Waker
 
 if TYPE_CHECKING:

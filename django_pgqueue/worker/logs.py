@@ -1,4 +1,4 @@
-"""One line of log for each job, with the figures as extras for structured logging."""
+"""What the worker logs: a line for each job; and where it goes if the project's LOGGING does not say."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from ..lifecycle.claim import Claimed
     from ..lifecycle.finish import Outcome
 
-__all__ = ["log_job"]
+__all__ = ["configure_logging", "log_job"]
 
 logger = logging.getLogger("django_pgqueue.job")
 
-_LEVELS = {
+#: Of the line of a job, by the kind of its outcome; INFO for all others.
+_LEVEL_OF = {
     "failed": logging.ERROR,
     "retry": logging.WARNING,
     "crash": logging.WARNING,
@@ -21,11 +22,21 @@ _LEVELS = {
     "unknown": logging.WARNING,
 }
 _WORDS = {"crash": "took its process down", "lost": "lost its lease", "unknown": "is unknown here and waits"}
+_AT_VERBOSITY = {
+    # verbosity: (the package, the lines of single jobs)
+    0: (logging.WARNING, logging.ERROR),
+    1: (logging.INFO, logging.WARNING),
+    2: (logging.INFO, logging.INFO),
+    3: (logging.DEBUG, logging.DEBUG),
+}
 
 
 def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float) -> None:
-    """Done, cancelled, snoozed: INFO; retried, crash, lost, unknown: WARNING; failed: ERROR."""
-    level = _LEVELS.get(outcome.kind, logging.INFO)
+    """One line for a job, with the figures as extras for structured logging.
+
+    Done, cancelled, snoozed: INFO; retried, crash, lost, unknown: WARNING; failed: ERROR.
+    """
+    level = _LEVEL_OF.get(outcome.kind, logging.INFO)
     if not logger.isEnabledFor(level):
         return
     word = _WORDS.get(outcome.kind, outcome.kind)
@@ -39,3 +50,16 @@ def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float) -> None:
             "attempt": row.attempts, "outcome": word, "waited": waited, "ran": ran,
         },
     )  # fmt: skip
+
+
+def configure_logging(verbosity: int) -> None:
+    """Write to standard error at the level of ``--verbosity``, unless handlers are configured."""
+    logger = logging.getLogger("django_pgqueue")
+    if logger.hasHandlers():
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s [%(process)d] %(message)s"))
+    logger.addHandler(handler)
+    package, jobs = _AT_VERBOSITY[verbosity]
+    logger.setLevel(package)
+    logging.getLogger("django_pgqueue.job").setLevel(jobs)

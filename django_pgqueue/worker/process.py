@@ -1,18 +1,15 @@
 """One worker process: a pump on the main thread, and what ends it.
 
 SIGTERM, SIGINT and SIGHUP stop it within the grace, a second SIGTERM or SIGINT at once. When its supervisor
-is gone it is killed on Linux (``parent_death``); elsewhere it sees the end of its lifeline and stops within
+is gone it is killed on Linux (``die_with``); elsewhere it sees the end of its link to it and stops within
 the grace: no process is left behind.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import secrets
 import signal
-from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -20,52 +17,20 @@ from .executor import hosting
 from .executor.isolation import Quarantine
 from .executor.runner import Runner
 from .executor.task_signals import Announcer
-from .options import WorkerOptions
+from .logs import configure_logging
+from .options import FINISHED, RECYCLED, Assignment, new_id
 from .processes.started_jobs import Board
 from .producer.producer import Pump
-from .verbosity import configure_logging
 from .waker import Waker
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .processes.parent_link import Lifeline
+    from .processes.parent_link import ParentLink
 
-__all__ = ["FINISHED", "RECYCLED", "Assignment", "build_pump", "main"]
+__all__ = ["build_pump", "main"]
 
 logger = logging.getLogger(__name__)
-
-#: Exit codes: it was stopped or its burst is over; it wants to be replaced by a fresh process.
-FINISHED = 0
-RECYCLED = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a supervisor tells a worker process."""
-
-    options: WorkerOptions
-    worker: int
-    supervisor: int
-    verbosity: int = 1
-    board: int | None = None
-    """The descriptor of its board."""
-
-    def to_json(self) -> str:
-        """As text, for the command line."""
-        return json.dumps([self.options.to_json(), self.worker, self.supervisor, self.verbosity, self.board])
-
-    @classmethod
-    def from_json(cls, text: str) -> Assignment:
-        """The inverse of ``to_json``."""
-        options, *rest = json.loads(text)
-        return cls(WorkerOptions.from_json(options), *rest)
-
-
-def new_id() -> int:
-    """A random id that never was and never will be again, for a worker or as the base of its leases."""
-    # 62 bits: a lease is the base plus a counter, and must not leave the range of bigint.
-    return secrets.randbits(62)
 
 
 def build_pump(assignment: Assignment) -> Pump:
@@ -85,20 +50,20 @@ def build_pump(assignment: Assignment) -> Pump:
     )
 
 
-def main(assignment_json: str, lifeline: Lifeline) -> int:
+def main(assignment_json: str, link: ParentLink) -> int:
     """Run until stopped; returns the exit code."""
     assignment = Assignment.from_json(assignment_json)
     configure_logging(assignment.verbosity)
     pump = build_pump(assignment)
-    hosting.prepare(lambda: {*pump.files(), lifeline.file})
+    hosting.prepare(lambda: {*pump.files(), link.file})
     _stop_on_signals(pump)
     watch = Thread(
-        target=_stop_with_supervisor, args=(pump, lifeline), name="pgqueue-supervisor-watch", daemon=True
+        target=_stop_with_supervisor, args=(pump, link), name="pgqueue-supervisor-watch", daemon=True
     )
     watch.start()
     pump.run()
     code = RECYCLED if pump.lifetime.replaced else FINISHED
-    lifeline.finished(code)
+    link.finished(code)
     if pump.holding.overdue:
         _end_at_once(code)
     return code
@@ -118,8 +83,8 @@ def _stop_on_signals(pump: Pump) -> None:
         signal.signal(signal.SIGHUP, stop)
 
 
-def _stop_with_supervisor(pump: Pump, lifeline: Lifeline) -> None:
-    lifeline.wait_for_end()
+def _stop_with_supervisor(pump: Pump, link: ParentLink) -> None:
+    link.wait_for_end()
     if not pump.lifetime.stopping:
         logger.warning("the supervisor is gone; this worker stops")
     pump.stop(pump.options.grace)

@@ -13,8 +13,18 @@ from __future__ import annotations
 import logging
 import random
 from time import monotonic
+from typing import TYPE_CHECKING
 
-__all__ = ["LONGEST_PAUSE", "Outage"]
+import psycopg
+
+from ..session import StandbyError, connect, is_standby
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..session import Session
+
+__all__ = ["LONGEST_PAUSE", "Outage", "wait_for_primary"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,3 +62,25 @@ class Outage:
             self._pause = 0.0
             self._said = ""
             logger.info("connected again")
+
+
+def wait_for_primary(
+    alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
+) -> Session | None:
+    """The first session of a supervisor. A standby is waited out, and None returned if it is told to stop.
+
+    Raises ``psycopg.OperationalError`` if there is no server at all at the start. One that goes away later
+    may be a standby that restarts in order to become the primary.
+    """
+    waits = False
+    while not stopped():
+        try:
+            return connect(alias)
+        except psycopg.OperationalError as error:
+            standby = isinstance(error, StandbyError) or is_standby(alias)
+            waits = waits or standby
+            if not waits:
+                raise
+            outage.tell("no connection yet", StandbyError() if standby else error)
+            sleep(outage.pause())
+    return None

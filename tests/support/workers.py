@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from django.db import connections
 
 from django_pgqueue.models import Job
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.process import Assignment, build_pump, new_id
+from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
+from django_pgqueue.worker.process import build_pump
 from django_pgqueue.worker.producer.producer import Pump
 
 __all__ = ["DEADLINE", "RunningWorker", "backend_of", "fresh", "make_pump", "run_due", "until", "working"]

@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from django_pgqueue.worker.processes import popen as process_state
-from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, Lifeline, last_words
+from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
 from django_pgqueue.worker.processes.popen import has_ended, is_stopped
 from django_pgqueue.worker.processes.started_jobs import Board
 from django_pgqueue.worker.supervisor.child import LONGEST_BACKOFF, QUICK, Child
@@ -115,7 +115,7 @@ def test_a_cause_is_one_line_whatever_the_exception_is() -> None:
     for error in (ValueError("a\nb " + "x" * 10_000), Unprintable(), SystemExit(0)):
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            line = Lifeline(theirs.fileno())
+            line = ParentLink(theirs.fileno())
             line.failed(error)
             line.finished(0)  # too late
             said = last_words(ours)

@@ -13,8 +13,7 @@ from django.db import connection
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.management.commands import runqueueworker
 from django_pgqueue.models import Job
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.process import Assignment
+from django_pgqueue.worker.options import Assignment, WorkerOptions
 from tests.app import worker_tasks as tasks
 from tests.support.workers import run_due
 

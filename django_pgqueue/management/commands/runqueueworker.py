@@ -13,9 +13,9 @@ from django.utils.translation import gettext as _
 from ... import conf
 from ...checks_database import database_problems
 from ...session import LOST_CONNECTION
+from ...worker.logs import configure_logging
 from ...worker.options import WorkerOptions
 from ...worker.supervisor.supervisor import Supervisor
-from ...worker.verbosity import configure_logging
 from .._arguments import at_least, database_alias, queue_names
 
 if TYPE_CHECKING:

@@ -28,9 +28,8 @@ from ... import conf
 from ...exceptions import TaskTimeout
 from ...lifecycle.finish import Outcome
 from ...policy import exponential
-from ..processes.child_environment import child_environment
 from ..processes.exit import LINGER
-from ..processes.popen import how_it_ended
+from ..processes.popen import child_environment, how_it_ended
 from .outcomes import backoff_of
 
 if TYPE_CHECKING:

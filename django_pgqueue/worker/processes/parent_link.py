@@ -1,13 +1,18 @@
-"""The line between a supervisor and each of its worker processes: a pair of sockets.
+"""What ties a process to the one that started it: a pair of sockets, and on Linux its death.
 
-The supervisor says nothing on it; its end shows that the supervisor is gone. The process speaks once, when it
-ends: that it meant to, or what kept it from its work. Its exit code alone would not do: a task that calls
-``os._exit(0)`` ends the process as well, and a module that fails at import can only be named from inside.
+The supervisor says nothing on the link; its end shows that the supervisor is gone. The worker process speaks
+once, when it ends: that it meant to, or what kept it from its work. Its exit code alone would not do: a task
+that calls ``os._exit(0)`` ends the process as well, and a module that fails at import can only be named from
+inside.
+
+On Linux a process dies with the one that started it, in the same instant, whatever it does (``die_with``).
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +21,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["Farewell", "Lifeline", "last_words", "take_standard_input"]
+__all__ = ["Farewell", "ParentLink", "die_with", "last_words", "take_standard_input"]
 
 LONGEST_CAUSE = 1_000  # characters
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +37,8 @@ class Farewell:
     """The exception that ended it."""
 
 
-class Lifeline:
-    """A worker process's end of the line."""
+class ParentLink:
+    """A worker process's end of the link."""
 
     def __init__(self, file: int) -> None:
         self.file = file
@@ -41,8 +47,8 @@ class Lifeline:
         self._spoken = False
 
     @classmethod
-    def from_standard_input(cls) -> Lifeline:
-        """The line comes as standard input, and is moved away from there."""
+    def from_standard_input(cls) -> ParentLink:
+        """The link comes as standard input, and is moved away from there."""
         return cls(take_standard_input())
 
     def wait_for_end(self) -> None:
@@ -92,3 +98,23 @@ def take_standard_input() -> int:
     os.dup2(nothing, 0)
     os.close(nothing)
     return taken
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the process ``parent``, which has started this one, ends. Elsewhere: nothing happens.
+
+    To be called before anything that takes time. The kernel ties this to the *thread* of the parent that
+    started us, so that thread must last as long as the parent does. It is not inherited: what a task starts
+    must see to itself.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    except (ImportError, OSError, AttributeError):  # a Python without ctypes, a libc without prctl
+        return
+    # Race: the parent may have died before that call, and we have been handed on to another process.
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,8 +1,8 @@
-"""What has become of a process that we started, without taking the news away from ``Popen``.
+"""Around ``Popen``: the environment for a process that we start, and what has become of it.
 
-Where ``waitid`` exists it can look and leave everything as it was: a process that has ended keeps its
-number, and with it the number of its group, until ``Popen.wait``. macOS has it since Python 3.13; before,
-``Popen`` and ``ps`` must do, and the number is free a moment earlier.
+The news is not taken away from ``Popen``: where ``waitid`` exists one can look and leave everything as it
+was. A process that has ended keeps its number, and with it the number of its group, until ``Popen.wait``.
+macOS has it since Python 3.13; before, ``Popen`` and ``ps`` must do, and the number is free a moment earlier.
 """
 
 from __future__ import annotations
@@ -10,10 +10,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
-__all__ = ["has_ended", "how_it_ended", "is_stopped"]
+__all__ = ["child_environment", "has_ended", "how_it_ended", "is_stopped"]
 
 HAS_WAITID = hasattr(os, "waitid")
+
+_HERE = str(Path.cwd())
+
+
+def child_environment() -> dict[str, str]:
+    """Ours, with the path by which this process finds the project's modules, whatever started it."""
+    # An empty entry means the working directory of whoever reads it; a task may have changed ours since.
+    path = os.pathsep.join(entry or _HERE for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:

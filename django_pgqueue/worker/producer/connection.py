@@ -10,17 +10,16 @@ import psycopg
 
 from ... import conf
 from ...lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
-from ...session import StandbyError, connect, is_standby
+from ...session import connect
 from .. import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from ...session import Session
     from ..options import WorkerOptions
-    from ..reconnect import Outage
 
-__all__ = ["enter", "wait_for_primary"]
+__all__ = ["enter"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,28 +44,6 @@ def enter(options: WorkerOptions, worker: int, supervisor: int, held: Iterable[i
     if session.pooled:
         _say_that_it_polls(options.alias)
     return session
-
-
-def wait_for_primary(
-    alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
-) -> Session | None:
-    """The first session of a supervisor. A standby is waited out, and None returned if it is told to stop.
-
-    Raises ``psycopg.OperationalError`` if there is no server at all at the start. One that goes away later
-    may be a standby that restarts in order to become the primary.
-    """
-    waits = False
-    while not stopped():
-        try:
-            return connect(alias)
-        except psycopg.OperationalError as error:
-            standby = isinstance(error, StandbyError) or is_standby(alias)
-            waits = waits or standby
-            if not waits:
-                raise
-            outage.tell("no connection yet", StandbyError() if standby else error)
-            sleep(outage.pause())
-    return None
 
 
 @cache

@@ -7,10 +7,11 @@ works --a job that does not end--> stopping, within the grace: it is replaced
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
-
-from .memory import resident_megabytes
 
 if TYPE_CHECKING:
     from ..options import WorkerOptions
@@ -66,4 +67,16 @@ class Lifetime:
         if self._options.max_rss is None or now < self._next_memory_look or not self.executed:
             return False  # at least one job: a limit below what it takes to start must not stop everything
         self._next_memory_look = now + MEMORY_LOOK
-        return resident_megabytes() > self._options.max_rss
+        return _resident_megabytes() > self._options.max_rss
+
+
+def _resident_megabytes() -> float:
+    """Resident memory; where there is no /proc, the most that it has been so far."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kilobytes elsewhere
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -21,13 +21,12 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from ..processes.child_environment import child_environment
 from ..processes.parent_link import Farewell, last_words
-from ..processes.popen import has_ended, how_it_ended, is_stopped
+from ..processes.popen import child_environment, has_ended, how_it_ended, is_stopped
 from ..processes.started_jobs import Board
 
 if TYPE_CHECKING:
-    from ..process import Assignment
+    from ..options import Assignment
 
 __all__ = ["STILLBIRTHS", "Child", "End"]
 
@@ -119,7 +118,7 @@ class Child:
     def start(self, assignment: Assignment) -> None:
         """Start a process; there must be none. Raises ``OSError`` if the system does not let us.
 
-        On the main thread: on Linux the process dies with the *thread* that started it (``parent_death``).
+        On the main thread: on Linux the process dies with the *thread* that started it (``parent_link``).
         """
         assert self._process is None
         self._started = monotonic()

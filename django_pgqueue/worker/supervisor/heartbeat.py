@@ -16,8 +16,7 @@ from ... import conf
 from ...lifecycle.arrays import number_array
 from ...session import LOST_CONNECTION, connect
 from ...upkeep import rounds
-from ..producer.connection import wait_for_primary
-from ..reconnect import LONGEST_PAUSE, Outage
+from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -16,7 +16,7 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..process import FINISHED, RECYCLED, Assignment, new_id
+from ..options import FINISHED, RECYCLED, Assignment, new_id
 from ..waker import Waker
 from .child import STILLBIRTHS, Child
 from .heartbeat import Caretaker
