@@ -91,6 +91,21 @@ class Session:
         self.connection.execute("SET plan_cache_mode TO force_generic_plan")
         self.connection.execute("SET default_transaction_isolation TO 'read committed'")
 
+    def rows(self, query: str, parameters: Any = None) -> list[Any]:
+        """The rows that one statement returns."""
+        (rows,) = self.run((query, parameters))
+        return rows
+
+    def row(self, query: str, parameters: Any = None) -> Any:
+        """The only row that it returns."""
+        (row,) = self.rows(query, parameters)
+        return row
+
+    def value(self, query: str, parameters: Any = None) -> Any:
+        """The only value that it returns."""
+        (value,) = self.row(query, parameters)
+        return value
+
     def run(self, *statements: tuple[str, Any], durable: bool = False) -> list[list[Any]]:
         """Run statements in one round trip and one transaction; the rows of each.
 

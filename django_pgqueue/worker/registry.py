@@ -50,7 +50,7 @@ def _take_lock(session: Session, worker: int) -> None:
     """Once for each session: advisory locks are counted."""
     if not session.pooled and not session.holds_lock:
         lock = "SELECT pg_try_advisory_lock(pgqueue_key_v1('worker', %s))"
-        (((session.holds_lock,),),) = session.run((lock, (str(worker),)))
+        session.holds_lock = session.value(lock, (str(worker),))
 
 
 def _version() -> str:

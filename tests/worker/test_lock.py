@@ -24,8 +24,7 @@ def holders(worker: int) -> int:
             " AND objsubid = 1 AND classid = (key >> 32 & 4294967295)::oid"
             " AND objid = (key & 4294967295)::oid AND granted"
         )
-        (((count,),),) = session.run((query, (str(worker),)))
-    return int(count)
+        return int(session.value(query, (str(worker),)))
 
 
 def hold_lock(session: Session, worker: int) -> None:

@@ -202,13 +202,13 @@ class Deadlines:
         try:
             session = connect(self._alias)
             try:
-                (found,) = session.run((_SECONDS_LEFT_SQL, (row.id, row.lease)))
+                found = session.rows(_SECONDS_LEFT_SQL, (row.id, row.lease))
             finally:
                 session.close()
         except psycopg.Error as error:
             logger.warning("job %s: its deadline cannot be read: %s", row.id, str(error).strip())
             return 0.0
-        return float(found[0][0]) if found and found[0][0] is not None else 0.0
+        return max((seconds for (seconds,) in found if seconds is not None), default=0.0)
 
 
 def _ignore(running: RunningJob) -> None:

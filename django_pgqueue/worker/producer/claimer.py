@@ -66,7 +66,7 @@ class Finder:
         started = self._searched = monotonic()
         rescan = thorough or self._marks.may_rescan(started)
         known = ([], [], [], []) if rescan else self._marks.known()
-        (answer,) = session.run((_HEADS_SQL, (self._queues, self._except, *known)))
+        answer = session.rows(_HEADS_SQL, (self._queues, self._except, *known))
         now = monotonic()
         if rescan:
             self._marks.rescanned(started, now)

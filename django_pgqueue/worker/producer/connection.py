@@ -59,7 +59,7 @@ def _say_that_it_polls(alias: str) -> None:
 
 def _give_back_strangers(session: Session, worker: int, held: Iterable[int]) -> None:
     """Claims that were committed but whose answer was lost with the connection: nobody runs them."""
-    (rows,) = session.run((_STRANGERS_SQL, (worker, list(held))))
+    rows = session.rows(_STRANGERS_SQL, (worker, list(held)))
     if rows:
         outcomes = [Outcome(job_id, lease, "release") for job_id, lease in rows]
         session.run((FINISH_SQL, finish_parameters(outcomes, keep_errors=1)))

@@ -52,8 +52,8 @@ class Idle:
         self._next_look = 0.0
         if session.pooled:
             return
-        (keys,) = session.run(
-            ("SELECT pgqueue_key_v1('sleep', name) FROM unnest(%s::text[]) AS name", (self._names,))
+        keys = session.rows(
+            "SELECT pgqueue_key_v1('sleep', name) FROM unnest(%s::text[]) AS name", (self._names,)
         )
         self._keys = [key for (key,) in keys]
 

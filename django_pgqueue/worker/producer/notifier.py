@@ -43,7 +43,7 @@ class Listener:
         self._sent_at = None
         self._listens = not session.pooled
         if self._listens:
-            (((channel,),),) = session.run(("SELECT pgqueue_channel_v1()", None))
+            channel = session.value("SELECT pgqueue_channel_v1()")
             session.connection.execute(f'LISTEN "{channel}"')
 
     def prove(self, now: float) -> list[tuple[str, Any]]:

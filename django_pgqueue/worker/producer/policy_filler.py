@@ -44,18 +44,16 @@ def fill_policy(session: Session, rows: list[Claimed]) -> list[Claimed]:
     if not filled:
         return rows
     news = list(filled.values())
-    (answer,) = session.run(
+    answer = session.rows(
+        _FILL_SQL,
         (
-            _FILL_SQL,
-            (
-                [row.id for row in news],
-                [row.lease for row in news],
-                [row.max_attempts for row in news],
-                [row.timeout for row in news],
-                [row.on_lost for row in news],
-                [expiries[row.id] for row in news],
-            ),
-        )
+            [row.id for row in news],
+            [row.lease for row in news],
+            [row.max_attempts for row in news],
+            [row.timeout for row in news],
+            [row.on_lost for row in news],
+            [expiries[row.id] for row in news],
+        ),
     )
     expired = {job_id for (job_id,) in answer}
     return [

@@ -6,7 +6,6 @@ the supervisor from watching its processes.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,8 @@ import psycopg
 from ... import conf
 from ...lifecycle.arrays import number_array
 from ...session import LOST_CONNECTION, connect
-from ...upkeep import rounds
+from ...upkeep.recovery import EndedProcess, EndedProcesses
+from ...upkeep.rounds import Rounds, tell_retention
 from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...session import Session
     from .child import Child
 
-__all__ = ["Caretaker"]
+__all__ = ["Heartbeat"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,24 +42,14 @@ _EXTENDED_SQL = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Dead:
-    """A worker whose process has ended without signing off."""
-
-    worker: int
-    begun: list[int] | None
-    to_blame: list[int] | None
-    reason: str
-
-
-class Caretaker:
+class Heartbeat:
     """Used by the supervisor's main thread alone."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
         self._session: Session | None = None
-        self._rounds = rounds.Rounds()
-        self._dead: list[_Dead] = []
+        self._rounds = Rounds()
+        self._ended = EndedProcesses()
         # Tried once each heartbeat at least: whoever is back much sooner would take our processes for dead.
         self._outage = Outage(longest=min(LONGEST_PAUSE, conf.current().heartbeat))
         self._next_connect = 0.0
@@ -76,7 +66,7 @@ class Caretaker:
     def begin(self) -> None:
         """Tell the ring how long to keep. Raises ``psycopg.Error``."""
         assert self._session is not None
-        rounds.tell_retention(self._session)
+        tell_retention(self._session)
 
     @property
     def is_connected(self) -> bool:
@@ -85,16 +75,16 @@ class Caretaker:
 
     def seconds_left(self, now: float) -> float:
         """Until ``serve`` should be called again."""
-        if self._dead and self._session is not None:
+        if self._ended and self._session is not None:
             return SOON
         return max(0.0, self._next_beat - now)
 
-    def bury(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
+    def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
         """A process has ended: its jobs go back at the next ``serve``, before anybody counts it as dead.
 
         ``to_blame``: the jobs that count a crash if they had begun; None for all.
         """
-        self._dead.append(_Dead(child.worker, child.begun, to_blame, reason))
+        self._ended.add(EndedProcess(child.worker, child.begun, to_blame, reason))
 
     def serve(self, children: Iterable[Child]) -> None:
         """Do what is due."""
@@ -107,7 +97,7 @@ class Caretaker:
             if now >= self._next_beat:
                 self._next_beat = now + conf.current().heartbeat
                 self._beat(self._session, [child for child in children if child.lives])
-            self._give_back(self._session)
+            self._ended.give_back(self._session)
             self._rounds.run(self._session, now)
             self._outage.over()
         except psycopg.Error as error:
@@ -118,7 +108,7 @@ class Caretaker:
         if not jobs or self._session is None:
             return set()
         try:
-            (rows,) = self._session.run((_EXTENDED_SQL, (jobs,)))
+            rows = self._session.rows(_EXTENDED_SQL, (jobs,))
         except psycopg.Error as error:
             self._lost(error)
             return set()
@@ -127,13 +117,13 @@ class Caretaker:
     def end(self) -> None:
         """Give back what is left to give back, as far as that is possible at once, and disconnect."""
         give_up = monotonic() + 1.0
-        while self._dead and self._session is not None and monotonic() < give_up:
+        while self._ended and self._session is not None and monotonic() < give_up:
             try:
-                self._give_back(self._session)
+                self._ended.give_back(self._session)
             except psycopg.Error as error:
                 self._lost(error)
-        if self._dead:
-            logger.warning("the jobs of %d processes wait for recovery", len(self._dead))
+        if self._ended:
+            logger.warning("the jobs of %d processes wait for recovery", len(self._ended))
         if self._session is not None:
             self._session.close()
 
@@ -145,15 +135,6 @@ class Caretaker:
             [child.lost_its_lock for child in living],
         )
         session.run((_BEAT_SQL, parameters))
-
-    def _give_back(self, session: Session) -> None:
-        for dead in self._dead.copy():
-            jobs = rounds.recover(session, dead.worker, dead.begun, dead.to_blame, dead.reason)
-            if jobs is None:
-                continue
-            self._dead.remove(dead)
-            if jobs:
-                logger.warning("%d jobs of the process that ended go back to their queues", jobs)
 
     def _lost(self, error: psycopg.Error) -> None:
         if isinstance(error, LOST_CONNECTION):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..options import FINISHED, RECYCLED, Assignment, new_id
 from ..waker import Waker
 from .child import STILLBIRTHS, Child
-from .heartbeat import Caretaker
+from .heartbeat import Heartbeat
 from .reaper import is_init, reap_orphans
 from .stop_signals import StopSignals
 from .systemd import ServiceManager
@@ -52,7 +52,7 @@ class Supervisor:
         self._forwarded = 0
         self._stop_by = float("inf")
         self._manager = ServiceManager()
-        self._caretaker = Caretaker(options.alias)
+        self._heartbeat = Heartbeat(options.alias)
         self._exit_code = 0
 
     def run(self, check: Callable[[], None]) -> int:
@@ -65,15 +65,15 @@ class Supervisor:
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         signal.signal(signal.SIGCHLD, lambda number, frame: self._waker.interrupt())
         try:
-            if not self._caretaker.enter(self._wait_for_primary, lambda: self._signals.count > 0):
+            if not self._heartbeat.enter(self._wait_for_primary, lambda: self._signals.count > 0):
                 return self._exit_code
             check()
-            self._caretaker.begin()
+            self._heartbeat.begin()
             while self._turn():
                 self._sleep(self._pause())
         finally:
             self._kill_all()
-            self._caretaker.end()
+            self._heartbeat.end()
         return self._exit_code
 
     def stop(self) -> None:
@@ -103,7 +103,7 @@ class Supervisor:
         if now >= self._stop_by:
             logger.warning("some processes did not stop within the grace and are killed")
             return False
-        self._caretaker.serve(self._children)
+        self._heartbeat.serve(self._children)
         self._tell_manager(now)
         return True
 
@@ -111,7 +111,7 @@ class Supervisor:
         now = monotonic()
         times = [child.start_at for child in self._children if child.pid is None]
         times += [now + LOOK_EVERY for child in self._children if child.awaited]
-        times += [self._stop_by, self._manager.next_sign, now + self._caretaker.seconds_left(now)]
+        times += [self._stop_by, self._manager.next_sign, now + self._heartbeat.seconds_left(now)]
         return max(0.0, min(times) - now)
 
     def _forward(self) -> None:
@@ -136,7 +136,7 @@ class Supervisor:
             return
         if all(child.registered or child.over for child in self._children):
             self._manager.ready()
-        where = "" if self._caretaker.is_connected else "; no connection to the database"
+        where = "" if self._heartbeat.is_connected else "; no connection to the database"
         self._manager.status(f"{at_work} of {len(self._children)} processes at work{where}")
 
     # -- the processes
@@ -172,7 +172,7 @@ class Supervisor:
         stopped = self._signals.count and -end.code in (signal.SIGTERM, signal.SIGINT)
         level = logging.INFO if stopped else logging.ERROR
         logger.log(level, "process %s ended by %s after %.1f s", end.pid, end.how, end.lived)
-        self._caretaker.bury(child, [] if stopped else None, f"its process ended by {end.how}")
+        self._heartbeat.process_ended(child, [] if stopped else None, f"its process ended by {end.how}")
         self._failed(child, end.how, end.lived)
 
     def _failed(self, child: Child, how: str, lived: float) -> None:
@@ -189,14 +189,16 @@ class Supervisor:
     def _kill_if_overdue(self, child: Child) -> None:
         """A task that holds the GIL keeps its process from replacing itself when its timeout is over."""
         jobs = child.overdue(monotonic() - self.options.grace - KILL_AFTER)
-        extended = self._caretaker.extended(jobs)
+        extended = self._heartbeat.extended(jobs)
         jobs = [job for job in jobs if job not in extended]
         if not jobs:
             return
         logger.error("process %s cannot end what is overdue (%s) and is killed", child.pid, jobs)
         child.kill()
         if child.wait(DIE_WITHIN) is not None:
-            self._caretaker.bury(child, jobs, "it went on after its timeout and its process had to be killed")
+            self._heartbeat.process_ended(
+                child, jobs, "it went on after its timeout and its process had to be killed"
+            )
             child.replace()
 
     def _kill_all(self) -> None:
@@ -205,6 +207,6 @@ class Supervisor:
             child.kill()
         for child in self._children:
             if child.wait(DIE_WITHIN) is not None:
-                self._caretaker.bury(child, [], "its worker was stopped")
+                self._heartbeat.process_ended(child, [], "its worker was stopped")
             elif child.pid is not None:  # it waits for a disk that does not answer
                 logger.error("process %s cannot be killed; its jobs wait for recovery", child.pid)
