@@ -43,7 +43,7 @@ from django_pgqueue import conf, enqueue, enqueue_many
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job, Queue, QueueStatus
 from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
-from django_pgqueue.worker.process import build_pump
+from django_pgqueue.worker.process import build_producer
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
@@ -80,9 +80,9 @@ def example(name: str) -> Any:
 
 
 def work(alias: str = "default", **options: Any) -> None:
-    """Run a worker process's pump in this process until nothing is due."""
+    """Run a worker process's producer in this process until nothing is due."""
     burst = WorkerOptions(alias=alias, burst=True, threads=2, grace=5.0, **options)
-    build_pump(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
+    build_producer(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
 
 
 def run(job: Job) -> Job:

@@ -1,4 +1,4 @@
-"""``python -m django_pgqueue.worker``: a worker process, started by its supervisor, or that of a suspect."""
+"""``python -m django_pgqueue.worker``: a worker process, or that of one isolated job."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def _work(assignment: str) -> int:
         raise
 
 
-def _run_suspect(writing: int) -> int:
+def _run_isolated(writing: int) -> int:
     import django
 
     django.setup()
-    from django_pgqueue.worker import isolated as solo
+    from django_pgqueue.worker import isolated
 
-    return solo.main(writing)
+    return isolated.main(writing)
 
 
 if __name__ == "__main__":
     kind, parent, rest = sys.argv[1:]
     die_with(int(parent))
-    leave_after(partial(_run_suspect, int(rest)) if kind == "solo" else partial(_work, rest))
+    leave_after(partial(_run_isolated, int(rest)) if kind == "isolated" else partial(_work, rest))

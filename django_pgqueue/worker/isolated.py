@@ -1,4 +1,4 @@
-"""The process of one suspect, as ``quarantine.py`` starts it: a row comes in, an outcome goes out."""
+"""The process of one isolated job (``executor/isolation.py``): a row comes in, an outcome goes out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .executor.task_signals import Announcer
 from .executor.threads import Executor
 from .logs import configure_logging
 from .processes.parent_link import take_standard_input
-from .processes.started_jobs import Board
+from .processes.started_jobs import StartedJobs
 from .waker import Waker
 
 if TYPE_CHECKING:
-    from .executor.threads import Result
+    from .executor.outcomes import Result
 
 __all__ = ["main"]
 
@@ -33,13 +33,13 @@ def main(writing: int) -> int:
     alias, worker, verbosity, backoffs, row = json.loads(assignment)
     configure_logging(verbosity)
     hosting.prepare(lambda: [line, writing])
-    runner = Runner(alias, worker, Announcer(), Board.private(1))
+    runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
     runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)
     Thread(target=_obey, args=(line, runner, job.id, rest), name="pgqueue-worker-watch", daemon=True).start()
     _say(writing, BEGUN)
-    _, outcome, _ = _run(runner, job)
-    _say(writing, json.dumps(outcome).encode())
+    result = _run(runner, job)
+    _say(writing, json.dumps([result.outcome, result.reported]).encode())
     return 0
 
 
@@ -51,7 +51,8 @@ def _run(runner: Runner, job: Claimed) -> Result:
         waker.sleep(60.0, lambda: bool(executor.results))
     executor.stop()
     executor.join(1.0)
-    return executor.results[0][0]
+    ((result,),) = executor.results
+    return result
 
 
 def _read_line(line: int) -> tuple[bytes, bytes]:

@@ -57,12 +57,14 @@ class Assignment:
     worker: int
     supervisor: int
     verbosity: int = 1
-    board: int | None = None
-    """The descriptor of its board."""
+    started_jobs: int | None = None
+    """The descriptor of the memory in which it notes them."""
 
     def to_json(self) -> str:
         """As text, for the command line."""
-        return json.dumps([self.options.to_json(), self.worker, self.supervisor, self.verbosity, self.board])
+        return json.dumps(
+            [self.options.to_json(), self.worker, self.supervisor, self.verbosity, self.started_jobs]
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Assignment:

@@ -14,7 +14,7 @@ import pytest
 from django_pgqueue.worker.processes import popen as process_state
 from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
 from django_pgqueue.worker.processes.popen import has_ended, is_stopped
-from django_pgqueue.worker.processes.started_jobs import Board
+from django_pgqueue.worker.processes.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.child import LONGEST_BACKOFF, QUICK, Child
 from django_pgqueue.worker.supervisor.stop_signals import StopSignals
 from tests.support.workers import until
@@ -22,9 +22,9 @@ from tests.support.workers import until
 
 def pause(child: Child, lived: float, *, registered: bool) -> tuple[float, float]:
     """Between which bounds the next start lies, in seconds from the failure of a process."""
-    child._board = Board.private(1)
+    child._started_jobs = StartedJobs.private(1)
     if registered:
-        child._board.connect(holds_lock=True)
+        child._started_jobs.connect(holds_lock=True)
     before = monotonic()
     child.put_off(lived)
     after = monotonic()

@@ -70,7 +70,7 @@ def terminate(*pids: int) -> None:
 
 
 def django_sessions() -> list[int]:
-    """The sessions that there are beside our own and the pump's, which is named."""
+    """The sessions that there are beside our own and the producer's, which is named."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"

@@ -69,5 +69,5 @@ def run_until_done(ids: list[int]) -> None:
 
 def test_jobs_that_go_back_do_not_count_for_max_jobs() -> None:
     enqueue(tasks.noop)
-    pump = run_due(max_jobs=5)
-    assert (pump.lifetime.executed, pump.lifetime.replaced) == (1, False)
+    producer = run_due(max_jobs=5)
+    assert (producer.lifetime.executed, producer.lifetime.replaced) == (1, False)

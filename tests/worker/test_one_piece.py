@@ -12,8 +12,8 @@ from django_pgqueue.models import Job, Worker
 from django_pgqueue.session import Session, connect
 from django_pgqueue.upkeep import rounds
 from django_pgqueue.upkeep.recovery import EndedProcess, recover
-from django_pgqueue.worker import registry
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.registry import Registration
 from django_pgqueue.worker.supervisor.child import Child
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.app import worker_tasks as tasks
@@ -36,15 +36,16 @@ def setting(session: Session, name: str) -> str:
 
 
 def test_registering_beating_and_upkeep(session: Session) -> None:
-    registry.register(session, 1, 1, WorkerOptions())
-    registry.set_draining(session, 1)
-    registry.unregister(session, 1)
+    registration = Registration(WorkerOptions(), worker=1, supervisor=1)
+    registration.register(session)
+    registration.set_draining(session)
+    registration.sign_off(session)
     rounds.tell_retention(session)
     rounds.Rounds().run(session, 1e9)
     assert recover(session, EndedProcess(1, None, None, "gone")) == 0
     heartbeat, child = Heartbeat("default"), Child()
     child.worker = 2
-    registry.register(session, 2, 1, WorkerOptions())
+    Registration(WorkerOptions(), worker=2, supervisor=1).register(session)
     before = Worker.objects.get(pk=2).heartbeat_at
     heartbeat._beat(session, [child])
     assert Worker.objects.get(pk=2).heartbeat_at > before

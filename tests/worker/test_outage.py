@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.session import connect
-from django_pgqueue.worker import reconnect as outage
+from django_pgqueue.worker import reconnect
 from django_pgqueue.worker.reconnect import Outage
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
@@ -42,7 +42,7 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
 ) -> None:
     caplog.set_level(logging.INFO)
     now = 1000.0
-    monkeypatch.setattr(outage, "monotonic", lambda: now)
+    monkeypatch.setattr(reconnect, "monotonic", lambda: now)
     down = Outage()
     for _ in range(3):
         down.tell("no connection yet", REFUSED)

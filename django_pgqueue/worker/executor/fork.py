@@ -105,7 +105,7 @@ def _in_child(files: Callable[[], Iterable[int]]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _let_go_of(files)
         _forget_connections()
-        _end_loop_or_lane()
+        _end_loop_or_thread()
     finally:
         _unblock()
 
@@ -121,7 +121,7 @@ def _let_go_of(files: Callable[[], Iterable[int]]) -> None:
     os.close(nothing)
 
 
-def _end_loop_or_lane() -> None:
+def _end_loop_or_thread() -> None:
     loop = getattr(_FORKING, "loop", None)
     if loop is not None and loop in _LOOPS:
         # The copy's turn goes on where the original's was: first of all what was waiting in it must go.
@@ -130,9 +130,9 @@ def _end_loop_or_lane() -> None:
         loop.call_soon(_end_copy)
     # Forked under sync_to_async: the thread would wait for its next call, which nobody can make.
     context = SyncToAsync.thread_sensitive_context.get(None)
-    lane = context and SyncToAsync.context_to_thread_executor.get(context)
-    if lane:
-        lane.submit(_end)
+    thread = context and SyncToAsync.context_to_thread_executor.get(context)
+    if thread:
+        thread.submit(_end)
 
 
 def _sockets() -> list[int]:

@@ -1,10 +1,10 @@
-"""Suspects: a job that has taken its process down before runs in a process of its own.
+"""A job that has crashed before runs isolated, in a process of its own (``worker/isolated.py``).
 
     job thread --the row--> process --"begun"--> --the outcome--> job thread
                               | dies after "begun": the job took it down; counts a crash
                               | dies before: it could not start; the job goes back and counts nothing
 
-The job thread waits, so a suspect takes a slot like any other job and its worker is beaten for; the rest of
+The job thread waits, so an isolated job takes a slot like any other and its worker is beaten for; the rest of
 the worker does not notice. The process ends with the job, and with its worker: its standard input is a pipe
 that this side holds open, and says "cancel" on it.
 """
@@ -30,15 +30,15 @@ from ...lifecycle.finish import Outcome
 from ...policy import exponential
 from ..processes.exit import LINGER
 from ..processes.popen import child_environment, how_it_ended
-from .outcomes import backoff_of
+from .backoffs import backoff_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .outcomes import Backoffs
+    from .backoffs import Backoffs
     from .running_job import RunningJob
 
-__all__ = ["BEGUN", "Quarantine"]
+__all__ = ["BEGUN", "Isolation"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ LOOK_EVERY = 0.2  # seconds between two looks whether the process lives; what it
 _CRASHED_SQL = "SELECT pgqueue_crashed_v1(%s, %s, %s, %s, %s, %s)"
 
 
-class Quarantine:
-    """Runs suspects for one worker process. Used by many threads at once."""
+class Isolation:
+    """Runs isolated jobs for one worker process. Used by many threads at once."""
 
     def __init__(self, alias: str, worker: int, verbosity: int) -> None:
         self._alias = alias
@@ -69,7 +69,7 @@ class Quarantine:
             process = self._start(writing)
             self._processes[job_id] = process
             os.close(writing)
-            logger.info("job %s has crashed before and runs alone, in process %s", job_id, process.pid)
+            logger.info("job %s has crashed before and runs isolated, in process %s", job_id, process.pid)
             _tell(process, self._assignment(running, backoffs))
             running.on_stop = partial(_tell, process, b"cancel\n")
             # Race: the job may have been asked to stop before there was anybody to pass it on.
@@ -85,7 +85,8 @@ class Quarantine:
         was_overdue = job_id in self._overdue
         self._overdue.discard(job_id)
         if len(said) == 2:
-            return Outcome(*json.loads(said[1]))
+            outcome, running.reported = json.loads(said[1])
+            return Outcome(*outcome)
         if was_overdue:
             raise TaskTimeout("the task went on after its timeout, and its process was killed")
         how = how_it_ended(process.returncode)
@@ -103,7 +104,7 @@ class Quarantine:
 
     def _start(self, writing: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "django_pgqueue.worker", "solo", str(os.getpid()), str(writing)],
+            [sys.executable, "-m", "django_pgqueue.worker", "isolated", str(os.getpid()), str(writing)],
             stdin=subprocess.PIPE,
             env=child_environment(),
             pass_fds=[writing],
@@ -132,8 +133,9 @@ class Quarantine:
                 _CRASHED_SQL,
                 [row.id, row.lease, reason, delay, settings.crash_limit, settings.keep_errors],
             )
-            kind: str = cursor.fetchone()[0]
-        return Outcome(row.id, row.lease, kind, started=running.started, reason=reason, reported=True)
+            (kind,) = cursor.fetchone()
+        running.reported = True
+        return Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
 
 
 def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None]) -> list[bytes]:

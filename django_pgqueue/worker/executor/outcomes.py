@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
 from ...exceptions import CancelJob, RetryLater, Snooze, WorkerLost
@@ -12,29 +12,36 @@ from ...lifecycle.finish import Outcome
 from ...payload import encode_result
 from ...policy import delay_before_retry, exponential, should_retry
 from ...validation import CENTURY
+from .backoffs import backoff_of
 from .errors import cut_chain, describe, error_entry, fingerprint
 
 if TYPE_CHECKING:
     from ...compat import TaskResult
     from ...lifecycle.claim import Claimed
+    from .backoffs import Backoffs
     from .running_job import RunningJob
 
 __all__ = [
-    "Backoffs",
     "BadResult",
-    "backoff_of",
+    "Result",
     "expired",
     "stopped",
     "succeeded",
     "unknown_task",
     "unsuccessful",
+    "worker_failed",
 ]
 
-#: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says
-#: nothing.
-Backoffs = dict[str, tuple[float | None, float | None]]
-
 REASON_LIMIT = 500
+
+
+class Result(NamedTuple):
+    """What has become of one claimed row."""
+
+    row: Claimed
+    outcome: Outcome
+    ran: float = 0.0  # seconds
+    reported: bool = False  # the row says so already
 
 
 class BadResult(Exception):
@@ -93,6 +100,12 @@ def expired(row: Claimed) -> Outcome:
     return Outcome(row.id, row.lease, "cancelled", reason=f"expired at {row.expires_at}")
 
 
+def worker_failed(row: Claimed, error: BaseException | None = None) -> Outcome:
+    """A bug of ours, around the task: the job goes back, and is not tried again at once."""
+    reason = "the worker failed" if error is None else f"the worker failed: {error!r}"
+    return Outcome(row.id, row.lease, "release", delay=30.0, reason=reason[:REASON_LIMIT])
+
+
 def stopped(row: Claimed, worker: int) -> Outcome:
     """The job must not run twice, and its worker ends while it runs."""
     error = WorkerLost("Its worker was stopped while it ran. The task must not run twice.")
@@ -120,16 +133,6 @@ def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> 
         error=error_entry(error, worker, row.attempts, settings.max_error_bytes),
         fingerprint=fingerprint(error, row.task_path),
         reason=_reason(f"no worker knew the task: {describe(error)}"),
-    )
-
-
-def backoff_of(queue_name: str, backoffs: Backoffs) -> tuple[float, float]:
-    """Base and ceiling of the backoff in a queue, in seconds."""
-    base, ceiling = backoffs.get(queue_name, (None, None))
-    settings = conf.current()
-    return (
-        settings.backoff_base if base is None else base,
-        settings.backoff_ceiling if ceiling is None else ceiling,
     )
 
 

@@ -24,16 +24,18 @@ from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from . import outcomes
 from .connections import drop_dead, tidy_up
 from .fork import await_body, call_body
+from .outcomes import Result
 from .running_job import RunningJob
-from .timeouts import Deadlines
+from .timeouts import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...definition import Task
     from ...lifecycle.claim import Claimed
-    from ..processes.started_jobs import Board
-    from .isolation import Quarantine
+    from ..processes.started_jobs import StartedJobs
+    from .backoffs import Backoffs
+    from .isolation import Isolation
     from .task_signals import Announcer
 
 __all__ = ["Runner"]
@@ -54,66 +56,47 @@ class Runner:
         alias: str,
         worker: int,
         announcer: Announcer,
-        board: Board,
-        quarantine: Quarantine | None = None,
+        started_jobs: StartedJobs,
+        isolation: Isolation | None = None,
     ) -> None:
         self.alias = alias
         self.worker = worker
-        self.backoffs: outcomes.Backoffs = {}
-        self.deadlines = Deadlines(alias, board)
-        self._board = board
-        self._quarantine = quarantine
+        self.backoffs: Backoffs = {}
+        self.timeouts = Timeouts(alias, started_jobs)
+        self.on_overdue: Callable[[RunningJob], None] = _ignore
+        """Called, on any thread, with a job that has outlived its timeout and the grace."""
+        self._started_jobs = started_jobs
+        self._isolation = isolation
         self._announcer = announcer
         self._tasks: dict[str, Task[..., Any]] = {}
         self._async_paths: set[str] = set()
         self._unknown_since: dict[int, float] = {}
         self._running: dict[int, RunningJob] = {}
 
-    def is_async(self, row: Claimed) -> bool:
-        """Whether the task of this job is known to be a coroutine function."""
-        return row.task_path in self._async_paths
+    def perform(self, row: Claimed, hand_over: Callable[[RunningJob], None]) -> Result | None:
+        """Run a job on this thread; None if it is async: then ``hand_over`` got it, for the event loop.
 
-    def prepare(self, row: Claimed) -> RunningJob | Outcome:
-        """The job ready to run, or the outcome of one that cannot."""
-        if row.expired:
-            return outcomes.expired(row)
-        task = self._tasks.get(row.task_path)
-        if task is None:
-            try:
-                task = find_task(row.task_path)
-            except UnknownTask as error:
-                return outcomes.unknown_task(row, self.worker, error, self._waited(row))
-            if iscoroutinefunction(task.func):
-                self._async_paths.add(row.task_path)
-            self._tasks[row.task_path] = task
-        return RunningJob(row, task, self.worker, self.alias)
-
-    def run(self, running: RunningJob) -> Outcome:
-        """Run a sync task on this thread."""
-        drop_dead()
-        self._begin(running)
+        claimed --expired, its task is unknown--> an outcome without a run
+        claimed --has crashed before--> runs isolated, in a process of its own; this thread waits
+        claimed --its task is a coroutine function--> handed over
+        claimed --else--> runs on this thread
+        """
+        began = monotonic()
         try:
-            return copy_context().run(self._run, running)
-        finally:
-            self._end(running)
-            tidy_up()
-
-    def is_suspect(self, running: RunningJob) -> bool:
-        """Whether the job has taken a process down, so that it must run in one of its own."""
-        return self._quarantine is not None and running.row.crash_count > 0
-
-    def run_apart(self, running: RunningJob) -> Outcome:
-        """Run a suspect, sync or async, in a process of its own, and wait for its end on this thread."""
-        assert self._quarantine is not None
-        self._running[running.row.id] = running  # it may be asked to stop before it has begun
-        begun = partial(self._begin, running, self._quarantine.kill)
-        try:
-            return self._quarantine.run(running, self.backoffs, begun)
-        except TaskTimeout as error:
-            return self._failed(running, error)
-        finally:
-            self._end(running)
-            tidy_up()
+            ready = self._prepare(row)
+            if isinstance(ready, Outcome):
+                return Result(row, ready, monotonic() - began)
+            if row.crash_count > 0 and self._isolation is not None:
+                outcome = self._run_isolated(ready)
+            elif row.task_path in self._async_paths:
+                hand_over(ready)
+                return None
+            else:
+                outcome = self._run(ready)
+            return Result(row, outcome, monotonic() - began, ready.reported)
+        except BaseException as error:  # a bug of ours must not cost the thread, nor the job its life
+            logger.exception("job %s: the worker failed around its task", row.id)
+            return Result(row, outcomes.worker_failed(row, error), monotonic() - began)
 
     async def run_async(self, running: RunningJob) -> None:
         """Run a coroutine task on the event loop; sets ``running.outcome``.
@@ -151,6 +134,44 @@ class Runner:
         except TaskTimeout as error:
             return self._failed(running, error)
 
+    def _prepare(self, row: Claimed) -> RunningJob | Outcome:
+        """The job ready to run, or the outcome of one that cannot."""
+        if row.expired:
+            return outcomes.expired(row)
+        task = self._tasks.get(row.task_path)
+        if task is None:
+            try:
+                task = find_task(row.task_path)
+            except UnknownTask as error:
+                return outcomes.unknown_task(row, self.worker, error, self._waited(row))
+            if iscoroutinefunction(task.func):
+                self._async_paths.add(row.task_path)
+            self._tasks[row.task_path] = task
+        return RunningJob(row, task, self.worker, self.alias)
+
+    def _run(self, running: RunningJob) -> Outcome:
+        """Run a sync task on this thread."""
+        drop_dead()
+        self._begin(running)
+        try:
+            return copy_context().run(self._call, running)
+        finally:
+            self._end(running)
+            tidy_up()
+
+    def _run_isolated(self, running: RunningJob) -> Outcome:
+        """Run a job, sync or async, in a process of its own, and wait for its end on this thread."""
+        assert self._isolation is not None
+        self._running[running.row.id] = running  # it may be asked to stop before it has begun
+        begun = partial(self._begin, running, self._isolation.kill)
+        try:
+            return self._isolation.run(running, self.backoffs, begun)
+        except TaskTimeout as error:
+            return self._failed(running, error)
+        finally:
+            self._end(running)
+            tidy_up()
+
     def _waited(self, row: Claimed) -> float:
         """Seconds since this process first met the job and did not know its task."""
         if len(self._unknown_since) > _MOST_UNKNOWN:
@@ -159,19 +180,24 @@ class Runner:
         return now - self._unknown_since.setdefault(row.id, now)
 
     def _begin(self, running: RunningJob, on_overdue: Callable[[RunningJob], None] | None = None) -> None:
-        # On the board first: a job that may have begun counts as one that has.
-        self._board.begin(running.row.id)
-        self._running[running.row.id] = running
+        """``on_overdue``: instead of that of all jobs."""
+        row = running.row
+        # First of all: a job that may have begun counts as one that has.
+        self._started_jobs.begin(row.id)
+        self._running[row.id] = running
         running.started = monotonic()
-        self.deadlines.begin(running, on_overdue)
+        if row.timeout is not None:
+            overdue = partial(on_overdue or self.on_overdue, running)
+            running.timeout = self.timeouts.begin(row, row.timeout, overdue, running.coroutine)
 
     def _end(self, running: RunningJob) -> None:
-        self.deadlines.end(running)
+        if running.timeout is not None:
+            self.timeouts.end(running.timeout)
         # A job that lost its lease may have come back meanwhile and run here a second time.
         if self._running.get(running.row.id) is running:
             del self._running[running.row.id]
 
-    def _run(self, running: RunningJob) -> Outcome:
+    def _call(self, running: RunningJob) -> Outcome:
         RUNNING.set(running)
         try:
             self._announcer.started(running)
@@ -205,7 +231,8 @@ class Runner:
                 logger.info("job %s: serialization failure, once more", running.row.id)
             else:
                 self._announcer.succeeded(running, value)  # it is true only now, after the commit
-                return outcome._replace(reported=True)
+                running.reported = True
+                return outcome
         raise AssertionError("the last try returns or raises")  # pragma: no cover
 
     def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
@@ -221,11 +248,15 @@ class Runner:
         return outcome
 
 
+def _ignore(running: RunningJob) -> None:
+    """Nobody to tell."""
+
+
 def _call_body(running: RunningJob) -> Any:
     args, kwargs = _arguments(running)
-    if running.limit is None:
+    if running.timeout is None:
         return call_body(running.task.func, args, kwargs)
-    return running.limit.call(call_body, [running.task.func, args, kwargs], {})
+    return running.timeout.call(call_body, [running.task.func, args, kwargs], {})
 
 
 async def _await_body(running: RunningJob) -> Any:
@@ -233,7 +264,7 @@ async def _await_body(running: RunningJob) -> Any:
     try:
         return await await_body(running.task.func, args, kwargs)
     except asyncio.CancelledError as error:
-        if running.limit is not None and running.limit.timed_out and not running.asked_to_stop:
+        if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
             raise TaskTimeout from error
         raise
 

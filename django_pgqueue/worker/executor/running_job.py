@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...definition import Task
     from ...lifecycle.claim import Claimed
     from ...lifecycle.finish import Outcome
-    from .timeouts import Limit
+    from .timeouts import Timeout
 
 __all__ = ["RunningJob"]
 
@@ -48,11 +48,13 @@ class RunningJob:
         """``time.monotonic()`` when the task began."""
         self.outcome: Outcome | None = None
         """How an async job went, once that is known."""
+        self.reported = False
+        """Whether its row says already how it went."""
         self.coroutine: asyncio.Task[Any] | None = None
-        self.limit: Limit | None = None
-        """Its timeout, while it runs."""
+        self.timeout: Timeout | None = None
+        """Once it runs, if it has one."""
         self.on_stop: Callable[[], None] | None = None
-        """Called when the job is asked to stop, if it runs in a process of its own."""
+        """Called when the job is asked to stop, if it runs isolated."""
         self.asked_to_stop = False
         self._event: Event | None = None
 
@@ -88,8 +90,8 @@ class RunningJob:
     def extend(self, seconds: float | timedelta) -> bool:
         """Put the timeout off; whether the lease is still held. See ``Job.extend``."""
         more = duration("extend(seconds)", seconds)
-        if self.limit is not None:
-            self.limit.put_off(more)
+        if self.timeout is not None:
+            self.timeout.put_off(more)
         connection = connections[self.alias]
         # Apart from a transaction of the task: it must be seen, and let go of the row, before that ends.
         apart = connection.copy() if connection.in_atomic_block else connection

@@ -2,7 +2,7 @@
 
     runs --timeout over, and the row says so too--> TaskTimeout is raised in the task
     TaskTimeout raised --ends within TIMEOUT_GRACE--> a failed attempt like any other
-    TaskTimeout raised --goes on--> overdue: the pump replaces the process
+    TaskTimeout raised --goes on--> overdue: the producer replaces the process
 
 Before either, the row's deadline is read again: the job itself or an operator may have extended it.
 
@@ -29,12 +29,13 @@ from ...exceptions import TaskTimeout
 from ...session import connect
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
-    from ..processes.started_jobs import Board
-    from .running_job import RunningJob
+    from ...lifecycle.claim import Claimed
+    from ..processes.started_jobs import StartedJobs
 
-__all__ = ["Deadlines", "Limit"]
+__all__ = ["Timeout", "Timeouts"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +47,18 @@ _SECONDS_LEFT_SQL = """
 """
 
 
-class Limit:
+class Timeout:
     """The timeout of one running job."""
 
-    def __init__(self, running: RunningJob, seconds: float, board: Board) -> None:
-        self.running = running
+    def __init__(
+        self,
+        row: Claimed,
+        seconds: float,
+        on_overdue: Callable[[], None],
+        coroutine: asyncio.Task[Any] | None,
+        started_jobs: StartedJobs,
+    ) -> None:
+        self.row = row
         self.until = monotonic() + seconds
         """When the timeout is over; the job may put it off."""
         self.look_at = self.until
@@ -58,8 +66,10 @@ class Limit:
         self.timed_out = False
         """Whether ``TaskTimeout`` was sent."""
         self.ended = False
-        self.on_overdue: Callable[[RunningJob], None] = _ignore
-        self._board = board
+        self.on_overdue = on_overdue
+        """Called on the watching thread when the job has outlived its timeout and the grace."""
+        self._coroutine = coroutine
+        self._started_jobs = started_jobs
         self._lock = Lock()
         self._thread: int | None = None
         self._note()
@@ -87,9 +97,8 @@ class Limit:
         Race: the task may put its timeout off at this moment. Either it is in time and gets no exception, or
         it is too late and gets one.
         """
-        coroutine = self.running.coroutine
-        if coroutine is not None:
-            coroutine.get_loop().call_soon_threadsafe(self._cancel)
+        if self._coroutine is not None:
+            self._coroutine.get_loop().call_soon_threadsafe(self._cancel)
             return
         with self._lock:
             if self._is_over() and self._thread is not None:
@@ -99,16 +108,16 @@ class Limit:
     def _cancel(self) -> None:
         """On the thread of the loop."""
         with self._lock:
-            if self._is_over() and self.running.coroutine is not None:
+            if self._is_over() and self._coroutine is not None:
                 self._say()
-                self.running.coroutine.cancel()
+                self._coroutine.cancel()
 
     def _say(self) -> None:
         self.timed_out = True
-        logger.warning("job %s has run longer than its timeout", self.running.row.id)
+        logger.warning("job %s has run longer than its timeout", self.row.id)
 
     def _note(self) -> None:
-        self._board.limit(self.running.row.id, self.until + conf.current().timeout_grace)
+        self._started_jobs.limit(self.row.id, self.until + conf.current().timeout_grace)
 
     def _is_over(self) -> bool:
         return not self.ended and self.until <= monotonic()
@@ -125,80 +134,82 @@ class Limit:
             return
 
 
-class Deadlines:
-    """The limits of the jobs that run in this process, watched by a thread that starts with the first."""
+class Timeouts:
+    """Those of the jobs that run in this process, watched by a thread that starts with the first."""
 
-    def __init__(self, alias: str, board: Board) -> None:
-        self.on_overdue: Callable[[RunningJob], None] = _ignore
-        """Called on the watching thread when a job has outlived its timeout and the grace."""
+    def __init__(self, alias: str, started_jobs: StartedJobs) -> None:
         self._alias = alias
-        self._board = board
-        self._limits: set[Limit] = set()
+        self._started_jobs = started_jobs
+        self._watched: set[Timeout] = set()
         self._news = Condition()
         self._wakes_at = float("inf")
         self._thread: Thread | None = None
 
-    def begin(self, running: RunningJob, on_overdue: Callable[[RunningJob], None] | None = None) -> None:
-        """Watch a job that starts now, if it has a timeout. ``on_overdue``: instead of that of all jobs."""
-        if running.row.timeout is None:
-            return
-        limit = running.limit = Limit(running, running.row.timeout, self._board)
-        limit.on_overdue = on_overdue or self.on_overdue
-        self._limits.add(limit)
+    def begin(
+        self,
+        row: Claimed,
+        seconds: float,
+        on_overdue: Callable[[], None],
+        coroutine: asyncio.Task[Any] | None = None,
+    ) -> Timeout:
+        """Watch a job that starts now. ``coroutine``: its task of asyncio, if it is async."""
+        timeout = Timeout(row, seconds, on_overdue, coroutine, self._started_jobs)
+        self._watched.add(timeout)
         # Jobs come and go by the thousand, mostly with the same timeout: the thread is woken only for one
         # whose time comes before that of all the others.
-        if limit.look_at < self._wakes_at:
+        if timeout.look_at < self._wakes_at:
             with self._news:
-                self._wakes_at = limit.look_at
+                self._wakes_at = timeout.look_at
                 self._news.notify()
                 if self._thread is None:
-                    self._thread = Thread(target=self._run, name="pgqueue-deadlines", daemon=True)
+                    self._thread = Thread(target=self._run, name="pgqueue-timeouts", daemon=True)
                     self._thread.start()
+        return timeout
 
-    def end(self, running: RunningJob) -> None:
-        """The job has ended."""
-        if running.limit is not None:
-            running.limit.ended = True
-            self._limits.discard(running.limit)
+    def end(self, timeout: Timeout) -> None:
+        """Its job has ended."""
+        timeout.ended = True
+        self._watched.discard(timeout)
 
     # -- the watching thread
 
     def _run(self) -> None:
         while True:
             now = monotonic()
-            for limit in [limit for limit in list(self._limits) if limit.look_at <= now]:
+            for timeout in [timeout for timeout in list(self._watched) if timeout.look_at <= now]:
                 try:
-                    self._look(limit)
+                    self._look(timeout)
                 except Exception:  # whatever it is, the other jobs keep their timeouts
-                    logger.exception("job %s: its timeout could not be enforced", limit.running.row.id)
-                    limit.look_at = now + 1.0
+                    logger.exception("job %s: its timeout could not be enforced", timeout.row.id)
+                    timeout.look_at = now + 1.0
             with self._news:
                 # Race: a job may begin after this look at the others; it finds a time to wake that is late.
                 self._wakes_at = float("inf")
-                self._wakes_at = min((limit.look_at for limit in list(self._limits)), default=float("inf"))
+                looks = [timeout.look_at for timeout in list(self._watched)]
+                self._wakes_at = min(looks, default=float("inf"))
                 pause = self._wakes_at - monotonic()
                 if pause > 0:
                     self._news.wait(min(pause, LONGEST_PAUSE))
 
-    def _look(self, limit: Limit) -> None:
-        """The limit's time has come, as far as this process knows."""
+    def _look(self, timeout: Timeout) -> None:
+        """Its time has come, as far as this process knows."""
         grace = conf.current().timeout_grace
-        if limit.until <= monotonic() and (left := self._seconds_left(limit)) > 0:
-            limit.put_off(left)
-        limit.look_at = limit.until + (grace if limit.timed_out else 0.0)
-        if limit.ended or limit.look_at > monotonic():
+        if timeout.until <= monotonic() and (left := self._seconds_left(timeout)) > 0:
+            timeout.put_off(left)
+        timeout.look_at = timeout.until + (grace if timeout.timed_out else 0.0)
+        if timeout.ended or timeout.look_at > monotonic():
             return
-        if not limit.timed_out:
-            limit.raise_in_task()
-            limit.timed_out = True  # whether it could be sent or not: the next look is the last
-            limit.look_at = limit.until + grace
+        if not timeout.timed_out:
+            timeout.raise_in_task()
+            timeout.timed_out = True  # whether it could be sent or not: the next look is the last
+            timeout.look_at = timeout.until + grace
         else:
-            limit.look_at = float("inf")
-            limit.on_overdue(limit.running)
+            timeout.look_at = float("inf")
+            timeout.on_overdue()
 
-    def _seconds_left(self, limit: Limit) -> float:
+    def _seconds_left(self, timeout: Timeout) -> float:
         """What the row says. If it cannot be asked, what we know has to do."""
-        row = limit.running.row
+        row = timeout.row
         try:
             session = connect(self._alias)
             try:
@@ -209,10 +220,6 @@ class Deadlines:
             logger.warning("job %s: its deadline cannot be read: %s", row.id, str(error).strip())
             return 0.0
         return max((seconds for (seconds,) in found if seconds is not None), default=0.0)
-
-
-def _ignore(running: RunningJob) -> None:
-    """Nobody to tell."""
 
 
 def _raise_in_thread(thread: int, exception: Any) -> None:

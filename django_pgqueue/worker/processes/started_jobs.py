@@ -20,14 +20,14 @@ import os
 import tempfile
 from collections import deque
 
-__all__ = ["Board"]
+__all__ = ["StartedJobs"]
 
 _WORD = 8
 _CONNECTED, _OVERFLOWN, _REGISTERED = 0, 1, 2
 
 
-class Board:
-    """One worker process's board. Job threads write to it, its pump and its supervisor do, too."""
+class StartedJobs:
+    """Those of one worker process. Its job threads and its producer write here, its supervisor reads."""
 
     def __init__(self, file: int, seats: int) -> None:
         self.file = file
@@ -42,11 +42,11 @@ class Board:
         self._seat_of: dict[int, int] = {}
 
     @classmethod
-    def create(cls, slots: int) -> Board:
+    def create(cls, slots: int) -> StartedJobs:
         """New memory, for a process that runs ``slots`` jobs at a time."""
-        seats = 4 * max(1_000, slots)  # what a pump holds at most, and what waits to be reported
+        seats = 4 * max(1_000, slots)  # what a producer holds at most, and what waits to be reported
         if hasattr(os, "memfd_create"):
-            file = os.memfd_create("pgqueue-board")
+            file = os.memfd_create("pgqueue-started-jobs")
         else:  # pragma: no cover - not on Linux
             with tempfile.TemporaryFile() as temporary:
                 file = os.dup(temporary.fileno())
@@ -54,18 +54,18 @@ class Board:
         return cls(file, seats)
 
     @classmethod
-    def private(cls, slots: int) -> Board:
+    def private(cls, slots: int) -> StartedJobs:
         """New memory that nobody else will see."""
-        board = cls.create(slots)
-        board.close_file()
-        return board
+        shared = cls.create(slots)
+        shared.close_file()
+        return shared
 
     @classmethod
-    def inherited(cls, file: int) -> Board:
+    def inherited(cls, file: int) -> StartedJobs:
         """The memory behind a descriptor that this process has inherited."""
-        board = cls(file, (os.fstat(file).st_size // _WORD - 1) // 2)
-        board.close_file()
-        return board
+        shared = cls(file, (os.fstat(file).st_size // _WORD - 1) // 2)
+        shared.close_file()
+        return shared
 
     def close_file(self) -> None:
         """Let the descriptor go. The memory itself lives as long as somebody has it mapped."""
@@ -98,12 +98,12 @@ class Board:
             self._free.append(seat)
 
     def connect(self, *, holds_lock: bool) -> None:
-        """The pump has entered the database."""
+        """The producer has entered the database."""
         self._flags[_REGISTERED] = 1
         self._flags[_CONNECTED] = holds_lock
 
     def disconnect(self) -> None:
-        """The pump has lost its connection, and its lock with it."""
+        """The producer has lost its connection, and its lock with it."""
         self._flags[_CONNECTED] = 0
 
     # -- the supervisor reads
@@ -115,7 +115,7 @@ class Board:
 
     @property
     def holds_lock(self) -> bool:
-        """Whether the pump has a connection that holds its lock, as far as it knows."""
+        """Whether the producer has a connection that holds its lock, as far as it knows."""
         return bool(self._flags[_CONNECTED])
 
     def begun(self) -> list[int] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Pace"]
+__all__ = ["BatchSize"]
 
 AHEAD = 0.05  # seconds
 MOST = 1_000  # jobs claimed and not finished
@@ -20,7 +20,7 @@ UNKNOWN = 1.0  # seconds that a job takes, as long as nobody knows better
 _WEIGHT = 0.3  # of the newest batch in the average
 
 
-class Pace:
+class BatchSize:
     """The moving average of how long a job takes, and what follows from it."""
 
     def __init__(self, slots: int) -> None:

@@ -20,10 +20,12 @@ from ... import conf
 from ...lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
 
 if TYPE_CHECKING:
-    from ...session import Session
-    from ..executor.threads import Result
+    from collections.abc import Iterable
 
-__all__ = ["Finisher"]
+    from ...session import Session
+    from ..executor.outcomes import Result
+
+__all__ = ["LOCKED", "REFUSALS", "Completer", "accepted"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ COLLECT_SECONDS = 0.005
 """How long outcomes wait for company: one commit for many, and nobody sees the difference."""
 
 
-class Finisher:
+class Completer:
     """Collects outcomes and builds the statement that reports them."""
 
     def __init__(self) -> None:
@@ -62,7 +64,7 @@ class Finisher:
 
     def ids(self) -> set[int]:
         """The jobs whose outcomes wait."""
-        return {row.id for row, _, _ in [*self._waiting, *self._locked]}
+        return {result.row.id for result in [*self._waiting, *self._locked]}
 
     def add(self, results: list[Result]) -> None:
         """Take outcomes in."""
@@ -88,19 +90,11 @@ class Finisher:
             return None
         return FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)
 
-    def reported(self, accepted: list[list[Any]]) -> list[Result]:
+    def reported(self, accepted: Iterable[int]) -> list[Result]:
         """The answer has come: what was reported. A job that is not among the accepted had lost its lease."""
-        ids = set(accepted[0][0]) if accepted else set()
-        done, self._waiting = self._waiting, []
-        results = []
-        for row, outcome, ran in done:
-            if not outcome.reported and outcome.id not in ids:
-                logger.warning(
-                    "job %s: the lease was lost, its outcome (%s) was refused", row.id, outcome.kind
-                )
-                outcome = outcome._replace(kind="lost", reported=True)
-            results.append((row, outcome, ran))
-        return results
+        ids = set(accepted)
+        results, self._waiting = self._waiting, []
+        return [result if result.reported or result.row.id in ids else _lost(result) for result in results]
 
     def report_one_by_one(self, session: Session) -> list[Result]:
         """The server has refused the batch: find whose fault it is. That job fails, the others do not. What
@@ -120,7 +114,7 @@ class Finisher:
                 locked.add(outcome.id)
                 in_a_row += 1
         self._hold_back(locked)
-        return self.reported([[ids]])
+        return self.reported(ids)
 
     def try_locked_again(self, now: float) -> bool:
         """Whether there are outcomes that were held back, and it is time; they wait with the others then."""
@@ -146,28 +140,39 @@ class Finisher:
     def _hold_back(self, locked: set[int]) -> None:
         if locked:
             logger.warning("%d jobs cannot be reported yet: somebody holds a lock on their rows", len(locked))
-            self._locked = [result for result in self._waiting if result[0].id in locked]
-            self._waiting = [result for result in self._waiting if result[0].id not in locked]
+            self._locked = [result for result in self._waiting if result.row.id in locked]
+            self._waiting = [result for result in self._waiting if result.row.id not in locked]
             self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
 
     def _replace(self, old: Outcome, new: Outcome) -> None:
         self._waiting = [
-            (row, new if outcome is old else outcome, ran) for row, outcome, ran in self._waiting
+            result._replace(outcome=new) if result.outcome is old else result for result in self._waiting
         ]
 
     def _outcomes(self) -> list[Outcome]:
         # In the order of the ids, as every statement that locks several jobs.
         return sorted(
-            (outcome for _, outcome, _ in self._waiting if not outcome.reported),
+            (result.outcome for result in self._waiting if not result.reported),
             key=lambda outcome: outcome.id,
         )
+
+
+def accepted(answer: Iterable[tuple[list[int]]]) -> list[int]:
+    """The ids of the jobs whose outcomes were taken, from the answer to a report."""
+    return [job_id for (ids,) in answer for job_id in ids]
 
 
 def _report(session: Session, outcome: Outcome) -> list[int]:
     parameters = finish_parameters([outcome], conf.current().keep_errors)
     impatiently = ("SELECT set_config('lock_timeout', %s, true)", (SHORT_LOCK_TIMEOUT,))
-    (_, ((accepted,),)) = session.run(impatiently, (FINISH_SQL, parameters), durable=True)
-    return list(accepted)
+    _, answer = session.run(impatiently, (FINISH_SQL, parameters), durable=True)
+    return accepted(answer)
+
+
+def _lost(result: Result) -> Result:
+    outcome = result.outcome
+    logger.warning("job %s: the lease was lost, its outcome (%s) was refused", outcome.id, outcome.kind)
+    return result._replace(outcome=outcome._replace(kind="lost"))
 
 
 def _refused(outcome: Outcome, error: Exception) -> Outcome:

@@ -1,6 +1,6 @@
-"""The jobs that a worker process holds: claimed, and not yet reported.
+"""The jobs in flight in a worker process: claimed, and not yet reported.
 
-taken --the task starts--> begun (on the board) --reported--> gone
+taken --the task starts--> begun (see ``started_jobs``) --reported--> gone
 begun --goes on after its timeout and the grace--> overdue: only the end of the process ends it
 """
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from ...lifecycle.claim import Claimed
     from ..executor.running_job import RunningJob
-    from ..processes.started_jobs import Board
+    from ..processes.started_jobs import StartedJobs
 
-__all__ = ["Held", "Holding"]
+__all__ = ["Held", "InFlight"]
 
 
 class Held(NamedTuple):
@@ -25,13 +25,13 @@ class Held(NamedTuple):
     since: float  # monotonic
 
 
-class Holding:
-    """By id. Used by the pump alone, but for ``overdue``."""
+class InFlight:
+    """By id. Used by the producer alone, but for ``overdue``."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, started_jobs: StartedJobs) -> None:
         self.overdue: dict[int, RunningJob] = {}
         """Those that do not end."""
-        self._board = board
+        self._started_jobs = started_jobs
         self._jobs: dict[int, Held] = {}
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Holding:
             return None
         del self._jobs[row.id]
         self.overdue.pop(row.id, None)
-        self._board.end(row.id)
+        self._started_jobs.end(row.id)
         return held
 
     def is_through(self) -> bool:
@@ -70,6 +70,6 @@ class Holding:
         ]
 
     def may_have_begun(self, row: Claimed) -> bool:
-        """Whether its task was started, as far as the board could take it down."""
-        begun = self._board.begun()
+        """Whether its task was started, as far as that could be noted."""
+        begun = self._started_jobs.begun()
         return begun is None or row.id in begun

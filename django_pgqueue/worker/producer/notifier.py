@@ -1,4 +1,4 @@
-"""LISTEN, and the proof that the session still hears: now and then the worker notifies itself.
+"""What the worker hears, by LISTEN, and the proof that it still hears: now and then it notifies itself.
 
     silent --prove--> sent --heard--> silent
     sent --prove, and still not heard--> deaf: the connection is replaced
@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...session import Session
 
-__all__ = ["PROOF", "DeafSessionError", "Listener"]
+__all__ = ["DeafSessionError", "Notifier"]
 
 PROOF = "proof"  # the first word of the payload: `proof <worker> <number>`
 
@@ -29,11 +31,18 @@ class DeafSessionError(psycopg.OperationalError):
     """The session does not hear notifications; a new one is needed."""
 
 
-class Listener:
-    """Whether the session of this worker hears notifications."""
+class Notifier:
+    """Hears the notifications of one worker's session, and knows whether it does.
 
-    def __init__(self, worker: int) -> None:
+    ``on_cancel`` is called with the id of a job that is to stop, ``on_call`` when there may be jobs.
+    """
+
+    def __init__(
+        self, worker: int, on_cancel: Callable[[int], object], on_call: Callable[[], object]
+    ) -> None:
         self._worker = worker
+        self._on_cancel = on_cancel
+        self._on_call = on_call
         self._listens = False
         self._number = 0
         self._sent_at: float | None = None
@@ -46,11 +55,24 @@ class Listener:
             channel = session.value("SELECT pgqueue_channel_v1()")
             session.connection.execute(f'LISTEN "{channel}"')
 
+    def hear(self, session: Session) -> None:
+        """Read what has come, and pass it on."""
+        if session.pooled:
+            return
+        for notification in session.notifications():
+            word, _, rest = notification.payload.partition(" ")
+            if word == "cancel" and rest.isdigit():
+                self._on_cancel(int(rest))
+            elif word == PROOF:
+                self.heard(notification.payload)
+            else:
+                self._on_call()
+
     def prove(self, now: float) -> list[tuple[str, Any]]:
         """The next proof, to be sent with other statements. ``now``: seconds of the monotonic clock.
 
         Raises ``DeafSessionError`` if the last one has not been heard. A worker that stood still has read
-        what came meanwhile before it asks: each turn of the pump begins with that.
+        what came meanwhile before it asks: each turn of the producer begins with that.
         """
         if not self._listens:
             return []

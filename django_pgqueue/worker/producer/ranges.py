@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...lifecycle.claim import Claimed
 
-__all__ = ["Head", "Marks"]
+__all__ = ["Head", "Ranges"]
 
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
@@ -57,7 +57,7 @@ class _Range:
         self.used = now
 
 
-class Marks:
+class Ranges:
     """The ranges that a worker knows. All times of the database; ``now`` is a monotonic clock in seconds."""
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ...lifecycle.arrays import number_array, text_array
@@ -10,6 +11,7 @@ from ...models.stat import HISTOGRAM_BOUNDS
 
 if TYPE_CHECKING:
     from ...lifecycle.claim import Claimed
+    from ...session import Session
 
 __all__ = ["STAT_SQL", "Counter"]
 
@@ -34,7 +36,7 @@ class _Minute:
 
 
 class Counter:
-    """The figures since the last flush, by minute, queue and task. Used by the pump alone."""
+    """The figures since the last flush, by minute, queue and task. Used by the producer alone."""
 
     def __init__(self) -> None:
         self._minutes: dict[tuple[str, str, str], _Minute] = {}
@@ -59,6 +61,10 @@ class Counter:
     def due(self, now: float) -> bool:
         """Whether it is time to flush."""
         return bool(self._minutes) and now - self._flushed >= FLUSH_EVERY
+
+    def flush(self, session: Session) -> None:
+        """Add what was counted to the table."""
+        session.run((STAT_SQL, self.take(monotonic())))
 
     def take(self, now: float) -> tuple[Any, ...]:
         """The parameters of ``STAT_SQL`` for everything counted; the counting starts afresh."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..processes.parent_link import Farewell, last_words
 from ..processes.popen import child_environment, has_ended, how_it_ended, is_stopped
-from ..processes.started_jobs import Board
+from ..processes.started_jobs import StartedJobs
 
 if TYPE_CHECKING:
     from ..options import Assignment
@@ -70,7 +70,7 @@ class Child:
         """Processes that ended, one after another, before they had registered."""
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
-        self._board: Board | None = None
+        self._started_jobs: StartedJobs | None = None
         self._started = 0.0
         self._quick_ends = 0
 
@@ -99,21 +99,23 @@ class Child:
     @property
     def registered(self) -> bool:
         """Whether there is a process and it has registered: it claims jobs."""
-        return self._process is not None and self._board is not None and self._board.registered
+        return self._process is not None and self._started_jobs is not None and self._started_jobs.registered
 
     @property
     def begun(self) -> list[int] | None:
         """The jobs that its process, or the last one, had begun; None if nobody can know."""
-        return [] if self._board is None else self._board.begun()
+        return [] if self._started_jobs is None else self._started_jobs.begun()
 
     @property
     def lost_its_lock(self) -> bool:
         """Whether its process has lost the connection that holds its lock."""
-        return self._board is None or not self._board.holds_lock
+        return self._started_jobs is None or not self._started_jobs.holds_lock
 
     def overdue(self, since: float) -> list[int]:
         """The jobs for which its process should have been replaced before ``since`` (monotonic time)."""
-        return [] if self._process is None or self._board is None else self._board.overdue(since)
+        if self._process is None or self._started_jobs is None:
+            return []
+        return self._started_jobs.overdue(since)
 
     def start(self, assignment: Assignment) -> None:
         """Start a process; there must be none. Raises ``OSError`` if the system does not let us.
@@ -122,19 +124,19 @@ class Child:
         """
         assert self._process is None
         self._started = monotonic()
-        self._board = None
+        self._started_jobs = None
         with ExitStack() as not_ours:
-            self._board = Board.create(assignment.options.threads)
-            not_ours.callback(self._board.close_file)
+            self._started_jobs = StartedJobs.create(assignment.options.threads)
+            not_ours.callback(self._started_jobs.close_file)
             self._line, its_end = socket.socketpair()
             not_ours.enter_context(its_end)
-            given = replace(assignment, board=self._board.file)
+            given = replace(assignment, started_jobs=self._started_jobs.file)
             try:
                 self._process = subprocess.Popen(
                     [*_COMMAND, str(os.getpid()), given.to_json()],
                     stdin=its_end.fileno(),
                     env=child_environment(),
-                    pass_fds=[self._board.file],
+                    pass_fds=[self._started_jobs.file],
                     # Out of the terminal's group: Ctrl-C comes once, from the supervisor. In one of its own,
                     # so that what its tasks have started ends with it.
                     process_group=0,
@@ -194,7 +196,7 @@ class Child:
 
     def put_off(self, lived: float) -> None:
         """A process has failed after ``lived`` seconds. The more often that happens, the later the next."""
-        registered = self._board is not None and self._board.registered
+        registered = self._started_jobs is not None and self._started_jobs.registered
         self.stillbirths = 0 if registered else self.stillbirths + 1
         self._quick_ends = self._quick_ends + 1 if lived < QUICK else 0
         failures = max(self._quick_ends, self.stillbirths)
