@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue.lifecycle.claim import Claimed
-from django_pgqueue.worker.marks import FORGET_AFTER, Head, Marks
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, Head, Ranges
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection
 
@@ -31,18 +31,18 @@ def row(pk: int, ago: float, queue_name: str = "a", priority: int = 0, clock: da
     return Claimed(**values)
 
 
-def marks(of: Marks) -> dict[tuple[str, int], tuple[datetime, int]]:
+def marks(of: Ranges) -> dict[tuple[str, int], tuple[datetime, int]]:
     queues, priorities, times, ids = of.known()
     return dict(zip(zip(queues, priorities, strict=True), zip(times, ids, strict=True), strict=True))
 
 
-def order(of: Marks) -> list[tuple[object, object]]:
+def order(of: Ranges) -> list[tuple[object, object]]:
     parameters = of.claim_parameters()
     return list(zip(parameters["queues"], parameters["priorities"], strict=True))
 
 
 def test_a_range_begins_just_below_its_first_job() -> None:
-    known = Marks()
+    known = Ranges()
     assert len(known) == 0
     known.learn([head(ago=10, pk=5)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
@@ -50,20 +50,20 @@ def test_a_range_begins_just_below_its_first_job() -> None:
 
 @pytest.mark.parametrize("ago", [0.4, 0, -1, -86400])
 def test_a_mark_is_never_later_than_half_a_second_ago(ago: float) -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head(ago=ago)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
 
 
 def test_a_claim_moves_the_mark_to_its_last_job() -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head(ago=10), head("b", ago=10)], 0)
     known.advance([row(5, 10), row(6, 9), row(7, 3)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7), ("b", 0): (CLOCK - 10 * SECOND, 4)}
 
 
 def test_jobs_of_one_time_are_told_apart_by_their_id() -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head(ago=10)], 0)
     known.advance([row(5, 10), row(6, 10)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 6)}
@@ -71,14 +71,14 @@ def test_jobs_of_one_time_are_told_apart_by_their_id() -> None:
 
 @pytest.mark.parametrize("ago", [0.4, 0])
 def test_a_claim_moves_the_mark_no_further_than_half_a_second_ago(ago: float) -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head(ago=10)], 0)
     known.advance([row(7, ago)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
 
 
 def test_a_claim_never_lowers_a_mark() -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head(ago=10)], 0)
     known.advance([row(7, 3)], 1)
     known.advance([row(6, 9)], 1)
@@ -88,7 +88,7 @@ def test_a_claim_never_lowers_a_mark() -> None:
 
 
 def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head(ago=10)], 0)
     known.learn([head(ago=5)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
@@ -97,7 +97,7 @@ def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> No
 
 
 def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head("a", 0), head("b", 0), head("c", 0), head("z", 5), head("a", -3)], 0)
     orders = [order(known) for _ in range(3)]
     for found in orders:
@@ -108,7 +108,7 @@ def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
 
 
 def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
-    known = Marks()
+    known = Ranges()
     known.learn([head("a"), head("b"), head("c")], 0)
     known.advance([row(5, 3, "b")], 30)
     known.learn([head("c")], 50)
@@ -120,7 +120,7 @@ def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
 
 
 def test_rescans_are_rationed_by_their_cost() -> None:
-    known = Marks()
+    known = Ranges()
     assert known.may_rescan(100)
     known.rescanned(100.0, 100.2)
     assert not known.may_rescan(110.1)
@@ -141,8 +141,8 @@ FIRST_DUE = (
 def jobs(connect: Connect) -> tuple[Connection, dict[tuple[str, int], list[int]]]:
     """Two jobs in each of several ranges."""
     one = connect(autocommit=True)
-    lanes = [("a", 100), ("a", 0), ("a", -100), ("b", 7), ("b", 0), ("d", 0), ("d", -1)]
-    return one, {(name, level): add(one, 2, queue_name=name, priority=level) for name, level in lanes}
+    found = [("a", 100), ("a", 0), ("a", -100), ("b", 7), ("b", 0), ("d", 0), ("d", -1)]
+    return one, {(name, level): add(one, 2, queue_name=name, priority=level) for name, level in found}
 
 
 def search(
@@ -164,12 +164,10 @@ def test_a_search_finds_the_head_of_every_range(
     ]  # fmt: skip
     tried = 0
     for queues, but, known in itertools.product(given, excluded, knowledge):
-        wanted = {
-            lane for lane in ranges if (lane[0] in queues if queues is not None else lane[0] not in but)
-        }
+        wanted = {key for key in ranges if (key[0] in queues if queues is not None else key[0] not in but)}
         if set(known) <= wanted:  # a worker knows only ranges of its own queues
-            marks_of = tuple((*lane, datetime(2000, 1, 1, tzinfo=UTC), 0) for lane in known)
-            expected = {(*lane, ranges[lane][0]) for lane in wanted}
+            marks_of = tuple((*key, datetime(2000, 1, 1, tzinfo=UTC), 0) for key in known)
+            expected = {(*key, ranges[key][0]) for key in wanted}
             assert search(one, queues, but, marks_of) == expected, (queues, but, known)
             tried += 1
     assert tried > 50

@@ -1,9 +1,9 @@
 """The claim: a Django queryset with ``select_for_update(skip_locked=True)``, wrapped into one UPDATE.
 
 A worker looks at ranges: a range is one (queue, priority), bounded below by the mark that the worker holds
-for it (``worker/marks.py``) and above by the clock. The ranges come as arrays in the order in which they are
-to be drained, and one statement takes rows from them until it has enough: the nested loop hands out and locks
-one row at a time, so the outer LIMIT locks no more than it returns.
+for it (``worker/producer/ranges.py``) and above by the clock. The ranges come as arrays in the order in which
+they are to be drained, and one statement takes rows from them until it has enough: the nested loop hands out
+and locks one row at a time, so the outer LIMIT locks no more than it returns.
 
 Three things that look odd and are on purpose. The statuses are literals, since a generic plan cannot match a
 parameter with the predicate of the partial index. The rows are named by ``= ANY (ARRAY(..))``: a join with

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .arrays import number_array, seconds_array, text_array
 
-__all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Outcome", "finish_one_parameters", "finish_parameters"]
+__all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Kind", "Outcome", "finish_one_parameters", "finish_parameters"]
 
 FINISH_SQL = (
     "SELECT pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[], %s::text[],"
@@ -19,15 +19,19 @@ FINISH_ONE_SQL = (
 )
 
 
-class Outcome(NamedTuple):
-    """How one claimed job went. ``kind``: done, failed, cancelled, retry, snooze, release or unknown.
+#: How a job went. What nobody reports, because the row says so already: crash (it took down the process in
+#: which it ran isolated) and lost (so is its lease).
+Kind = Literal[
+    "done", "failed", "cancelled", "retry", "snooze", "release", "unknown", "crash", "lost"
+]  # fmt: skip
 
-    With ``reported`` also crash (it took down the process it ran in alone) and lost (so is its lease).
-    """
+
+class Outcome(NamedTuple):
+    """How one claimed job went."""
 
     id: int
     lease: int
-    kind: str = "done"
+    kind: Kind = "done"
     result: str | None = None  # JSON
     error: str | None = None  # JSON, one entry of Job.errors
     fingerprint: str | None = None
@@ -35,13 +39,12 @@ class Outcome(NamedTuple):
     started: float | None = None  # time.monotonic() when the task began; None: it never did
     ran: float | None = None  # seconds that the task ran; it may wait for its report for longer
     reason: str | None = None
-    reported: bool = False  # the row says so already
 
 
 def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
     """The parameters of ``FINISH_SQL``. What nobody uses is sent as NULL, not as an array of NULLs."""
     columns = zip(*outcomes, strict=True)
-    ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons, _ = columns
+    ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons = columns
     now = monotonic()
     return (
         number_array(ids),

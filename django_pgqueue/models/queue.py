@@ -1,4 +1,4 @@
-"""``Queue``: the settings of a named lane of jobs. A queue needs no row; one without it has the defaults."""
+"""``Queue``: the settings of a queue. A queue needs no row; one without it has the defaults."""
 
 from __future__ import annotations
 

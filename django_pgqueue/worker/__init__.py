@@ -1,1 +1,1 @@
-"""The worker: a supervisor, its processes, and in each a pump, job threads and an event loop."""
+"""The worker: a supervisor, its processes, and in each a producer, job threads and an event loop."""

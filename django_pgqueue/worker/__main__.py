@@ -1,39 +1,38 @@
-"""``python -m django_pgqueue.worker``: a worker process, started by its supervisor, or that of a suspect."""
+"""``python -m django_pgqueue.worker``: a worker process, or that of one isolated job."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
 
-from django_pgqueue.worker.leaving import leave_after
-from django_pgqueue.worker.lifeline import Lifeline
-from django_pgqueue.worker.parent_death import die_with
+from django_pgqueue.worker.processes.exit import leave_after
+from django_pgqueue.worker.processes.parent_link import ParentLink, die_with
 
 
 def _work(assignment: str) -> int:
-    lifeline = Lifeline.from_standard_input()
+    link = ParentLink.from_standard_input()
     try:
         import django
 
         django.setup()
         from django_pgqueue.worker.process import main
 
-        return main(assignment, lifeline)
+        return main(assignment, link)
     except BaseException as error:
-        lifeline.failed(error)
+        link.failed(error)
         raise
 
 
-def _run_suspect(writing: int) -> int:
+def _run_isolated(writing: int) -> int:
     import django
 
     django.setup()
-    from django_pgqueue.worker import solo
+    from django_pgqueue.worker import isolated
 
-    return solo.main(writing)
+    return isolated.main(writing)
 
 
 if __name__ == "__main__":
     kind, parent, rest = sys.argv[1:]
     die_with(int(parent))
-    leave_after(partial(_run_suspect, int(rest)) if kind == "solo" else partial(_work, rest))
+    leave_after(partial(_run_isolated, int(rest)) if kind == "isolated" else partial(_work, rest))

@@ -1,11 +1,19 @@
-"""What a worker is told to do: the command line, as an object that travels to the worker processes."""
+"""What a worker is told to do: the command line, as an object that travels to the worker processes.
+
+A supervisor and its worker processes agree on this, and so the one need not import what the others run.
+"""
 
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import asdict, dataclass
 
-__all__ = ["WorkerOptions"]
+__all__ = ["FINISHED", "RECYCLED", "Assignment", "WorkerOptions", "new_id"]
+
+#: Exit codes: it was stopped or its burst is over; it wants to be replaced by a fresh process.
+FINISHED = 0
+RECYCLED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +47,33 @@ class WorkerOptions:
         for name in ("queues", "exclude_queues"):
             values[name] = tuple(values[name])
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a supervisor tells a worker process."""
+
+    options: WorkerOptions
+    worker: int
+    supervisor: int
+    verbosity: int = 1
+    started_jobs: int | None = None
+    """The descriptor of the memory in which it notes them."""
+
+    def to_json(self) -> str:
+        """As text, for the command line."""
+        return json.dumps(
+            [self.options.to_json(), self.worker, self.supervisor, self.verbosity, self.started_jobs]
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Assignment:
+        """The inverse of ``to_json``."""
+        options, *rest = json.loads(text)
+        return cls(WorkerOptions.from_json(options), *rest)
+
+
+def new_id() -> int:
+    """A random id that never was and never will be again, for a worker or as the base of its leases."""
+    # 62 bits: a lease is the base plus a counter, and must not leave the range of bigint.
+    return secrets.randbits(62)

@@ -1,116 +1,81 @@
-"""One worker process: a pump on the main thread, and what ends it.
+"""One worker process: a producer on the main thread, and what ends it.
 
 SIGTERM, SIGINT and SIGHUP stop it within the grace, a second SIGTERM or SIGINT at once. When its supervisor
-is gone it is killed on Linux (``parent_death``); elsewhere it sees the end of its lifeline and stops within
+is gone it is killed on Linux (``die_with``); elsewhere it sees the end of its link to it and stops within
 the grace: no process is left behind.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import secrets
 import signal
-from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from . import hosting
-from .board import Board
-from .options import WorkerOptions
-from .pump import Pump
-from .quarantine import Quarantine
-from .runner import Runner
-from .signals import Announcer
-from .verbosity import configure_logging
+from .executor import hosting
+from .executor.isolation import Isolation
+from .executor.runner import Runner
+from .executor.task_signals import Announcer
+from .logs import configure_logging
+from .options import FINISHED, RECYCLED, Assignment, new_id
+from .processes.started_jobs import StartedJobs
+from .producer.producer import Producer
 from .waker import Waker
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .lifeline import Lifeline
+    from .processes.parent_link import ParentLink
 
-__all__ = ["FINISHED", "RECYCLED", "Assignment", "build_pump", "main"]
+__all__ = ["build_producer", "main"]
 
 logger = logging.getLogger(__name__)
 
-#: Exit codes: it was stopped or its burst is over; it wants to be replaced by a fresh process.
-FINISHED = 0
-RECYCLED = 64
 
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a supervisor tells a worker process."""
-
-    options: WorkerOptions
-    worker: int
-    supervisor: int
-    verbosity: int = 1
-    board: int | None = None
-    """The descriptor of its board."""
-
-    def to_json(self) -> str:
-        """As text, for the command line."""
-        return json.dumps([self.options.to_json(), self.worker, self.supervisor, self.verbosity, self.board])
-
-    @classmethod
-    def from_json(cls, text: str) -> Assignment:
-        """The inverse of ``to_json``."""
-        options, *rest = json.loads(text)
-        return cls(WorkerOptions.from_json(options), *rest)
-
-
-def new_id() -> int:
-    """A random id that never was and never will be again, for a worker or as the base of its leases."""
-    # 62 bits: a lease is the base plus a counter, and must not leave the range of bigint.
-    return secrets.randbits(62)
-
-
-def build_pump(assignment: Assignment) -> Pump:
+def build_producer(assignment: Assignment) -> Producer:
     """Everything that a worker process consists of, wired."""
     options, worker = assignment.options, assignment.worker
-    file = assignment.board
-    board = Board.private(options.threads) if file is None else Board.inherited(file)
-    quarantine = Quarantine(options.alias, worker, assignment.verbosity)
-    return Pump(
+    file = assignment.started_jobs
+    started_jobs = StartedJobs.private(options.threads) if file is None else StartedJobs.inherited(file)
+    isolation = Isolation(options.alias, worker, assignment.verbosity)
+    return Producer(
         options,
         worker=worker,
         supervisor=assignment.supervisor,
         lease_base=new_id(),
-        runner=Runner(options.alias, worker, Announcer(), board, quarantine),
+        runner=Runner(options.alias, worker, Announcer(), started_jobs, isolation),
         waker=Waker(),
-        board=board,
+        started_jobs=started_jobs,
     )
 
 
-def main(assignment_json: str, lifeline: Lifeline) -> int:
+def main(assignment_json: str, link: ParentLink) -> int:
     """Run until stopped; returns the exit code."""
     assignment = Assignment.from_json(assignment_json)
     configure_logging(assignment.verbosity)
-    pump = build_pump(assignment)
-    hosting.prepare(lambda: {*pump.files(), lifeline.file})
-    _stop_on_signals(pump)
+    producer = build_producer(assignment)
+    hosting.prepare(lambda: {*producer.files(), link.file})
+    _stop_on_signals(producer)
     watch = Thread(
-        target=_stop_with_supervisor, args=(pump, lifeline), name="pgqueue-supervisor-watch", daemon=True
+        target=_stop_with_supervisor, args=(producer, link), name="pgqueue-supervisor-watch", daemon=True
     )
     watch.start()
-    pump.run()
-    code = RECYCLED if pump.lifetime.replaced else FINISHED
-    lifeline.finished(code)
-    if pump.holding.overdue:
+    producer.run()
+    code = RECYCLED if producer.lifetime.replaced else FINISHED
+    link.finished(code)
+    if producer.in_flight.overdue:
         _end_at_once(code)
     return code
 
 
-def _stop_on_signals(pump: Pump) -> None:
+def _stop_on_signals(producer: Producer) -> None:
     """SIGINT means at once, and comes from the supervisor alone. SIGTERM does not, however often it comes:
     systemd and others send it to every process of a service, and the supervisor sends it besides.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        pump.stop(0.0 if number == signal.SIGINT else pump.options.grace)
+        producer.stop(0.0 if number == signal.SIGINT else producer.options.grace)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -118,11 +83,11 @@ def _stop_on_signals(pump: Pump) -> None:
         signal.signal(signal.SIGHUP, stop)
 
 
-def _stop_with_supervisor(pump: Pump, lifeline: Lifeline) -> None:
-    lifeline.wait_for_end()
-    if not pump.lifetime.stopping:
+def _stop_with_supervisor(producer: Producer, link: ParentLink) -> None:
+    link.wait_for_end()
+    if not producer.lifetime.stopping:
         logger.warning("the supervisor is gone; this worker stops")
-    pump.stop(pump.options.grace)
+    producer.stop(producer.options.grace)
 
 
 def _end_at_once(code: int) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from .. import conf
+
 if TYPE_CHECKING:
-    from .connection import Session
+    from ..session import Session
     from .options import WorkerOptions
 
-__all__ = ["register", "set_draining", "unregister"]
+__all__ = ["Registration"]
+
+REGISTER_EVERY = 10.0  # seconds; after two of these at most a deaf session is found: it must be below 15
 
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, state, holds_lock,
@@ -21,36 +26,59 @@ _REGISTER = """
 """
 
 
-def register(session: Session, worker: int, supervisor: int, options: WorkerOptions) -> None:
-    """Before the first claim: what a lease names must be there. Done again now and then.
+class Registration:
+    """The entry of one worker process."""
 
-    On a direct path it holds the worker's advisory lock first: that falls with the session, so with the
-    process. Race: after a reconnect the old session may still hold it, since the server has not noticed its
-    end. Then the worker says so, and takes it the next time: a free lock must never be a living worker's.
-    """
-    _take_lock(session, worker)
-    parameters = (
-        worker, socket.gethostname()[:255], os.getpid(), supervisor, list(options.queues), options.threads,
-        _version(), session.holds_lock,
-    )  # fmt: skip
-    session.run((_REGISTER, parameters))
+    def __init__(self, options: WorkerOptions, worker: int, supervisor: int) -> None:
+        self._options = options
+        self._worker = worker
+        self._supervisor = supervisor
+        self._next = 0.0
 
+    def due(self, now: float) -> bool:
+        """Whether it is time to register again.
 
-def set_draining(session: Session, worker: int) -> None:
-    """Show that the worker takes no more jobs."""
-    session.run(("UPDATE pgqueue_worker SET state = 'draining' WHERE id = %s", (worker,)))
+        A worker that stood still for long counts as dead and is forgotten, and the jobs of one that is not
+        on the list would never be recovered.
+        """
+        return now >= self._next
 
+    def renew(self, session: Session, now: float) -> None:
+        """Register, and note when to do it next."""
+        self.register(session)
+        # Race: one that stood still for a lease may be forgotten. It registers before it claims again, so
+        # that it never is on its way out with a job that it has just claimed.
+        self._next = now + min(REGISTER_EVERY, conf.current().lease / 3) * random.uniform(0.9, 1.1)
 
-def unregister(session: Session, worker: int) -> None:
-    """The worker has ended. If it holds a job all the same, it stays listed, so that it is found dead."""
-    session.run(("SELECT pgqueue_forget_workers_v1(%s::bigint[])", ([worker],)))
+    def register(self, session: Session) -> None:
+        """Before the first claim: what a lease names must be there.
 
+        On a direct path it holds the worker's advisory lock first: that falls with the session, so with the
+        process. Race: after a reconnect the old session may still hold it, since the server has not noticed
+        its end. Then the worker says so, and takes it the next time: a free lock must never be a living
+        worker's.
+        """
+        self._take_lock(session)
+        options = self._options
+        parameters = (
+            self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
+            options.threads, _version(), session.holds_lock,
+        )  # fmt: skip
+        session.run((_REGISTER, parameters))
 
-def _take_lock(session: Session, worker: int) -> None:
-    """Once for each session: advisory locks are counted."""
-    if not session.pooled and not session.holds_lock:
-        lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
-        (((session.holds_lock,),),) = session.run((lock, (str(worker),)))
+    def set_draining(self, session: Session) -> None:
+        """Show that the worker takes no more jobs."""
+        session.run(("UPDATE pgqueue_worker SET state = 'draining' WHERE id = %s", (self._worker,)))
+
+    def sign_off(self, session: Session) -> None:
+        """The worker has ended. If it holds a job all the same, it stays listed, so that it is found dead."""
+        session.run(("SELECT pgqueue_forget_workers_v1(%s::bigint[])", ([self._worker],)))
+
+    def _take_lock(self, session: Session) -> None:
+        """Once for each session: advisory locks are counted."""
+        if not session.pooled and not session.holds_lock:
+            lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
+            session.holds_lock = session.value(lock, (str(self._worker),))
 
 
 def _version() -> str:

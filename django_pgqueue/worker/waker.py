@@ -1,4 +1,4 @@
-"""What the pump sleeps on: its connection and a pipe that other threads and signal handlers write to."""
+"""What a producer and a supervisor sleep on: a pipe that other threads and signal handlers write to."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from django.core.management import load_command_class
 
-from django_pgqueue.worker.supervisor import KILL_AFTER
+from django_pgqueue.worker.supervisor.supervisor import KILL_AFTER
 
 FILES = Path(__file__).resolve().parents[2] / "docs" / "examples" / "deployment"
 HEROKU = 30.0  # seconds from SIGTERM to SIGKILL

@@ -42,8 +42,8 @@ import django_pgqueue
 from django_pgqueue import conf, enqueue, enqueue_many
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job, Queue, QueueStatus
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.process import Assignment, build_pump, new_id
+from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
+from django_pgqueue.worker.process import build_producer
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
@@ -80,9 +80,9 @@ def example(name: str) -> Any:
 
 
 def work(alias: str = "default", **options: Any) -> None:
-    """Run a worker process's pump in this process until nothing is due."""
+    """Run a worker process's producer in this process until nothing is due."""
     burst = WorkerOptions(alias=alias, burst=True, threads=2, grace=5.0, **options)
-    build_pump(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
+    build_producer(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
 
 
 def run(job: Job) -> Job:
@@ -506,7 +506,7 @@ def test_the_logging_example_is_valid(capsys: pytest.CaptureFixture[str]) -> Non
     }
     try:
         logging.config.dictConfig(setting("logging")["LOGGING"])
-        logging.getLogger("django_pgqueue.worker.pump").info("connected")
+        logging.getLogger("django_pgqueue.worker.producer.producer").info("connected")
         logging.getLogger("django_pgqueue.job").info("job 1 done")
         logging.getLogger("django_pgqueue.job").warning("job 2 retry")
     finally:

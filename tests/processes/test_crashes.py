@@ -51,7 +51,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     assert error_classes(failed) == [TooManyCrashes.__name__]
     assert "3 times, which is the limit" in failed.errors[0]["message"]
     assert len(set(runs("k"))) == 3
-    # The first time nobody could know; from then on the neighbour, a suspect as well, was left in peace.
+    # The first time nobody could know; from then on the neighbour, isolated as well, was left in peace.
     until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
     Entry.objects.create(key="go")
     done = over(neighbour)
@@ -73,7 +73,7 @@ def test_what_was_only_prefetched_counts_nothing(start: Start) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_suspect_runs_in_a_process_of_its_own(start: Start, is_async: bool) -> None:
+def test_a_job_that_has_crashed_before_runs_isolated(start: Start, is_async: bool) -> None:
     command = start("--threads", "2")
     job = enqueue(timing_tasks.adies_once, "k") if is_async else enqueue(timing_tasks.dies_once, "k")
     done = over(job)
@@ -84,7 +84,7 @@ def test_a_suspect_runs_in_a_process_of_its_own(start: Start, is_async: bool) ->
     assert done.worker == worker.pk
 
 
-def test_a_suspect_hears_that_it_is_cancelled(start: Start) -> None:
+def test_an_isolated_job_hears_that_it_is_cancelled(start: Start) -> None:
     start("--threads", "1")
     job = enqueue(timing_tasks.dies_once_then_waits, "k")
     until(lambda: len(runs("k")) == 2, seconds=SLOW)
@@ -92,7 +92,7 @@ def test_a_suspect_hears_that_it_is_cancelled(start: Start) -> None:
     assert over(job).result == "asked"
 
 
-def test_a_suspect_that_never_ends_is_killed_after_its_timeout(start: Start) -> None:
+def test_an_isolated_job_that_never_ends_is_killed_after_its_timeout(start: Start) -> None:
     command = start("--threads", "1", TIMEOUT_GRACE=0.5)
     job = enqueue(timing_tasks.dies_once_then_never_ends, "k")
     failed = over(job)
@@ -109,7 +109,7 @@ def test_what_must_not_run_twice_fails_after_its_first_crash(start: Start) -> No
     assert len(runs("k")) == 1
 
 
-def test_the_process_of_a_suspect_ends_with_its_worker(start: Start) -> None:
+def test_the_process_of_an_isolated_job_ends_with_its_worker(start: Start) -> None:
     from .conftest import is_alive
 
     command = start("--threads", "1")

@@ -7,10 +7,10 @@ from time import monotonic
 import pytest
 from django.utils import timezone
 
-from django_pgqueue.worker.connection import Session
-from django_pgqueue.worker.connection import connect as connect_worker
-from django_pgqueue.worker.finder import Finder
+from django_pgqueue.session import Session
+from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection, until
 
@@ -22,19 +22,18 @@ class Claimer:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.finder = Finder(WorkerOptions(), worker=1, lease_base=1000)
+        self.claimer = WorkersClaimer(WorkerOptions(), worker=1, lease_base=1000)
 
     def claim(self, limit: int = 100) -> list[int]:
-        if not self.finder.knows_ranges:
+        if not self.claimer.knows_ranges:
             return []
-        (rows,) = self.session.run(self.finder.claim_statement(limit))
-        return [row.id for row in self.finder.claimed(rows)]
+        return [row.id for row in self.claimer.claim(self.session, limit)]
 
     def search(self) -> bool:
-        return self.finder.search(self.session)[0]
+        return self.claimer.search(self.session)[0]
 
     def look(self) -> list[int]:
-        """As the pump: claim, else search and claim."""
+        """As the producer: claim, else search and claim."""
         return self.claim() or (self.claim() if self.search() else [])
 
 
@@ -62,12 +61,12 @@ def raise_the_mark(claimer: Claimer, connection: Connection, age: str = "5 secon
 
 def spend_the_ration(claimer: Claimer) -> None:
     """Say that the last rescan was dear: the next one must wait for hours."""
-    claimer.finder._marks.rescanned(monotonic() - 1000, monotonic())
+    claimer.claimer._ranges.rescanned(monotonic() - 1000, monotonic())
 
 
 def allow_a_rescan(claimer: Claimer) -> None:
     """Say that it was cheap: the next one may come after 50 ms."""
-    claimer.finder._marks.rescanned(monotonic(), monotonic())
+    claimer.claimer._ranges.rescanned(monotonic(), monotonic())
 
 
 def test_a_job_committed_late_behind_the_mark_is_found_by_the_rescan(

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from django_pgqueue.worker.connection import Session
-from django_pgqueue.worker.connection import connect as connect_worker
-from django_pgqueue.worker.finder import Finder
-from django_pgqueue.worker.idle import Idle
-from django_pgqueue.worker.listener import Listener
+from django_pgqueue.session import Session
+from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer.claimer import Claimer
+from django_pgqueue.worker.producer.idle import Idle
+from django_pgqueue.worker.producer.notifier import Notifier
 from tests.support.jobs import add, claim, finish, over, retry, value
 from tests.support.sessions import Connect, Connection
 
@@ -27,14 +27,14 @@ class Sleeper:
         self.session: Session = connect_worker("default")
         self.idle = Idle(queues, POLL)
         self.idle.connected(self.session)
-        Listener(worker=1).connected(self.session)
-        self.finder = Finder(WorkerOptions(queues=queues), worker=1, lease_base=1)
+        Notifier(1, on_cancel=int, on_call=int).connected(self.session)
+        self.claimer = Claimer(WorkerOptions(queues=queues), worker=1, lease_base=1)
         self.now = 1000.0
 
     def look(self) -> bool:
         """One look for jobs, after the clock has reached its time. Whether there were any."""
         self.now += self.idle.seconds_left(self.now)
-        due, next_due = self.finder.search(self.session, thorough=True)
+        due, next_due = self.claimer.search(self.session, thorough=True)
         if not due:
             self.idle.nothing_found(self.session, self.now, next_due)
         return due

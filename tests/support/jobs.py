@@ -73,7 +73,7 @@ def claim(
 
 
 def finish(
-    connection: Connection, jobs: Sequence[int], kind: str = "done", *, lease: int = 1, **more: Any
+    connection: Connection, jobs: Sequence[int], kind: Any = "done", *, lease: int = 1, **more: Any
 ) -> list[int]:
     """Report one outcome for several jobs. The ids that were accepted."""
     outcomes = [Outcome(job, lease, kind, **more) for job in jobs]

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from django.db import connections
 
 from django_pgqueue.models import Job
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.process import Assignment, build_pump, new_id
-from django_pgqueue.worker.pump import Pump
+from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
+from django_pgqueue.worker.process import build_producer
+from django_pgqueue.worker.producer.producer import Producer
 
-__all__ = ["DEADLINE", "RunningWorker", "backend_of", "fresh", "make_pump", "run_due", "until", "working"]
+__all__ = ["DEADLINE", "RunningWorker", "backend_of", "fresh", "make_producer", "run_due", "until", "working"]
 
 DEADLINE = 20.0  # seconds
 
@@ -44,39 +44,39 @@ def fresh(job: Any) -> Job:
     return Job.objects.get(pk=getattr(job, "pk", job))
 
 
-def make_pump(**options: Any) -> Pump:
-    """A pump that has not begun, as a worker process makes it."""
-    return build_pump(Assignment(WorkerOptions(**options), worker=new_id(), supervisor=new_id()))
+def make_producer(**options: Any) -> Producer:
+    """A producer that has not begun, as a worker process makes it."""
+    return build_producer(Assignment(WorkerOptions(**options), worker=new_id(), supervisor=new_id()))
 
 
-def run_due(**options: Any) -> Pump:
+def run_due(**options: Any) -> Producer:
     """Work on this thread until nothing is due."""
-    pump = make_pump(burst=True, **options)
-    watchdog = Timer(2 * DEADLINE, pump.stop, [0.0])
+    producer = make_producer(burst=True, **options)
+    watchdog = Timer(2 * DEADLINE, producer.stop, [0.0])
     watchdog.start()
     try:
-        pump.run()
+        producer.run()
     finally:
         watchdog.cancel()
-        pump._waker.close()
-    assert pump.lifetime.replaced or not pump.lifetime.stopping, (
+        producer._waker.close()
+    assert producer.lifetime.replaced or not producer.lifetime.stopping, (
         f"the burst did not end within {2 * DEADLINE:g} s"
     )
-    return pump
+    return producer
 
 
 class RunningWorker:
-    """A pump in a thread of its own."""
+    """A producer in a thread of its own."""
 
-    def __init__(self, pump: Pump) -> None:
-        self.pump = pump
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
         self.error: BaseException | None = None
-        self.thread = Thread(target=self._run, name="pump", daemon=True)
+        self.thread = Thread(target=self._run, name="producer", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         try:
-            self.pump.run()
+            self.producer.run()
         except BaseException as error:
             self.error = error
         finally:
@@ -84,7 +84,7 @@ class RunningWorker:
 
     def stop(self, grace: float = DEADLINE) -> None:
         """Stop it as a signal does, wait for its end, and pass on what it raised."""
-        self.pump.stop(grace)
+        self.producer.stop(grace)
         self.thread.join(DEADLINE + grace)
         assert not self.thread.is_alive(), "the worker did not stop"
         if self.error is not None:
@@ -94,16 +94,16 @@ class RunningWorker:
 @contextmanager
 def working(**options: Any) -> Iterator[RunningWorker]:
     """A worker that runs beside the test."""
-    worker = RunningWorker(make_pump(**options))
+    worker = RunningWorker(make_producer(**options))
     try:
         yield worker
     finally:
         worker.stop()
 
 
-def backend_of(pump: Pump) -> int | None:
-    """The process of the server that the pump talks to; None while it has no connection."""
-    session = pump._session
+def backend_of(producer: Producer) -> int | None:
+    """The process of the server that the producer talks to; None while it has no connection."""
+    session = producer._connection.session
     if session is None or session.connection.closed:
         return None
     return session.connection.info.backend_pid

@@ -11,20 +11,20 @@ from time import monotonic
 
 import pytest
 
-from django_pgqueue.worker import process_state
-from django_pgqueue.worker.board import Board
-from django_pgqueue.worker.child import LONGEST_BACKOFF, QUICK, Child
-from django_pgqueue.worker.lifeline import LONGEST_CAUSE, Farewell, Lifeline, last_words
-from django_pgqueue.worker.process_state import has_ended, is_stopped
-from django_pgqueue.worker.stop_signals import StopSignals
+from django_pgqueue.worker.processes import popen as process_state
+from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
+from django_pgqueue.worker.processes.popen import has_ended, is_stopped
+from django_pgqueue.worker.processes.started_jobs import StartedJobs
+from django_pgqueue.worker.supervisor.child import LONGEST_BACKOFF, QUICK, Child
+from django_pgqueue.worker.supervisor.stop_signals import StopSignals
 from tests.support.workers import until
 
 
 def pause(child: Child, lived: float, *, registered: bool) -> tuple[float, float]:
     """Between which bounds the next start lies, in seconds from the failure of a process."""
-    child._board = Board.private(1)
+    child._started_jobs = StartedJobs.private(1)
     if registered:
-        child._board.connect(holds_lock=True)
+        child._started_jobs.connect(holds_lock=True)
     before = monotonic()
     child.put_off(lived)
     after = monotonic()
@@ -115,7 +115,7 @@ def test_a_cause_is_one_line_whatever_the_exception_is() -> None:
     for error in (ValueError("a\nb " + "x" * 10_000), Unprintable(), SystemExit(0)):
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            line = Lifeline(theirs.fileno())
+            line = ParentLink(theirs.fileno())
             line.failed(error)
             line.finished(0)  # too late
             said = last_words(ours)

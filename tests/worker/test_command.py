@@ -13,8 +13,7 @@ from django.db import connection
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.management.commands import runqueueworker
 from django_pgqueue.models import Job
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.process import Assignment
+from django_pgqueue.worker.options import Assignment, WorkerOptions
 from tests.app import worker_tasks as tasks
 from tests.support.workers import run_due
 
@@ -154,14 +153,14 @@ def test_the_options_travel_to_the_processes() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_replaces_itself_after_its_number_of_jobs() -> None:
     enqueue_many(tasks.noop.bind() for _ in range(20))
-    pump = run_due(max_jobs=7)
-    assert pump.lifetime.replaced
-    assert pump.lifetime.executed == Job.objects.filter(status="done").count() == 7
+    producer = run_due(max_jobs=7)
+    assert producer.lifetime.replaced
+    assert producer.lifetime.executed == Job.objects.filter(status="done").count() == 7
     assert not Job.objects.filter(status="running").exists()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_that_is_too_large_does_at_least_one_job() -> None:
     enqueue(tasks.noop)
-    pump = run_due(max_rss=1)
-    assert pump.lifetime.executed == 1
+    producer = run_due(max_rss=1)
+    assert producer.lifetime.executed == 1

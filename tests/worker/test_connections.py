@@ -12,7 +12,7 @@ from django.db.backends.signals import connection_created
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
-from django_pgqueue.worker import session_watch
+from django_pgqueue.worker.executor import session_watch
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -71,7 +71,7 @@ def terminate(*pids: int) -> None:
 
 
 def django_sessions() -> set[int]:
-    """The sessions that there are beside our own and the pump's, which is named.
+    """The sessions that there are beside our own and the producer's, which is named.
 
     One of an earlier test may still be about to end.
     """

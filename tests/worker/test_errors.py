@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from django_pgqueue.worker.errors import cut_chain, error_entry
+from django_pgqueue.worker.executor.errors import cut_chain, error_entry
 
 
 def chain(length: int, *, explicit: bool) -> ValueError:

@@ -10,7 +10,11 @@ import pytest
 
 from django_pgqueue.lifecycle.claim import Claimed
 from django_pgqueue.lifecycle.finish import Outcome
-from django_pgqueue.worker.executor import Executor
+from django_pgqueue.worker.executor.outcomes import Result
+from django_pgqueue.worker.executor.runner import Runner
+from django_pgqueue.worker.executor.task_signals import Announcer
+from django_pgqueue.worker.executor.threads import Executor
+from django_pgqueue.worker.processes.started_jobs import StartedJobs
 from django_pgqueue.worker.waker import Waker
 from tests.support.rows import claimed
 from tests.support.workers import DEADLINE, until
@@ -24,20 +28,14 @@ class FakeRunner:
         self.ran: list[int] = []
         self.threads: set[str] = set()
 
-    def prepare(self, row: Claimed) -> Claimed:
-        return row
+    async def run_async(self, running: Any) -> None:
+        raise AssertionError
 
-    def is_suspect(self, row: Claimed) -> bool:
-        return False
-
-    def is_async(self, row: Claimed) -> bool:
-        return False
-
-    def run(self, row: Claimed) -> Outcome:
+    def perform(self, row: Claimed, hand_over: Any) -> Result:
         self.ran.append(row.id)
         self.threads.add(threading.current_thread().name)
         self.calls.get(row.id, lambda: None)()
-        return Outcome(row.id, row.lease)
+        return Result(row, Outcome(row.id, row.lease))
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def rows(*ids: int) -> list[Claimed]:
 
 
 def finished(executor: Executor) -> list[int]:
-    return [row.id for chunk in list(executor.results) for row, _, _ in chunk]
+    return [result.row.id for chunk in list(executor.results) for result in chunk]
 
 
 def blocker() -> tuple[threading.Event, Callable[[], None]]:
@@ -94,7 +92,7 @@ def test_the_rest_of_a_slow_chunk_goes_to_another_thread(executor: Executor, run
     executor.submit(rows(1, 2, 3, 4), 1e-6)
     until(lambda: 2 in runner.ran)
     assert runner.ran == [1, 2]
-    # The pump asks again and again; the job must first have been slow for a while.
+    # The producer asks again and again; the job must first have been slow for a while.
     until(lambda: not executor.rebalance())
     until(lambda: sorted(finished(executor)) in ([3, 4], [1, 3, 4]))
     event.set()
@@ -139,17 +137,17 @@ def test_rows_taken_back_while_threads_take_them_are_run_once_or_returned_once(
 
 
 def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
-    executor: Executor, runner: FakeRunner, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> None:
+    def broken(row: Claimed) -> None:
         raise SystemExit("ours")
 
-    runner.calls = {1: broken}
-    executor.submit(rows(1, 2), 1e-6)
-    until(lambda: sorted(finished(executor)) == [1, 2])
-    outcomes = {row.id: outcome for chunk in executor.results for row, outcome, _ in chunk}
-    assert (outcomes[1].kind, outcomes[2].kind) == ("release", "done")
-    assert "the worker failed" in (outcomes[1].reason or "")
+    runner = Runner("default", 1, Announcer(), StartedJobs.private(1))
+    monkeypatch.setattr(runner, "_prepare", broken)
+    result = runner.perform(claimed(1), lambda running: None)
+    assert result is not None
+    assert (result.row.id, result.outcome.kind, result.reported) == (1, "release", False)
+    assert "the worker failed" in (result.outcome.reason or "")
     assert "job 1: the worker failed around its task" in caplog.text
 
 

@@ -11,53 +11,54 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
-from django_pgqueue.lifecycle.finish import Outcome, finish_parameters
+from django_pgqueue.lifecycle.finish import Kind, Outcome, finish_parameters
 from django_pgqueue.models import Job
-from django_pgqueue.worker import outcomes
-from django_pgqueue.worker.finisher import COLLECT_SECONDS, Finisher
-from django_pgqueue.worker.running import RunningJob
+from django_pgqueue.worker.executor import outcomes
+from django_pgqueue.worker.executor.outcomes import Result
+from django_pgqueue.worker.executor.running_job import RunningJob
+from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, Completer
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import fresh, run_due
 
 
-def finisher_with(*outcomes: tuple[str, bool]) -> Finisher:
-    finisher = Finisher()
+def completer_with(*outcomes: tuple[Kind, bool]) -> Completer:
+    completer = Completer()
     for pk, (kind, reported) in enumerate(outcomes, 1):
-        finisher.add([(claimed(pk), Outcome(pk, 7, kind, reported=reported), 0.0)])
-    return finisher
+        completer.add([Result(claimed(pk), Outcome(pk, 7, kind), reported=reported)])
+    return completer
 
 
 def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.worker.finisher.monotonic", lambda: 100.0)
-    finisher = Finisher()
-    assert not finisher.due(1e9, 1)
-    finisher.add([(claimed(1), Outcome(1, 7), 0.0)])
-    assert not finisher.due(100.0, 2)
-    assert finisher.due(100.0, 1)
-    assert finisher.due(100.0 + 2 * COLLECT_SECONDS, 2)
-    assert finisher.seconds_left(100.0) == pytest.approx(COLLECT_SECONDS, rel=1e-6)
-    assert finisher.seconds_left(200.0) == 0
+    monkeypatch.setattr("django_pgqueue.worker.producer.completer.monotonic", lambda: 100.0)
+    completer = Completer()
+    assert not completer.due(1e9, 1)
+    completer.add([Result(claimed(1), Outcome(1, 7))])
+    assert not completer.due(100.0, 2)
+    assert completer.due(100.0, 1)
+    assert completer.due(100.0 + 2 * COLLECT_SECONDS, 2)
+    assert completer.seconds_left(100.0) == pytest.approx(COLLECT_SECONDS, rel=1e-6)
+    assert completer.seconds_left(200.0) == 0
 
 
 def test_atomic_jobs_have_reported_themselves() -> None:
-    finisher = finisher_with(("done", True), ("lost", True))
-    assert finisher.statement() is None
-    assert [outcome.kind for _, outcome, _ in finisher.reported([])] == ["done", "lost"]
-    assert len(finisher) == 0
+    completer = completer_with(("done", True), ("lost", True))
+    assert completer.statement() is None
+    assert [result.outcome.kind for result in completer.reported([])] == ["done", "lost"]
+    assert len(completer) == 0
 
 
 def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
-    finisher = finisher_with(("done", False), ("failed", False), ("done", True))
-    reported = finisher.reported([[[1]]])
-    assert [outcome.kind for _, outcome, _ in reported] == ["done", "lost", "done"]
+    completer = completer_with(("done", False), ("failed", False), ("done", True))
+    reported = completer.reported([1])
+    assert [result.outcome.kind for result in reported] == ["done", "lost", "done"]
     assert "job 2: the lease was lost, its outcome (failed) was refused" in caplog.text
 
 
 def test_jobs_are_reported_in_the_order_of_their_ids() -> None:
-    finisher = Finisher()
-    finisher.add([(claimed(pk), Outcome(pk, 7), 0.0) for pk in (3, 1, 2)])
-    statement = finisher.statement()
+    completer = Completer()
+    completer.add([Result(claimed(pk), Outcome(pk, 7)) for pk in (3, 1, 2)])
+    statement = completer.statement()
     assert statement is not None
     assert statement[1][0] == "{1,2,3}"
 
@@ -103,7 +104,7 @@ def test_one_outcome_that_the_server_refuses_fails_its_job_only(
     monkeypatch.setattr(outcomes, "succeeded", result_of)
     caplog.set_level("INFO", "django_pgqueue.job")
     jobs = [enqueue(tasks.add, number) for number in range(20)]
-    pump = run_due(threads=1)
+    producer = run_due(threads=1)
     for number, job in enumerate(jobs):
         ended = fresh(job)
         if number == 13:
@@ -112,7 +113,7 @@ def test_one_outcome_that_the_server_refuses_fails_its_job_only(
             assert "refused to store" in ended.errors[0]["traceback"]
         else:
             assert (ended.status, ended.result) == ("done", number)
-    assert pump.lifetime.executed == 20
+    assert producer.lifetime.executed == 20
     lines = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue.job"]
     assert len([line for line in lines if f"job {jobs[13].pk} " in line and " failed " in line]) == 1
 

@@ -36,8 +36,8 @@ def test_a_worker_that_knows_nothing_takes_no_more_than_it_has_slots_for(
 ) -> None:
     ids = enqueue_many(tasks.hold.bind("slow") for _ in range(10))
     with working(threads=3) as worker:
-        pump, turns = worker.pump, 0
-        room = pump._room
+        producer, turns = worker.producer, 0
+        room = producer._room
 
         def count(now: float) -> int:
             nonlocal turns
@@ -45,13 +45,13 @@ def test_a_worker_that_knows_nothing_takes_no_more_than_it_has_slots_for(
             return room(now)
 
         def has_turned() -> bool:
-            pump._waker.interrupt()
+            producer._waker.interrupt()
             return turns > 5
 
         assert tasks.gate("slow runs").wait(tasks.DEADLINE)
         until(lambda: Job.objects.filter(pk__in=ids, status="running").count() == 3)
         # It is woken for some more turns: each could claim too many.
-        monkeypatch.setattr(pump, "_room", count)
+        monkeypatch.setattr(producer, "_room", count)
         until(has_turned)
         assert Job.objects.filter(pk__in=ids, status="running").count() == 3
         tasks.gate("slow").set()
@@ -85,5 +85,5 @@ def run_until_done(ids: list[int]) -> None:
 
 def test_jobs_that_go_back_do_not_count_for_max_jobs() -> None:
     enqueue(tasks.noop)
-    pump = run_due(max_jobs=5)
-    assert (pump.lifetime.executed, pump.lifetime.replaced) == (1, False)
+    producer = run_due(max_jobs=5)
+    assert (producer.lifetime.executed, producer.lifetime.replaced) == (1, False)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_pgqueue.worker.connection import Session, connect
-from django_pgqueue.worker.idle import LOOKS, Idle
+from django_pgqueue.session import Session, connect
+from django_pgqueue.worker.producer.idle import LOOKS, Idle
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 
 from django_pgqueue.models import Worker
-from django_pgqueue.worker import chores
-from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.session import Session, connect
+from django_pgqueue.worker import registry
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.registry import register
-from tests.support.workers import RunningWorker, make_pump, until
+from django_pgqueue.worker.registry import Registration
+from tests.support.workers import RunningWorker, make_producer, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,8 +24,7 @@ def holders(worker: int) -> int:
             " WHERE locktype = 'advisory' AND objsubid = 1 AND classid = (key >> 32 & 4294967295)::oid"
             " AND objid = (key & 4294967295)::oid AND granted"
         )
-        (((count,),),) = session.run((query, (str(worker),)))
-    return int(count)
+        return int(session.value(query, (str(worker),)))
 
 
 def hold_lock(session: Session, worker: int) -> None:
@@ -33,24 +32,26 @@ def hold_lock(session: Session, worker: int) -> None:
 
 
 def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can() -> None:
+    registration = Registration(WorkerOptions(), worker=7, supervisor=1)
     with closing(connect("default")) as old, closing(connect("default")) as new:
         hold_lock(old, 7)
-        register(new, 7, 1, WorkerOptions())
+        registration.register(new)
         assert not Worker.objects.get(pk=7).holds_lock
-        register(new, 7, 1, WorkerOptions())
+        registration.register(new)
         assert not Worker.objects.get(pk=7).holds_lock
         old.close()
         until(lambda: not holders(7))
-        register(new, 7, 1, WorkerOptions())
+        registration.register(new)
         assert Worker.objects.get(pk=7).holds_lock
         assert holders(7) == 1
 
 
 def test_the_lock_is_taken_once_however_often_it_registers() -> None:
     """Advisory locks are counted: what is taken twice is not free when it is let go."""
+    registration = Registration(WorkerOptions(), worker=7, supervisor=1)
     with closing(connect("default")) as session:
         for _ in range(3):
-            register(session, 7, 1, WorkerOptions())
+            registration.register(session)
         session.run(("SELECT pg_advisory_unlock(pgqueue_lock_key_v1('worker', '7'))", None))
         assert not holders(7)
 
@@ -58,15 +59,17 @@ def test_the_lock_is_taken_once_however_often_it_registers() -> None:
 def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chores, "REGISTER_EVERY", 0.05)
-    pump = make_pump()
+    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
+    producer = make_producer()
     with closing(connect("default")) as old:
-        hold_lock(old, pump._worker)
-        worker = RunningWorker(pump)
-        until(lambda: pump._board.registered)
+        hold_lock(old, producer.worker)
+        worker = RunningWorker(producer)
+        until(lambda: producer.in_flight._started_jobs.registered)
         assert not Worker.objects.get().holds_lock
-        assert not pump._board.holds_lock
+        assert not producer.in_flight._started_jobs.holds_lock
         old.close()
         until(lambda: Worker.objects.get().holds_lock)
-        until(lambda: pump._board.holds_lock)  # what its supervisor repeats with each beat
+        until(
+            lambda: producer.in_flight._started_jobs.holds_lock
+        )  # what its supervisor repeats with each beat
         worker.stop()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue import session as worker_connection
 from django_pgqueue.models import Job
-from django_pgqueue.worker import connection as worker_connection
 from tests.app import worker_tasks as tasks
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, until, working
@@ -44,14 +44,14 @@ def test_a_locked_table_is_waited_for_over_the_same_connection(
     with working(threads=6) as worker:
         for name in "abcdef":
             assert tasks.gate(f"{name} runs").wait(tasks.DEADLINE)
-        session = worker.pump._session
+        session = worker.producer._connection.session
         holder.execute("LOCK TABLE pgqueue_job_live IN ACCESS EXCLUSIVE MODE")
         for name in "abcdef":
             tasks.gate(name).set()
         until(lambda: "cannot be reported yet" in caplog.text)
         holder.rollback()
         until(lambda: all(fresh(job).status == "done" for job in jobs))
-        assert worker.pump._session is session
+        assert worker.producer._connection.session is session
     assert [fresh(job).attempts for job in jobs] == [1] * 6
 
 

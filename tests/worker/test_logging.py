@@ -12,7 +12,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
-from django_pgqueue.worker.verbosity import configure_logging
+from django_pgqueue.worker.logs import configure_logging
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, run_due
 

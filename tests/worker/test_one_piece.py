@@ -9,12 +9,13 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.session import Session, connect
 from django_pgqueue.upkeep import rounds
-from django_pgqueue.worker import registry
-from django_pgqueue.worker.caretaker import Caretaker
-from django_pgqueue.worker.child import Child
-from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.upkeep.recovery import EndedProcess, recover
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.registry import Registration
+from django_pgqueue.worker.supervisor.child import Child
+from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -31,22 +32,22 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def setting(session: Session, name: str) -> str:
-    (((value,),),) = session.run(("SELECT current_setting(%s)", (name,)))
-    return str(value)
+    return str(session.value("SELECT current_setting(%s)", (name,)))
 
 
 def test_registering_beating_and_upkeep(session: Session) -> None:
-    registry.register(session, 1, 1, WorkerOptions())
-    registry.set_draining(session, 1)
-    registry.unregister(session, 1)
+    registration = Registration(WorkerOptions(), worker=1, supervisor=1)
+    registration.register(session)
+    registration.set_draining(session)
+    registration.sign_off(session)
     rounds.tell_retention(session)
     rounds.Rounds().run(session, 1e9)
-    assert rounds.recover(session, 1, None, None, "gone") == 0
-    caretaker, child = Caretaker("default"), Child()
+    assert recover(session, EndedProcess(1, None, None, "gone")) == 0
+    heartbeat, child = Heartbeat("default"), Child()
     child.worker = 2
-    registry.register(session, 2, 1, WorkerOptions())
+    Registration(WorkerOptions(), worker=2, supervisor=1).register(session)
     before = Worker.objects.get(pk=2).heartbeat_at
-    caretaker._beat(session, [child])
+    heartbeat._beat(session, [child])
     assert Worker.objects.get(pk=2).heartbeat_at > before
 
 

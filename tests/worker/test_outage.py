@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue.worker import caretaker as caretaker_module
-from django_pgqueue.worker import outage
-from django_pgqueue.worker.caretaker import Caretaker
-from django_pgqueue.worker.connection import connect
-from django_pgqueue.worker.outage import Outage
+from django_pgqueue.session import connect
+from django_pgqueue.worker import reconnect
+from django_pgqueue.worker.reconnect import Outage
+from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
+from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 
 REFUSED = psycopg.OperationalError("connection refused\n")
 
@@ -42,7 +42,7 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
 ) -> None:
     caplog.set_level(logging.INFO)
     now = 1000.0
-    monkeypatch.setattr(outage, "monotonic", lambda: now)
+    monkeypatch.setattr(reconnect, "monotonic", lambda: now)
     down = Outage()
     for _ in range(3):
         down.tell("no connection yet", REFUSED)
@@ -65,51 +65,51 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
 
 
 @pytest.fixture
-def caretaker(transactional_db: None) -> Any:
+def heartbeat(transactional_db: None) -> Any:
     """That of a supervisor without processes, with a connection."""
-    caretaker = Caretaker("default")
-    caretaker._session = connect("default")
-    yield caretaker
-    caretaker.end()
+    heartbeat = Heartbeat("default")
+    heartbeat._session = connect("default")
+    yield heartbeat
+    heartbeat.end()
 
 
 @pytest.fixture
-def serve(caretaker: Caretaker, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
-    """Call it to let the caretaker serve at the next time that it has asked for; gives the pause before."""
+def serve(heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Call it to let the heartbeat serve at the next time that it has asked for; gives the pause before."""
     now = monotonic()
-    monkeypatch.setattr(caretaker_module, "monotonic", lambda: now)
+    monkeypatch.setattr(heartbeat_module, "monotonic", lambda: now)
 
     def serve() -> float:
         nonlocal now
-        pause = caretaker.seconds_left(now)
+        pause = heartbeat.seconds_left(now)
         now += pause
-        caretaker.serve([])
+        heartbeat.serve([])
         return pause
 
     serve()
     return serve
 
 
-def cut(caretaker: Caretaker, serve: Callable[[], float]) -> None:
+def cut(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
     """End its session, and let it notice."""
-    assert caretaker._session is not None
+    assert heartbeat._session is not None
     with connection.cursor() as cursor:
-        pid = caretaker._session.connection.info.backend_pid
+        pid = heartbeat._session.connection.info.backend_pid
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
     assert serve() == pytest.approx(1.0)  # it has beaten the last time
-    assert caretaker._session is None
+    assert heartbeat._session is None
 
 
-def test_a_supervisor_tries_again_at_once_and_beats(caretaker: Caretaker, serve: Callable[[], float]) -> None:
+def test_a_supervisor_tries_again_at_once_and_beats(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
     """If all lose their connections at once, the first one back takes those for dead that do not beat."""
     for _ in range(3):
-        cut(caretaker, serve)
+        cut(heartbeat, serve)
         assert 0 < serve() <= 0.1
-        assert caretaker._session is not None
+        assert heartbeat._session is not None
 
 
 def test_a_supervisor_tries_at_least_once_each_heartbeat(
-    caretaker: Caretaker, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+    heartbeat: Heartbeat, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = []
 
@@ -117,20 +117,20 @@ def test_a_supervisor_tries_at_least_once_each_heartbeat(
         tries.append(alias)
         raise REFUSED
 
-    monkeypatch.setattr(caretaker_module, "connect", refuse)
-    cut(caretaker, serve)
+    monkeypatch.setattr(heartbeat_module, "connect", refuse)
+    cut(heartbeat, serve)
     for number in range(1, 13):
         assert serve() <= 1.0
         assert len(tries) == number
 
 
 def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
-    caretaker: Caretaker, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+    heartbeat: Heartbeat, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It connects each time: only a round that goes well ends the outage."""
 
     def fail(*args: Any) -> None:
         raise psycopg.errors.DiskFull("no space left on device")
 
-    monkeypatch.setattr(caretaker._rounds, "run", fail)
+    monkeypatch.setattr(heartbeat._rounds, "run", fail)
     assert [serve() for _ in range(7)][-1] >= 0.5

@@ -1,4 +1,4 @@
-"""A suspect's own process, from its worker's side: when the job has begun, and when it has not."""
+"""The process of an isolated job, from its worker's side: when the job has begun, and when it has not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
-from django_pgqueue.worker import quarantine
+from django_pgqueue.worker.executor import isolation
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, until, working
 
@@ -35,7 +35,7 @@ def listen(*words: str) -> tuple[list[bytes], int]:
         [sys.executable, "-c", SPEAKER, str(writing), *words], pass_fds=[writing]
     ) as process:
         os.close(writing)
-        heard = quarantine._listen(reading, process, lambda: begun.append(1))
+        heard = isolation._listen(reading, process, lambda: begun.append(1))
     os.close(reading)
     return heard, len(begun)
 
@@ -60,13 +60,13 @@ def test_a_process_that_cannot_start_costs_the_job_nothing(monkeypatch: pytest.M
     def broken() -> dict[str, Any]:
         return {**os.environ, "DJANGO_SETTINGS_MODULE": "no.such.settings"}
 
-    monkeypatch.setattr(quarantine, "child_environment", broken)
+    monkeypatch.setattr(isolation, "child_environment", broken)
     job = enqueue(tasks.noop)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
     with working() as worker:
         until(lambda: fresh(job).waiting_reason)
-        assert worker.pump._board.begun() == []
+        assert worker.producer.in_flight._started_jobs.begun() == []
         after = enqueue(tasks.noop)
         until(lambda: fresh(after).status == "done")
     back = fresh(job)

@@ -10,23 +10,24 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue import session as connection_module
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.worker import chores, entry, outage
-from django_pgqueue.worker import connection as connection_module
-from django_pgqueue.worker.connection import Session
+from django_pgqueue.session import Session
+from django_pgqueue.worker import reconnect, registry
+from django_pgqueue.worker.producer import connection as producer_connection
 from tests.app import worker_tasks as tasks
-from tests.support.workers import RunningWorker, backend_of, fresh, make_pump, run_due, until, working
+from tests.support.workers import RunningWorker, backend_of, fresh, make_producer, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def cut(worker: RunningWorker) -> None:
-    """End the pump's session on the server, and wait until it has noticed and come back."""
-    pid = until(lambda: backend_of(worker.pump))
+    """End the producer's session on the server, and wait until it has noticed and come back."""
+    pid = until(lambda: backend_of(worker.producer))
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
         assert cursor.fetchone() == (True,)
-    until(lambda: backend_of(worker.pump) not in (None, pid), what="a new connection")
+    until(lambda: backend_of(worker.producer) not in (None, pid), what="a new connection")
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             tries.append(alias)
             raise psycopg.OperationalError("connection refused")
 
-        monkeypatch.setattr(entry, "connect", refuse if gone else connect)
+        monkeypatch.setattr(producer_connection, "connect", refuse if gone else connect)
         return tries
 
     yield switch
@@ -161,9 +162,9 @@ def test_a_deadlock_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_that_starts_without_a_server_waits_for_it(no_server: Any) -> None:
     job = enqueue(tasks.noop)
     no_server()
-    pump = make_pump()
-    worker = RunningWorker(pump)
-    until(lambda: pump._waker._asleep, what="waiting for the server")
+    producer = make_producer()
+    worker = RunningWorker(producer)
+    until(lambda: producer._waker._asleep, what="waiting for the server")
     no_server(False)
     until(lambda: fresh(job).status == "done")
     worker.stop()
@@ -171,8 +172,8 @@ def test_a_worker_that_starts_without_a_server_waits_for_it(no_server: Any) -> N
 
 def test_a_worker_without_a_server_and_without_jobs_stops_at_once(no_server: Any) -> None:
     no_server()
-    worker = RunningWorker(make_pump())
-    until(lambda: worker.pump._waker._asleep)
+    worker = RunningWorker(make_producer())
+    until(lambda: worker.producer._waker._asleep)
     worker.stop(grace=60)
     assert not worker.thread.is_alive()
 
@@ -180,22 +181,22 @@ def test_a_worker_without_a_server_and_without_jobs_stops_at_once(no_server: Any
 def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
     no_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr(reconnect, "FIRST_PAUSE", 1000.0)
     jobs = [enqueue(tasks.hold, key) for key in "abc"]
-    pump = make_pump(threads=3)
-    pump._outage = outage.Outage(longest=1000.0)
-    worker = RunningWorker(pump)
+    producer = make_producer(threads=3)
+    producer._connection._outage = reconnect.Outage(longest=1000.0)
+    worker = RunningWorker(producer)
     for key in "abc":
         assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(pump)])
-    until(lambda: pump._session is None)
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(producer)])
+    until(lambda: producer._connection.session is None)
     tries = no_server()
     for number, key in enumerate("abc", 1):
-        until(lambda: pump._waker._asleep)
+        until(lambda: producer._waker._asleep)
         tasks.gate(key).set()
-        until(lambda number=number: len(pump._executor.results) == number)  # type: ignore[misc]
-    until(lambda: pump._waker._asleep)
+        until(lambda number=number: len(producer._executor.results) == number)  # type: ignore[misc]
+    until(lambda: producer._waker._asleep)
     assert tries == []
     no_server(False)
     worker.stop(60)
@@ -204,13 +205,13 @@ def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
 
 def test_a_worker_that_is_stopped_while_the_server_is_away_reports_within_the_grace(no_server: Any) -> None:
     job = enqueue(tasks.hold, "a")
-    worker = RunningWorker(make_pump())
+    worker = RunningWorker(make_producer())
     assert tasks.gate("a runs").wait(tasks.DEADLINE)
     no_server()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.pump)])
-    until(lambda: worker.pump._session is None)
-    worker.pump.stop(60)
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
+    until(lambda: worker.producer._connection.session is None)
+    worker.producer.stop(60)
     tasks.gate("a").set()
     no_server(False)
     worker.stop(60)
@@ -222,11 +223,11 @@ def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
     no_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = enqueue(tasks.hold, "a")
-    worker = RunningWorker(make_pump())
+    worker = RunningWorker(make_producer())
     assert tasks.gate("a runs").wait(tasks.DEADLINE)
     no_server()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.pump)])
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
     worker.stop(0)
     assert "outcomes of 1 jobs are lost, they will run again" in caplog.text
     assert fresh(job).status == "running"
@@ -235,7 +236,7 @@ def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
 
 
 def test_a_worker_that_was_forgotten_as_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chores, "REGISTER_EVERY", 0.05)
+    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
     with working():
         worker = until(Worker.objects.first)
         Worker.objects.all().delete()

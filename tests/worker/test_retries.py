@@ -36,7 +36,7 @@ def test_a_job_that_fails_once_runs_again() -> None:
 
 def test_the_last_failed_attempt_fails_the_job_and_all_are_remembered() -> None:
     job = enqueue(tasks.fail, "broken")
-    pump = run_due()
+    producer = run_due()
     failed = fresh(job)
     assert (failed.status, failed.attempts, failed.result) == ("failed", 3, None)
     assert [error["attempt"] for error in failed.errors] == [1, 2, 3]
@@ -46,7 +46,7 @@ def test_the_last_failed_attempt_fails_the_job_and_all_are_remembered() -> None:
         assert error["traceback"].startswith("Traceback (most recent call last):")
         assert "in fail\n" in error["traceback"]
         assert "django_pgqueue/worker" not in error["traceback"]
-        assert error["worker"] == str(pump._worker)
+        assert error["worker"] == str(producer.worker)
         assert error["started_at"] <= error["finished_at"]
     assert len(failed.error_fingerprint) == 40
 
@@ -104,14 +104,14 @@ def test_backoff_as_seconds_and_as_a_sequence() -> None:
 
 def test_a_callable_backoff_gets_the_failed_attempt() -> None:
     job = enqueue(tasks.called_backoff, 500)
-    pump = run_due()
+    producer = run_due()
     assert round(wait(job)) == 500
     ((error, result),) = tasks.SEEN
     assert isinstance(error, ValueError)
     assert result.id == str(job.pk)
     assert result.status == TaskResultStatus.FAILED
     assert result.attempts == 1
-    assert result.worker_ids == [str(pump._worker)]
+    assert result.worker_ids == [str(producer.worker)]
     assert result.errors[-1].exception_class is ValueError
     assert "called_backoff" in result.errors[-1].traceback
     assert result.args == [500]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_job_runs_and_is_done_with_its_result() -> None:
     before = timezone.now()
     job = enqueue(tasks.add, 2, b=3)
-    pump = run_due()
+    producer = run_due()
     done = fresh(job)
     assert (done.status, done.result, done.attempts, done.errors) == ("done", 5, 1, [])
     assert done.started_at is not None
@@ -29,7 +29,7 @@ def test_a_job_runs_and_is_done_with_its_result() -> None:
     assert done.finished_at is not None
     assert before < done.enqueued_at <= done.started_at <= done.last_attempted_at <= done.finished_at
     assert done.worker_ids == [str(done.worker)]
-    assert pump.lifetime.executed == 1
+    assert producer.lifetime.executed == 1
 
 
 def test_a_job_without_a_result_has_none() -> None:
@@ -63,9 +63,9 @@ def test_a_job_that_is_over_knows_how_long_it_ran(task: Any, status: str) -> Non
 
 def test_many_jobs_each_run_once() -> None:
     ids = enqueue_many(tasks.see.bind(number) for number in range(3000))
-    pump = run_due(threads=4)
+    producer = run_due(threads=4)
     assert sorted(tasks.SEEN) == list(range(3000))
-    assert pump.lifetime.executed == 3000
+    assert producer.lifetime.executed == 3000
     assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 3000
 
 

@@ -13,9 +13,10 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.models import Worker
-from django_pgqueue.worker import entry
-from django_pgqueue.worker.connection import Session, connect
+from django_pgqueue.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer import connection as producer_connection
+from django_pgqueue.worker.registry import Registration
 from tests.support.databases import alias, roles
 from tests.support.poolers import Pooler, pgbouncer
 from tests.support.sessions import Connection
@@ -135,9 +136,10 @@ def test_behind_a_pooler_a_transaction_is_one_message(pooler: Pooler, tmp_path: 
 
 
 def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.LogCaptureFixture) -> None:
-    entry._say_that_it_polls.cache_clear()
+    producer_connection._say_that_it_polls.cache_clear()
     with alias("pooled", opened=False, **pooler.address()) as name:
         for worker in range(3):
-            entry.enter(WorkerOptions(alias=name), worker, 1, []).close()
+            registration = Registration(WorkerOptions(alias=name), worker, 1)
+            producer_connection.enter(name, worker, registration, []).close()
     assert caplog.text.count("is behind a transaction pooler") == 1
     assert not Worker.objects.filter(holds_lock=True).exists()

@@ -13,7 +13,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import TaskResultStatus, task_finished, task_started
 from django_pgqueue.models import Job
-from django_pgqueue.worker.signals import Announcer, _is_heard
+from django_pgqueue.worker.executor.task_signals import Announcer, _is_heard
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due
@@ -133,7 +133,9 @@ def test_a_task_whose_backend_does_not_exist_here_runs_all_the_same(
 
 def test_nobody_listens_and_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr("django_pgqueue.worker.signals._send", lambda signal, make: sent.append(signal))
+    monkeypatch.setattr(
+        "django_pgqueue.worker.executor.task_signals._send", lambda signal, make: sent.append(signal)
+    )
     enqueue(tasks.noop)
     run_due()
     assert sent == []
@@ -164,13 +166,13 @@ def test_a_line_is_heard_where_a_handler_would_write_it() -> None:
 def test_the_answer_is_looked_up_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     asked: list[str] = []
-    monkeypatch.setattr("django_pgqueue.worker.signals.monotonic", lambda: now)
+    monkeypatch.setattr("django_pgqueue.worker.executor.task_signals.monotonic", lambda: now)
 
     def is_heard(logger: logging.Logger) -> bool:
         asked.append(logger.name)
         return False
 
-    monkeypatch.setattr("django_pgqueue.worker.signals._is_heard", is_heard)
+    monkeypatch.setattr("django_pgqueue.worker.executor.task_signals._is_heard", is_heard)
     announcer = Announcer()
     for now in (100.0, 100.5, 100.9, 101.0):  # noqa: B007 - the clock reads it
         announcer._look()

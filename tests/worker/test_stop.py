@@ -8,7 +8,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.models import Job
 from tests.app import worker_tasks as tasks
 from tests.support.sessions import Connect, Connection
-from tests.support.workers import DEADLINE, RunningWorker, backend_of, make_pump, until
+from tests.support.workers import DEADLINE, RunningWorker, backend_of, make_producer, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect) -> None:
     """The claim waits for a lock, the signal comes, the claim succeeds: nothing of it is started."""
     holder, observer = connect(), connect(autocommit=True)
-    worker = RunningWorker(make_pump(threads=2))
-    pid = until(lambda: backend_of(worker.pump))
+    worker = RunningWorker(make_producer(threads=2))
+    pid = until(lambda: backend_of(worker.producer))
     ids = enqueue_many(tasks.see.bind(number) for number in range(20))
     until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
     tasks.SEEN.clear()
@@ -31,7 +31,7 @@ def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect
     ]
     observer.execute("SELECT pg_notify(pgqueue_channel_v1(), 'wake default')")
     until(lambda: blocked(observer, pid), what="the claim waits")
-    worker.pump.stop(DEADLINE)
+    worker.producer.stop(DEADLINE)
     holder.commit()
     worker.stop()
     assert tasks.SEEN == []

@@ -13,10 +13,10 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import TaskTimeout, current_job, enqueue, enqueue_many, extend, task
+from django_pgqueue.lifecycle.claim import Claimed
 from django_pgqueue.models import Job
-from django_pgqueue.worker import deadlines
-from django_pgqueue.worker.deadlines import Deadlines, Limit
-from django_pgqueue.worker.running import RunningJob
+from django_pgqueue.worker.executor import timeouts
+from django_pgqueue.worker.executor.timeouts import Timeout, Timeouts
 from tests.app import timing_tasks as timing
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -25,26 +25,25 @@ from tests.support.workers import fresh, run_due, until, working
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-LIMITS: dict[int, Limit] = {}
+TIMEOUTS: dict[int, Timeout] = {}
 
 
 @pytest.fixture(autouse=True)
-def _remember_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tests see the limits of the jobs that run."""
-    LIMITS.clear()
-    begin = Deadlines.begin
+def _remember_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests see the timeouts of the jobs that run."""
+    TIMEOUTS.clear()
+    begin = Timeouts.begin
 
-    def remember(self: Deadlines, running: RunningJob, on_overdue: Any = None) -> None:
-        begin(self, running, on_overdue)
-        if running.limit is not None:
-            LIMITS[running.row.id] = running.limit
+    def remember(self: Timeouts, row: Claimed, *rest: Any) -> Timeout:
+        timeout = TIMEOUTS[row.id] = begin(self, row, *rest)
+        return timeout
 
-    monkeypatch.setattr(Deadlines, "begin", remember)
+    monkeypatch.setattr(Timeouts, "begin", remember)
 
 
-def limit_of(job: Job) -> Limit:
+def timeout_of(job: Job) -> Timeout:
     """Its timeout, once it runs."""
-    return until(lambda: LIMITS.get(job.pk))
+    return until(lambda: TIMEOUTS.get(job.pk))
 
 
 def error_class(job: Any) -> str:
@@ -104,19 +103,19 @@ def test_a_task_that_extends_itself_runs_on() -> None:
 def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     job = enqueue(timing.waits_for, "a")
     extended = threading.Event()
-    seconds_left = Deadlines._seconds_left
+    seconds_left = Timeouts._seconds_left
 
-    def look_afterwards(self: Deadlines, limit: Limit) -> float:
+    def look_afterwards(self: Timeouts, timeout: Timeout) -> float:
         assert extended.wait(tasks.DEADLINE)
-        return seconds_left(self, limit)
+        return seconds_left(self, timeout)
 
-    monkeypatch.setattr(Deadlines, "_seconds_left", look_afterwards)
+    monkeypatch.setattr(Timeouts, "_seconds_left", look_afterwards)
     with working():
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         assert extend(job, 3600) == 1
         extended.set()
         # The worker looks at the row when the time that it knows of is over.
-        until(lambda: limit_of(job).until - monotonic() > 1000)
+        until(lambda: timeout_of(job).until - monotonic() > 1000)
         tasks.gate("a").set()
         until(lambda: fresh(job).is_over)
     assert fresh(job).status == "done"
@@ -138,7 +137,7 @@ def test_extending_says_whether_the_lease_is_still_held() -> None:
         with connection.cursor() as cursor:
             cursor.execute("UPDATE pgqueue_job_live SET lease = lease + 1 WHERE id = %s", [job.pk])
         tasks.gate("go").set()
-        until(lambda: job.pk not in [running.row.id for running in worker.pump._runner.running()])
+        until(lambda: job.pk not in [running.row.id for running in worker.producer._runner.running()])
     assert tasks.SEEN == [True, False]
     assert fresh(job).status == "running"  # somebody else's
 
@@ -148,14 +147,14 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
     job = enqueue(timing.waits_for_an_hour, "a")
     rest = enqueue_many(tasks.add.bind(number) for number in range(50))
     with working(threads=1):
-        limit = limit_of(job)
+        timeout = timeout_of(job)
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
-        thread = limit._thread
+        thread = timeout._thread
         assert thread is not None
-        with limit._lock:  # as whoever sends the exception
+        with timeout._lock:  # as whoever sends the exception
             tasks.gate("a").set()
-            until(lambda: sys._current_frames()[thread].f_code is Limit._leave.__code__)
-            deadlines._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
+            until(lambda: sys._current_frames()[thread].f_code is Timeout._leave.__code__)
+            timeouts._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
         until(lambda: fresh(job).is_over)
         until(lambda: Job.objects.filter(pk__in=rest, status="done").count() == 50)
     assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "a", [])
@@ -167,15 +166,15 @@ def test_race_a_task_extends_itself_when_the_worker_has_decided(
 ) -> None:
     """The row was read, the time is over, and before the exception is sent the task puts it off."""
     job = enqueue(timing.awaits, "a") if is_async else enqueue(timing.waits_for, "a")
-    raise_in_task = Limit.raise_in_task
+    raise_in_task = Timeout.raise_in_task
     decided = threading.Event()
 
-    def extend_meanwhile(self: Limit) -> None:
+    def extend_meanwhile(self: Timeout) -> None:
         self.put_off(3600)
         raise_in_task(self)
         decided.set()
 
-    monkeypatch.setattr(Limit, "raise_in_task", extend_meanwhile)
+    monkeypatch.setattr(Timeout, "raise_in_task", extend_meanwhile)
     with working():
         assert decided.wait(tasks.DEADLINE)
         tasks.gate("a").set()
@@ -189,12 +188,12 @@ def test_a_job_that_goes_on_costs_its_process_and_its_neighbours_finish(settings
     neighbour = enqueue(tasks.hold, "n")
     with working(threads=2) as worker:
         assert tasks.gate("a heard").wait(tasks.DEADLINE)
-        until(lambda: worker.pump.lifetime.stopping)
+        until(lambda: worker.producer.lifetime.stopping)
         waiting = enqueue(tasks.noop)
         tasks.gate("n").set()
         worker.thread.join(tasks.DEADLINE)
         assert not worker.thread.is_alive()
-        assert worker.pump.lifetime.replaced
+        assert worker.producer.lifetime.replaced
         tasks.gate("a").set()
     assert fresh(neighbour).status == "done"
     assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
@@ -208,29 +207,29 @@ def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
     job = enqueue(timing.deaf, "a")
     neighbour = enqueue(tasks.hold, "n")
     with working(threads=2) as worker:
-        until(lambda: worker.pump.lifetime.stopping)
+        until(lambda: worker.producer.lifetime.stopping)
         tasks.gate("a").set()
         until(lambda: fresh(job).is_over)
         assert worker.thread.is_alive()
         tasks.gate("n").set()
         worker.thread.join(tasks.DEADLINE)
     assert [fresh(job).status, fresh(neighbour).status] == ["done", "done"]
-    assert worker.pump.holding.overdue == {}
+    assert worker.producer.in_flight.overdue == {}
 
 
 def test_quick_jobs_leave_nothing_behind() -> None:
     enqueue_many(timing.quick.bind() for _ in range(2_000))
-    pump = run_due()
-    assert len(pump._runner.deadlines._limits) == 0
+    producer = run_due()
+    assert len(producer._runner.timeouts._watched) == 0
     assert Job.objects.filter(status="done").count() == 2_000
-    assert pump._board.begun() == []
+    assert producer.in_flight._started_jobs.begun() == []
 
 
 def test_what_the_server_cannot_be_asked_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(alias: str) -> Any:
         raise psycopg.OperationalError("no server")
 
-    monkeypatch.setattr(deadlines, "connect", refuse)
+    monkeypatch.setattr(timeouts, "connect", refuse)
     job = enqueue(timing.too_long, "a")
     with working():
         until(lambda: fresh(job).is_over)

@@ -52,7 +52,7 @@ def test_it_fails_when_the_patience_is_over(settings: Any) -> None:
     assert failed.finished_at is not None
     assert failed.finished_at - failed.enqueued_at > timedelta(seconds=0.5)
     # It was looked at a few times, not in a loop.
-    assert worker.pump.lifetime.claimed < 8
+    assert worker.producer.lifetime.claimed < 8
 
 
 def test_the_patience_begins_with_the_first_worker_that_met_it(settings: Any) -> None:

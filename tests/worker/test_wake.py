@@ -11,10 +11,11 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
-from django_pgqueue.worker import idle, pump
-from django_pgqueue.worker.finder import Finder
+from django_pgqueue.worker.producer import idle
+from django_pgqueue.worker.producer import producer as producer_module
+from django_pgqueue.worker.producer.claimer import Claimer
 from tests.app import worker_tasks as tasks
-from tests.support.workers import RunningWorker, fresh, make_pump, until
+from tests.support.workers import RunningWorker, fresh, make_producer, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,10 +29,10 @@ def test_a_notification_that_comes_during_a_statement_is_heard_before_the_sleep(
     """
     settings.PGQUEUE = {"POLL_INTERVAL": 60}
     monkeypatch.setattr(idle, "LOOKS", ())
-    monkeypatch.setattr(pump, "LONGEST_SLEEP", 60.0)
+    monkeypatch.setattr(producer_module, "LONGEST_SLEEP", 60.0)
     asleep = Event()
     committed: list[Job] = []
-    look = Finder.search
+    look = Claimer.search
 
     def enqueue_elsewhere() -> Job:
         try:
@@ -39,8 +40,8 @@ def test_a_notification_that_comes_during_a_statement_is_heard_before_the_sleep(
         finally:
             connection.close()
 
-    def search(finder: Finder, session: Any, *, thorough: bool = False) -> tuple[bool, float | None]:
-        answer = look(finder, session, thorough=thorough)
+    def search(claimer: Claimer, session: Any, *, thorough: bool = False) -> tuple[bool, float | None]:
+        answer = look(claimer, session, thorough=thorough)
         if sleeper._idle.announced and not committed:
             # The look has found nothing. Now the job is committed, and the next statement brings the news.
             with ThreadPoolExecutor(1) as elsewhere:
@@ -49,8 +50,8 @@ def test_a_notification_that_comes_during_a_statement_is_heard_before_the_sleep(
             asleep.set()
         return answer
 
-    monkeypatch.setattr(Finder, "search", search)
-    sleeper = make_pump()
+    monkeypatch.setattr(Claimer, "search", search)
+    sleeper = make_producer()
     worker = RunningWorker(sleeper)
     try:
         assert asleep.wait(20)

@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 
 from ... import conf
 from ...checks_database import database_problems
-from ...worker.connection import LOST_CONNECTION
+from ...session import LOST_CONNECTION
+from ...worker.logs import configure_logging
 from ...worker.options import WorkerOptions
-from ...worker.supervisor import Supervisor
-from ...worker.verbosity import configure_logging
+from ...worker.supervisor.supervisor import Supervisor
 from .._arguments import at_least, database_alias, queue_names
 
 if TYPE_CHECKING:

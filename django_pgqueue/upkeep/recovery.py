@@ -1,0 +1,96 @@
+"""Recovery: what a worker that is dead has left behind goes back to its queues.
+
+A supervisor knows at once that one of its processes has ended, and which jobs that had begun
+(``EndedProcesses``). Of all other workers the database decides by their heartbeats which are dead
+(``recover_dead``). Strays are jobs that neither finds, because their worker is on no list any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import conf
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+__all__ = ["BATCH", "EndedProcess", "EndedProcesses", "recover", "recover_dead", "recover_strays"]
+
+logger = logging.getLogger(__name__)
+
+BATCH = 1_000  # jobs in one statement
+
+_RECOVER_WORKER_SQL = "SELECT pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s)"
+_RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"
+_RECOVER_STRAYS_SQL = "SELECT pgqueue_recover_strays_v1(%s, %s, %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedProcess:
+    """A worker whose process has ended without signing off."""
+
+    worker: int
+    begun: list[int] | None
+    """The jobs that it had begun; None if nobody knows."""
+    to_blame: list[int] | None
+    """Those of them that count a crash; None for all."""
+    reason: str
+
+
+class EndedProcesses:
+    """The processes that have ended under one supervisor, until their jobs have gone back."""
+
+    def __init__(self) -> None:
+        self._ended: list[EndedProcess] = []
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    def add(self, ended: EndedProcess) -> None:
+        """Its jobs go back at the next ``give_back``."""
+        self._ended.append(ended)
+
+    def give_back(self, session: Session) -> None:
+        """Give back a batch of the jobs of each."""
+        for ended in self._ended.copy():
+            jobs = recover(session, ended)
+            if jobs is None:
+                continue
+            self._ended.remove(ended)
+            if jobs:
+                logger.warning("%d jobs of the process that ended go back to their queues", jobs)
+
+
+def recover(session: Session, ended: EndedProcess) -> int | None:
+    """Give back the jobs of a worker whose process has ended, and remove it from the list.
+
+    Returns how many jobs went back, None if there are more: try again soon.
+    """
+    settings = conf.current()
+    parameters = (
+        ended.worker, ended.begun, ended.to_blame, ended.reason,
+        settings.crash_limit, BATCH, settings.keep_errors,
+    )  # fmt: skip
+    jobs: int | None = session.value(_RECOVER_WORKER_SQL, parameters)
+    return jobs
+
+
+def recover_dead(session: Session) -> int:
+    """Give back jobs of workers that are dead, whoever supervised them; returns how many."""
+    settings = conf.current()
+    parameters = (settings.heartbeat, settings.lease, settings.crash_limit, BATCH, settings.keep_errors)
+    dead, jobs = session.row(_RECOVER_DEAD_SQL, parameters)
+    if dead:
+        logger.warning("%d workers are dead; %d of their jobs go back to their queues", dead, jobs)
+    return int(jobs)
+
+
+def recover_strays(session: Session) -> int:
+    """Give back jobs of workers that nobody knows any more; returns how many."""
+    settings = conf.current()
+    jobs = session.value(_RECOVER_STRAYS_SQL, (settings.crash_limit, BATCH, settings.keep_errors))
+    if jobs:
+        logger.warning("%d jobs of workers that are not on the list go back to their queues", jobs)
+    return int(jobs)

@@ -1,0 +1,1 @@
+"""The executor: threads and an event loop that run the jobs, and what is around one job while it runs."""

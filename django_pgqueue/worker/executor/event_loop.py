@@ -1,0 +1,224 @@
+"""The event loop of async jobs: running jobs go in, their results come out.
+
+Each of its slots runs one job at a time and has a thread of its own for sync work. ``sync_to_async`` sends
+what must stay on one thread, such as Django's ORM, to the thread of its context. Requests under ASGI have one
+each; without one, all jobs of the process would share a single thread: a job that blocks it would hold all
+others, and a transaction that one leaves open would swallow what they write. A slot keeps its thread, and so
+its database connections, from job to job. Most async jobs never need it: it is made at the first use.
+
+``asyncio.to_thread``, and ``sync_to_async`` where any thread will do, run on threads of the loop that serve
+all jobs in turn, and nobody knows when a job is done with one. So connections of Django are closed after each
+call there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context
+from functools import partial
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from django.db import connections
+
+from . import fork, outcomes
+from .connections import drop_dead, tidy_up
+from .outcomes import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Executor
+
+    from ...lifecycle.claim import Claimed
+    from .running_job import RunningJob
+
+__all__ = ["EventLoop"]
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class EventLoop:
+    """Runs at most ``slots`` jobs at the same time. Its thread starts with the first.
+
+    ``run`` runs one and sets its outcome; ``publish`` is called with each result, on the loop's thread.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        run: Callable[[RunningJob], Awaitable[None]],
+        publish: Callable[[list[Result]], None],
+    ) -> None:
+        self._run = run
+        self._publish = publish
+        self._waiting: deque[RunningJob] = deque()
+        self._free_slots: list[_Slot] = []
+        self._slots_to_make = slots
+        self._stopped = False
+        # Two job threads may meet their first async task at once.
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+
+    # -- called by other threads
+
+    def submit(self, running: RunningJob) -> None:
+        """Take a job over. Raises ``RuntimeError`` if the loop has stopped."""
+        loop = self._started()
+        self._waiting.append(running)
+        loop.call_soon_threadsafe(self._start_coroutines)
+
+    def take_back(self) -> list[Claimed]:
+        """The rows that have not begun."""
+        rows = []
+        while self._waiting:
+            try:
+                rows.append(self._waiting.popleft().row)
+            except IndexError:  # the loop was quicker
+                break
+        return rows
+
+    def stop(self) -> None:
+        """Cancel what runs, and begin nothing more. Does not wait."""
+        with self._lock:
+            self._stopped = True
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def join(self, timeout: float) -> None:
+        """Wait for its end."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._stopped:
+                raise RuntimeError("this worker has stopped")
+            if self._loop is None:
+                self._loop = _new_loop()
+                self._thread = Thread(
+                    target=self._run_loop, name="pgqueue-event-loop", args=(self._loop,), daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    # -- on its own thread
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        while not self._stopped:
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # asyncio lets these out of the loop, if a task that a job has started raises them.
+                logger.error("an async task of a job raised %r in the event loop", error)
+        loop.run_until_complete(self._close())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        with self._lock:
+            loop.close()
+
+    async def _close(self) -> None:
+        """Cancel what the grace was not long enough for; the producer has given it back."""
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        for slot in self._free_slots:
+            await asyncio.create_task(slot.close(), context=slot.new_context())
+
+    def _start_coroutines(self) -> None:
+        while self._waiting and not self._stopped:
+            if not self._free_slots:
+                if not self._slots_to_make:
+                    return
+                self._slots_to_make -= 1
+                self._free_slots.append(_Slot())
+            try:
+                running = self._waiting.popleft()
+            except IndexError:  # the producer took it back
+                return
+            slot = self._free_slots.pop()
+            coroutine = self._run_in(slot, running)
+            task = asyncio.get_running_loop().create_task(coroutine, context=slot.new_context())
+            task.add_done_callback(partial(self._ended, slot, running))
+
+    async def _run_in(self, slot: _Slot, running: RunningJob) -> None:
+        await slot.drop_dead()
+        try:
+            await self._run(running)
+        finally:
+            await slot.tidy_up()
+
+    def _ended(self, slot: _Slot, running: RunningJob, task: asyncio.Task[None]) -> None:
+        self._free_slots.append(slot)
+        row = running.row
+        if self._stopped:
+            return  # the producer has given it back
+        error = None if task.cancelled() else task.exception()
+        outcome = running.outcome
+        if outcome is None:  # a bug of ours
+            logger.error("job %s: the worker failed around its task", row.id, exc_info=error)
+            outcome = outcomes.worker_failed(row)
+        self._publish([Result(row, outcome, running.ran)])
+        self._start_coroutines()
+
+
+class _Slot:
+    """A context whose thread-sensitive work goes to one thread."""
+
+    def __init__(self) -> None:
+        self._key = ThreadSensitiveContext()
+        self._context = Context()
+        self._context.run(SyncToAsync.thread_sensitive_context.set, self._key)
+
+    def new_context(self) -> Context:
+        """The context for one job: nothing in it but the slot."""
+        return self._context.copy()
+
+    async def drop_dead(self) -> None:
+        """Before a job: see ``connections``. To be called in a context of this slot, as all here."""
+        if self._thread() is not None:
+            await sync_to_async(drop_dead)()
+
+    async def tidy_up(self) -> None:
+        """After a job: tidy up the thread's connections, if there is a thread."""
+        if self._thread() is not None:
+            await sync_to_async(tidy_up)()
+
+    async def close(self) -> None:
+        """Close the thread's connections and let it go."""
+        thread = self._thread()
+        if thread is not None:
+            await sync_to_async(connections.close_all)()
+            thread.shutdown(wait=False)
+
+    def _thread(self) -> Executor | None:
+        return SyncToAsync.context_to_thread_executor.get(self._key)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """A loop that is ready to run jobs."""
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(_TidyThreads(thread_name_prefix="pgqueue-to-thread"))
+    fork.end_copies_of(loop)
+    return loop
+
+
+class _TidyThreads(ThreadPoolExecutor):
+    def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return super().submit(_tidied, call, *args, **kwargs)
+
+
+def _tidied(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    try:
+        return fork.call_body(call, args, kwargs)
+    finally:
+        tidy_up()
+        connections.close_all()

@@ -1,0 +1,187 @@
+"""A task that forks: the child is the task's, and nothing in it may act as the worker.
+
+In the child, before any code of the task runs there:
+- SIGTERM, SIGINT and SIGHUP do what they do everywhere else: the worker's handlers would swallow them, and
+  ``Pool.terminate()`` would wait for ever;
+- the sockets of the database and the worker's pipes become /dev/null. A child that outlives its worker would
+  keep the worker's lock and the transactions of all its jobs alive, and what it sent would get in between
+  what its parent sends. Not closed: their numbers would be given to other files, which whoever still has the
+  old number would then close. Django opens new connections in the child on demand.
+- the event loop, if it was there that the task forked, is a copy that shares its selector with the original:
+  the child ends at its first ``await``, before it runs another job's next step.
+
+A child that comes to the end of its task's body, by whatever way, ends there: it has no job to report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from weakref import WeakSet
+
+from asgiref.sync import SyncToAsync
+from django.db import connections
+
+from .session_watch import OPENED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+__all__ = ["await_body", "call_body", "end_copies_of", "guard"]
+
+T = TypeVar("T")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOPS: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+_FORKING = threading.local()
+#: In a child only: held for ever, so that nobody tries to close them in good order.
+_INHERITED: list[Any] = []
+_is_child = False
+
+
+def guard(files: Callable[[], Iterable[int]]) -> None:
+    """See to the children of this process. ``files`` tells which of its files, now, are the worker's own."""
+    os.register_at_fork(before=_before, after_in_parent=_unblock, after_in_child=lambda: _in_child(files))
+
+
+def end_copies_of(loop: asyncio.AbstractEventLoop) -> None:
+    """A child that was forked on this loop must not run it."""
+    _LOOPS.add(loop)
+
+
+def call_body(function: Callable[..., T], args: Any, kwargs: Any) -> T:
+    """Call a task's function; a process that it has forked does not come back."""
+    try:
+        value = function(*args, **kwargs)
+    except BaseException as error:
+        if _is_child:
+            _end(error)
+        raise
+    if _is_child:
+        _end()
+    return value
+
+
+async def await_body(function: Callable[..., Awaitable[T]], args: Any, kwargs: Any) -> T:
+    """The same for a coroutine function."""
+    try:
+        value = await function(*args, **kwargs)
+    except BaseException as error:
+        if _is_child:
+            _end(error)
+        raise
+    if _is_child:
+        _end()
+    return value
+
+
+def _before() -> None:
+    # Race: a signal that reaches the child before its handlers are mended would be lost.
+    _FORKING.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    # What is in the buffers now would be written twice.
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    # In the child asyncio says that no loop is running.
+    _FORKING.loop = _running_loop()
+
+
+def _in_child(files: Callable[[], Iterable[int]]) -> None:
+    global _is_child
+    if _is_child:  # a child's own child: nothing of the worker has been left for it
+        _unblock()
+        return
+    _is_child = True
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _let_go_of(files)
+        _forget_connections()
+        _end_loop_or_thread()
+    finally:
+        _unblock()
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _FORKING.blocked)
+
+
+def _let_go_of(files: Callable[[], Iterable[int]]) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for file in {*files(), *_sockets()}:
+        os.dup2(nothing, file, inheritable=file == 0)
+    os.close(nothing)
+
+
+def _end_loop_or_thread() -> None:
+    loop = getattr(_FORKING, "loop", None)
+    if loop is not None and loop in _LOOPS:
+        # The copy's turn goes on where the original's was: first of all what was waiting in it must go.
+        with suppress(AttributeError):  # a loop that is not asyncio's own
+            loop._ready.clear()
+        loop.call_soon(_end_copy)
+    # Forked under sync_to_async: the thread would wait for its next call, which nobody can make.
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    thread = context and SyncToAsync.context_to_thread_executor.get(context)
+    if thread:
+        thread.submit(_end)
+
+
+def _sockets() -> list[int]:
+    found = []
+    for raw in OPENED:
+        with suppress(Exception):  # it is closed or broken
+            found.append(raw.fileno())
+    return found
+
+
+def _forget_connections() -> None:
+    """Django's connections of the thread that forked: they are the parent's."""
+    _INHERITED.extend(OPENED)
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is None or not hasattr(connection.connection, "pgconn"):
+            continue
+        # As after close(): in the parent's transaction the child is refused, after it a new one is opened.
+        connection.connection = None
+        connection.closed_in_transaction = connection.in_atomic_block
+    # The threads that look after a pool do not exist here. A new one is made when it is needed.
+    pools = {id(pools): pools for c in connections.all() if (pools := getattr(c, "_connection_pools", None))}
+    for of_class in pools.values():
+        _INHERITED.extend(of_class.values())
+        of_class.clear()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _end_copy() -> NoReturn:
+    _end(RuntimeError("a process that an async task has forked cannot await: the event loop is its parent's"))
+
+
+def _end(error: BaseException | None = None) -> NoReturn:
+    """End this process as the interpreter would, without the end of the worker that it is a copy of."""
+    code = 0
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            if code and not isinstance(error.code, int):
+                sys.stderr.write(f"{error.code}\n")
+        elif error is not None:
+            code = 1
+            traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code & 0xFF)

@@ -1,0 +1,177 @@
+"""A job that has crashed before runs isolated, in a process of its own (``worker/isolated.py``).
+
+    job thread --the row--> process --"begun"--> --the outcome--> job thread
+                              | dies after "begun": the job took it down; counts a crash
+                              | dies before: it could not start; the job goes back and counts nothing
+
+The job thread waits, so an isolated job takes a slot like any other and its worker is beaten for; the rest of
+the worker does not notice. The process ends with the job, and with its worker: its standard input is a pipe
+that this side holds open, and says "cancel" on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from django.db import connections
+
+from ... import conf
+from ...exceptions import TaskTimeout
+from ...lifecycle.finish import Outcome
+from ...policy import exponential
+from ..processes.exit import LINGER
+from ..processes.popen import child_environment, how_it_ended
+from .backoffs import backoff_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .backoffs import Backoffs
+    from .running_job import RunningJob
+
+__all__ = ["BEGUN", "Isolation"]
+
+logger = logging.getLogger(__name__)
+
+BEGUN = b"begun"
+LOOK_EVERY = 0.2  # seconds between two looks whether the process lives; what it says is heard at once
+
+_CRASHED_SQL = "SELECT pgqueue_crashed_v1(%s, %s, %s, %s, %s, %s)"
+
+
+class Isolation:
+    """Runs isolated jobs for one worker process. Used by many threads at once."""
+
+    def __init__(self, alias: str, worker: int, verbosity: int) -> None:
+        self._alias = alias
+        self._worker = worker
+        self._verbosity = verbosity
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._overdue: set[int] = set()
+
+    def run(self, running: RunningJob, backoffs: Backoffs, begun: Callable[[], None]) -> Outcome:
+        """Run one job to its end; ``begun`` is called when its process has started.
+
+        Raises ``TaskTimeout`` if it had to be killed for its timeout.
+        """
+        job_id = running.row.id
+        reading, writing = os.pipe()
+        try:
+            process = self._start(writing)
+            self._processes[job_id] = process
+            os.close(writing)
+            logger.info("job %s has crashed before and runs isolated, in process %s", job_id, process.pid)
+            _tell(process, self._assignment(running, backoffs))
+            running.on_stop = partial(_tell, process, b"cancel\n")
+            # Race: the job may have been asked to stop before there was anybody to pass it on.
+            if running.asked_to_stop:
+                running.on_stop()
+            said = _listen(reading, process, begun)
+            if len(said) == 2:
+                with suppress(subprocess.TimeoutExpired):  # its exit handlers may have something to do
+                    process.wait(LINGER)
+        finally:
+            os.close(reading)
+            self._end(job_id)
+        was_overdue = job_id in self._overdue
+        self._overdue.discard(job_id)
+        if len(said) == 2:
+            outcome, running.reported = json.loads(said[1])
+            return Outcome(*outcome)
+        if was_overdue:
+            raise TaskTimeout("the task went on after its timeout, and its process was killed")
+        how = how_it_ended(process.returncode)
+        if not said:
+            reason = f"the process for it could not start ({how})"
+            return Outcome(job_id, running.row.lease, "release", delay=30.0, reason=reason)
+        return self._crashed(running, how, backoffs)
+
+    def kill(self, running: RunningJob) -> None:
+        """End the process of a job that has outlived its timeout."""
+        process = self._processes.get(running.row.id)
+        if process is not None:
+            self._overdue.add(running.row.id)
+            _kill(process)
+
+    def _start(self, writing: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "django_pgqueue.worker", "isolated", str(os.getpid()), str(writing)],
+            stdin=subprocess.PIPE,
+            env=child_environment(),
+            pass_fds=[writing],
+            process_group=0,  # so that what it starts itself ends with it
+        )
+
+    def _assignment(self, running: RunningJob, backoffs: Backoffs) -> bytes:
+        return (
+            json.dumps([self._alias, self._worker, self._verbosity, backoffs, running.row]).encode() + b"\n"
+        )
+
+    def _end(self, job_id: int) -> None:
+        process = self._processes.pop(job_id, None)
+        if process is not None:
+            _kill(process)
+            process.wait()
+            with suppress(OSError):  # what it has not read is of no use to anybody
+                process.stdin.close()  # type: ignore[union-attr]
+
+    def _crashed(self, running: RunningJob, how: str, backoffs: Backoffs) -> Outcome:
+        row, settings = running.row, conf.current()
+        delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
+        reason = f"its process ended by {how}"
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(
+                _CRASHED_SQL,
+                [row.id, row.lease, reason, delay, settings.crash_limit, settings.keep_errors],
+            )
+            (kind,) = cursor.fetchone()
+        running.reported = True
+        return Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
+
+
+def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None]) -> list[bytes]:
+    """The lines that the process has said when it is through, or dead.
+
+    The end of the pipe is no sign: a fork of the task may hold it open for ever.
+    """
+    os.set_blocking(reading, False)
+    heard = b""
+    while heard.count(b"\n") < 2:
+        ended = process.poll() is not None
+        if not ended:
+            select.select([reading], [], [], LOOK_EVERY)
+        try:
+            piece = os.read(reading, 2**16)
+        except BlockingIOError:
+            piece = b""
+        if b"\n" in piece and b"\n" not in heard:
+            begun()
+        heard += piece
+        if ended and not piece:
+            break
+        if not piece and not ended:
+            # Its end is closed, but it is still there: no need to turn in circles.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_EVERY)
+    return heard.split(b"\n")[:-1]
+
+
+def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ValueError):  # it has ended, which its waiter will notice
+        process.stdin.write(line)
+        process.stdin.flush()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,189 @@
+"""From what a task did to the outcome that is reported: done, again later, failed, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import conf
+from ...exceptions import CancelJob, RetryLater, Snooze, WorkerLost
+from ...lifecycle.finish import Outcome
+from ...payload import encode_result
+from ...policy import delay_before_retry, exponential, should_retry
+from ...validation import CENTURY
+from .backoffs import backoff_of
+from .errors import cut_chain, describe, error_entry, fingerprint
+
+if TYPE_CHECKING:
+    from ...compat import TaskResult
+    from ...lifecycle.claim import Claimed
+    from .backoffs import Backoffs
+    from .running_job import RunningJob
+
+__all__ = [
+    "BadResult",
+    "Result",
+    "expired",
+    "stopped",
+    "succeeded",
+    "unknown_task",
+    "unsuccessful",
+    "worker_failed",
+]
+
+REASON_LIMIT = 500
+
+
+class Result(NamedTuple):
+    """What has become of one claimed row."""
+
+    row: Claimed
+    outcome: Outcome
+    ran: float = 0.0  # seconds
+    reported: bool = False  # the row says so already
+
+
+class BadResult(Exception):
+    """The task did its work but returned what cannot be stored: a retry would do the work twice."""
+
+
+def succeeded(running: RunningJob, value: Any) -> Outcome:
+    """The task returned. Raises ``BadResult`` if its result cannot be stored, whatever the reason."""
+    row = running.row
+    ran = running.ran
+    if value is None:
+        return Outcome(row.id, row.lease, started=running.started, ran=ran)
+    try:
+        result = encode_result(value, conf.current().max_payload_bytes)
+    except BaseException as error:  # most often PayloadError; but encoding calls the value's own methods
+        raise BadResult from error
+    return Outcome(row.id, row.lease, result=result, started=running.started, ran=ran)
+
+
+def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
+    """The task raised."""
+    ran = running.ran
+    try:
+        cut_chain(error)
+        outcome = _unsuccessful(running, error, backoffs)
+    except BaseException as second:  # what it raised is broken: that is no reason to run the job for ever
+        outcome = _failed(running, second)
+    return outcome._replace(ran=ran)
+
+
+def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
+    row = running.row
+    if isinstance(error, BadResult):
+        assert error.__cause__ is not None
+        return _failed(running, error.__cause__)
+    if isinstance(error, CancelJob):
+        reason = error.reason if isinstance(error.reason, str) else describe(error)
+        return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(reason))
+    if isinstance(error, asyncio.CancelledError) and running.asked_to_stop:
+        return Outcome(row.id, row.lease, "cancelled", started=running.started, reason="asked to stop")
+    if isinstance(error, Snooze):
+        return Outcome(row.id, row.lease, "snooze", delay=_until(error.until), started=running.started)
+    delay = _delay(running, error, backoffs)
+    if delay is None:
+        return _failed(running, error)
+    return Outcome(
+        row.id,
+        row.lease,
+        "retry",
+        error=_entry(running, error),
+        fingerprint=fingerprint(error, row.task_path),
+        delay=delay,
+        started=running.started,
+    )
+
+
+def expired(row: Claimed) -> Outcome:
+    """The job is too old to be useful."""
+    return Outcome(row.id, row.lease, "cancelled", reason=f"expired at {row.expires_at}")
+
+
+def worker_failed(row: Claimed, error: BaseException | None = None) -> Outcome:
+    """A bug of ours, around the task: the job goes back, and is not tried again at once."""
+    reason = "the worker failed" if error is None else f"the worker failed: {error!r}"
+    return Outcome(row.id, row.lease, "release", delay=30.0, reason=reason[:REASON_LIMIT])
+
+
+def stopped(row: Claimed, worker: int) -> Outcome:
+    """The job must not run twice, and its worker ends while it runs."""
+    error = WorkerLost("Its worker was stopped while it ran. The task must not run twice.")
+    entry = error_entry(error, worker, row.attempts, conf.current().max_error_bytes)
+    return Outcome(row.id, row.lease, "failed", error=entry, reason=str(error))
+
+
+def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> Outcome:
+    """This worker does not know the task: another one may. The job waits, up to the patience, then fails.
+
+    ``waited``: seconds since this process first met the job. The row of one that has never run knows better:
+    there ``started_at`` is when the first worker met it.
+    """
+    settings = conf.current()
+    if row.attempts == 1:
+        since = datetime.fromisoformat(row.last_attempted_at) - datetime.fromisoformat(row.started_at)
+        waited = since.total_seconds()
+    if waited < settings.unknown_task_patience:
+        delay = min(30.0, max(0.2, settings.unknown_task_patience / 60))
+        return Outcome(row.id, row.lease, "unknown", delay=delay, reason=_reason(describe(error)))
+    return Outcome(
+        row.id,
+        row.lease,
+        "failed",
+        error=error_entry(error, worker, row.attempts, settings.max_error_bytes),
+        fingerprint=fingerprint(error, row.task_path),
+        reason=_reason(f"no worker knew the task: {describe(error)}"),
+    )
+
+
+def _failed(running: RunningJob, error: BaseException) -> Outcome:
+    row = running.row
+    return Outcome(
+        row.id,
+        row.lease,
+        "failed",
+        error=_entry(running, error),
+        fingerprint=fingerprint(error, row.task_path),
+        started=running.started,
+    )
+
+
+def _entry(running: RunningJob, error: BaseException) -> str:
+    return error_entry(error, running.worker, running.row.attempts, conf.current().max_error_bytes)
+
+
+def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> float | None:
+    """Seconds until the next attempt, None if there is none."""
+    row, task, settings = running.row, running.task, conf.current()
+    attempt = row.attempts - row.forgiven_attempts
+    limit = row.max_attempts or task.max_attempts or settings.max_attempts
+    if attempt >= limit:
+        return None
+    base, ceiling = backoff_of(row.queue_name, backoffs)
+    if isinstance(error, RetryLater):
+        if error.seconds is not None:
+            return error.seconds
+        return delay_before_retry(task, lambda: _result(running, error), error, attempt, base, ceiling)
+    if isinstance(error, asyncio.CancelledError):
+        return exponential(attempt, base, ceiling)
+    if not should_retry(task, error):
+        return None
+    return delay_before_retry(task, lambda: _result(running, error), error, attempt, base, ceiling)
+
+
+def _result(running: RunningJob, error: BaseException) -> TaskResult[..., Any]:
+    """The failed attempt as ``backoff`` callables get it."""
+    return running.failed_result(_entry(running, error))
+
+
+def _until(until: datetime | timedelta) -> float:
+    wait = until if isinstance(until, timedelta) else until - datetime.now(UTC)
+    return min(max(0.0, wait.total_seconds()), CENTURY.total_seconds())
+
+
+def _reason(text: str) -> str:
+    clean = text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    return clean if len(clean) <= REASON_LIMIT else clean[: REASON_LIMIT - 1] + "…"

@@ -1,0 +1,282 @@
+"""Run one job: find its task, call it in a context of its own, turn what happens into an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextvars import copy_context
+from functools import partial
+from inspect import iscoroutinefunction
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, transaction
+from django.db.utils import IntegrityError, OperationalError
+
+from ... import conf
+from ...compat import TaskContext
+from ...definition import find_task
+from ...exceptions import TaskTimeout, UnknownTask
+from ...lifecycle.atomic import check_atomic
+from ...lifecycle.current import RUNNING
+from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
+from . import outcomes
+from .connections import drop_dead, tidy_up
+from .fork import await_body, call_body
+from .outcomes import Result
+from .running_job import RunningJob
+from .timeouts import Timeouts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...definition import Task
+    from ...lifecycle.claim import Claimed
+    from ..processes.started_jobs import StartedJobs
+    from .backoffs import Backoffs
+    from .isolation import Isolation
+    from .task_signals import Announcer
+
+__all__ = ["Runner"]
+
+logger = logging.getLogger(__name__)
+
+_LOST_CODES = {"23Q01", "23Q02", "23Q03"}
+_SERIALIZATION_FAILURES = {"40001", "40P01"}
+_SERIALIZATION_TRIES = 5
+_MOST_UNKNOWN = 100_000  # jobs remembered; they may end elsewhere, so the memory is bounded
+
+
+class Runner:
+    """Runs the jobs of one worker process. Used by many threads at once."""
+
+    def __init__(
+        self,
+        alias: str,
+        worker: int,
+        announcer: Announcer,
+        started_jobs: StartedJobs,
+        isolation: Isolation | None = None,
+    ) -> None:
+        self.alias = alias
+        self.worker = worker
+        self.backoffs: Backoffs = {}
+        self.timeouts = Timeouts(alias, started_jobs)
+        self.on_overdue: Callable[[RunningJob], None] = _ignore
+        """Called, on any thread, with a job that has outlived its timeout and the grace."""
+        self._started_jobs = started_jobs
+        self._isolation = isolation
+        self._announcer = announcer
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._async_paths: set[str] = set()
+        self._unknown_since: dict[int, float] = {}
+        self._running: dict[int, RunningJob] = {}
+
+    def perform(self, row: Claimed, hand_over: Callable[[RunningJob], None]) -> Result | None:
+        """Run a job on this thread; None if it is async: then ``hand_over`` got it, for the event loop.
+
+        claimed --expired, its task is unknown--> an outcome without a run
+        claimed --has crashed before--> runs isolated, in a process of its own; this thread waits
+        claimed --its task is a coroutine function--> handed over
+        claimed --else--> runs on this thread
+        """
+        began = monotonic()
+        try:
+            ready = self._prepare(row)
+            if isinstance(ready, Outcome):
+                return Result(row, ready, monotonic() - began)
+            if row.crash_count > 0 and self._isolation is not None:
+                outcome = self._run_isolated(ready)
+            elif row.task_path in self._async_paths:
+                hand_over(ready)
+                return None
+            else:
+                outcome = self._run(ready)
+            return Result(row, outcome, monotonic() - began, ready.reported)
+        except BaseException as error:  # a bug of ours must not cost the thread, nor the job its life
+            logger.exception("job %s: the worker failed around its task", row.id)
+            return Result(row, outcomes.worker_failed(row, error), monotonic() - began)
+
+    async def run_async(self, running: RunningJob) -> None:
+        """Run a coroutine task on the event loop; sets ``running.outcome``.
+
+        The caller made this coroutine an asyncio task of its own. It returns nothing, because a GeneratorExit
+        that reaches the task takes this coroutine's return value away.
+        """
+        # Race: whoever finds the job among the running ones may cancel it, once: the coroutine comes first.
+        running.coroutine = asyncio.current_task()
+        self._begin(running)
+        RUNNING.set(running)
+        try:
+            self._announcer.started(running)
+            running.outcome = self._succeeded(running, await _await_body(running))
+        except BaseException as error:
+            running.outcome = self._failed(running, error)
+        finally:
+            self._end(running)
+
+    def running(self) -> Iterator[RunningJob]:
+        """The jobs that run at this moment."""
+        return iter(list(self._running.values()))
+
+    def cancel(self, job_id: int) -> bool:
+        """Ask a job to stop; whether it runs here."""
+        running = self._running.get(job_id)
+        if running is not None and running.ask_to_stop():
+            logger.info("job %s was asked to stop", job_id)
+        return running is not None
+
+    def overdue(self, running: RunningJob) -> Outcome:
+        """The outcome of a job that goes on although its timeout and the grace are over."""
+        try:
+            raise TaskTimeout("the task went on after its timeout, and its process was ended")
+        except TaskTimeout as error:
+            return self._failed(running, error)
+
+    def _prepare(self, row: Claimed) -> RunningJob | Outcome:
+        """The job ready to run, or the outcome of one that cannot."""
+        if row.expired:
+            return outcomes.expired(row)
+        task = self._tasks.get(row.task_path)
+        if task is None:
+            try:
+                task = find_task(row.task_path)
+            except UnknownTask as error:
+                return outcomes.unknown_task(row, self.worker, error, self._waited(row))
+            if iscoroutinefunction(task.func):
+                self._async_paths.add(row.task_path)
+            self._tasks[row.task_path] = task
+        return RunningJob(row, task, self.worker, self.alias)
+
+    def _run(self, running: RunningJob) -> Outcome:
+        """Run a sync task on this thread."""
+        drop_dead()
+        self._begin(running)
+        try:
+            return copy_context().run(self._call, running)
+        finally:
+            self._end(running)
+            tidy_up()
+
+    def _run_isolated(self, running: RunningJob) -> Outcome:
+        """Run a job, sync or async, in a process of its own, and wait for its end on this thread."""
+        assert self._isolation is not None
+        self._running[running.row.id] = running  # it may be asked to stop before it has begun
+        begun = partial(self._begin, running, self._isolation.kill)
+        try:
+            return self._isolation.run(running, self.backoffs, begun)
+        except TaskTimeout as error:
+            return self._failed(running, error)
+        finally:
+            self._end(running)
+            tidy_up()
+
+    def _waited(self, row: Claimed) -> float:
+        """Seconds since this process first met the job and did not know its task."""
+        if len(self._unknown_since) > _MOST_UNKNOWN:
+            self._unknown_since.clear()
+        now = monotonic()
+        return now - self._unknown_since.setdefault(row.id, now)
+
+    def _begin(self, running: RunningJob, on_overdue: Callable[[RunningJob], None] | None = None) -> None:
+        """``on_overdue``: instead of that of all jobs."""
+        row = running.row
+        # First of all: a job that may have begun counts as one that has.
+        self._started_jobs.begin(row.id)
+        self._running[row.id] = running
+        running.started = monotonic()
+        if row.timeout is not None:
+            overdue = partial(on_overdue or self.on_overdue, running)
+            running.timeout = self.timeouts.begin(row, row.timeout, overdue, running.coroutine)
+
+    def _end(self, running: RunningJob) -> None:
+        if running.timeout is not None:
+            self.timeouts.end(running.timeout)
+        # A job that lost its lease may have come back meanwhile and run here a second time.
+        if self._running.get(running.row.id) is running:
+            del self._running[running.row.id]
+
+    def _call(self, running: RunningJob) -> Outcome:
+        RUNNING.set(running)
+        try:
+            self._announcer.started(running)
+            if running.task.atomic:
+                return self._run_atomic(running)
+            return self._succeeded(running, _call_body(running))
+        except BaseException as error:  # SystemExit and KeyboardInterrupt are the task's, not ours
+            return self._failed(running, error)
+
+    def _run_atomic(self, running: RunningJob) -> Outcome:
+        """Body and finish in one transaction. A refused finish raises in it, so that nothing stays."""
+        check_atomic(running.task, self.alias)
+        for attempt in range(1, _SERIALIZATION_TRIES + 1):
+            try:
+                with transaction.atomic(using=self.alias):
+                    value = _call_body(running)
+                    outcome = outcomes.succeeded(running, value)
+                    parameters = finish_one_parameters(outcome, conf.current().keep_errors)
+                    with connections[self.alias].cursor() as cursor:
+                        cursor.execute(FINISH_ONE_SQL, parameters)
+            except IntegrityError as error:
+                if _code(error) not in _LOST_CODES:
+                    raise
+                logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
+                # Reported as a failed attempt, which is refused if the lease is lost. But a task that has
+                # deleted its own row has it back after the rollback, running.
+                return outcomes.unsuccessful(running, error, self.backoffs)
+            except OperationalError as error:
+                if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:
+                    raise
+                logger.info("job %s: serialization failure, once more", running.row.id)
+            else:
+                self._announcer.succeeded(running, value)  # it is true only now, after the commit
+                running.reported = True
+                return outcome
+        raise AssertionError("the last try returns or raises")  # pragma: no cover
+
+    def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
+        outcome = outcomes.succeeded(running, value)
+        self._announcer.succeeded(running, value)
+        return outcome
+
+    def _failed(self, running: RunningJob, error: BaseException) -> Outcome:
+        """To be called while the exception is handled: the receivers of the signal read it."""
+        outcome = outcomes.unsuccessful(running, error, self.backoffs)
+        if outcome.error is not None:
+            self._announcer.failed(running, outcome.error)
+        return outcome
+
+
+def _ignore(running: RunningJob) -> None:
+    """Nobody to tell."""
+
+
+def _call_body(running: RunningJob) -> Any:
+    args, kwargs = _arguments(running)
+    if running.timeout is None:
+        return call_body(running.task.func, args, kwargs)
+    return running.timeout.call(call_body, [running.task.func, args, kwargs], {})
+
+
+async def _await_body(running: RunningJob) -> Any:
+    args, kwargs = _arguments(running)
+    try:
+        return await await_body(running.task.func, args, kwargs)
+    except asyncio.CancelledError as error:
+        if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
+            raise TaskTimeout from error
+        raise
+
+
+def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
+    row = running.row
+    args = json.loads(row.args) if row.args != "[]" else []
+    kwargs = json.loads(row.kwargs) if row.kwargs != "{}" else {}
+    if running.task.takes_context:
+        args.insert(0, TaskContext(task_result=running.task_result()))
+    return args, kwargs
+
+
+def _code(error: Exception) -> str | None:
+    return getattr(error.__cause__, "sqlstate", None)

@@ -1,0 +1,140 @@
+"""A job while it runs: the claimed row, what its task may ask of it, and the request to stop."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime
+from functools import cached_property
+from threading import Event, Lock
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from ...exceptions import duration
+from ...models.current import CurrentJob
+from ...results import task_result
+from ...routing import is_ours
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from ...compat import TaskResult
+    from ...definition import Task
+    from ...lifecycle.claim import Claimed
+    from ...lifecycle.finish import Outcome
+    from ...models import Job
+    from .timeouts import Timeout
+
+__all__ = ["RunningJob"]
+
+# Race: the task may ask for its event in the moment in which the worker asks it to stop.
+_LOCK = Lock()
+
+_EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
+
+
+class RunningJob:
+    """One claimed job on its way through a thread or the event loop."""
+
+    def __init__(self, row: Claimed, task: Task[..., Any], worker: int, alias: str) -> None:
+        self.row = row
+        self.task = task
+        self.worker = worker
+        self.alias = alias
+        self.started = 0.0
+        """``time.monotonic()`` when the task began."""
+        self.outcome: Outcome | None = None
+        """How an async job went, once that is known."""
+        self.reported = False
+        """Whether its row says already how it went."""
+        self.coroutine: asyncio.Task[Any] | None = None
+        self.timeout: Timeout | None = None
+        """Once it runs, if it has one."""
+        self.on_stop: Callable[[], None] | None = None
+        """Called when the job is asked to stop, if it runs isolated."""
+        self.asked_to_stop = False
+        self._event: Event | None = None
+
+    @property
+    def ran(self) -> float:
+        """Seconds since the task began."""
+        return monotonic() - self.started if self.started else 0.0
+
+    @property
+    def cancel_event(self) -> Event:
+        """Set when the job is asked to stop. Made on demand, for most jobs never look."""
+        with _LOCK:
+            if self._event is None:
+                self._event = Event()
+                if self.asked_to_stop:
+                    self._event.set()
+            return self._event
+
+    def ask_to_stop(self) -> bool:
+        """Called by the worker when somebody cancels the job; False if it was called before."""
+        with _LOCK:
+            if self.asked_to_stop:
+                return False
+            self.asked_to_stop = True
+            if self._event is not None:
+                self._event.set()
+        if self.coroutine is not None:
+            self.coroutine.get_loop().call_soon_threadsafe(self.coroutine.cancel)
+        if self.on_stop is not None:
+            self.on_stop()
+        return True
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        """Put the timeout off; whether the lease is still held. See ``CurrentJob.extend``."""
+        more = duration("extend(seconds)", seconds)
+        if self.timeout is not None:
+            self.timeout.put_off(more)
+        connection = connections[self.alias]
+        # Apart from a transaction of the task: it must be seen, and let go of the row, before that ends.
+        apart = connection.copy() if connection.in_atomic_block else connection
+        try:
+            with apart.cursor() as cursor:
+                cursor.execute(_EXTEND_SQL, [self.row.id, more, self.row.lease])
+                return cursor.fetchone() is not None
+        finally:
+            if apart is not connection:
+                apart.close()
+
+    @cached_property
+    def job(self) -> CurrentJob:
+        """The job with what the claim returned; ``refresh_from_db()`` gets what came later."""
+        row = self.row
+        return CurrentJob(
+            self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
+            args=json.loads(row.args), kwargs=json.loads(row.kwargs), metadata=json.loads(row.metadata),
+            queue_name=row.queue_name,
+            priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
+            enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
+            on_lost=row.on_lost, attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
+            crash_count=row.crash_count, worker=self.worker, lease=row.lease,
+            started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
+            waiting_reason="", errors=json.loads(row.errors), error_fingerprint="",
+        )  # fmt: skip
+
+    def failed_result(self, entry: str) -> TaskResult[..., Any]:
+        """This attempt as a failure: ``entry`` (JSON) is among its errors already."""
+        job: Job = copy.copy(self.job)
+        job.status = job.Status.FAILED
+        job.errors = [*job.errors, json.loads(entry)]
+        job.worker = None  # it is in the entry
+        job.finished_at = datetime.now(UTC)
+        return self.task_result(job)
+
+    def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
+        """The job as ``django.tasks`` sees it (or ``job``, a changed copy of it)."""
+        backend = self.task.get_backend()
+        home = backend.home() if is_ours(backend) else self.alias
+        return task_result(job or self.job, self.task, backend.alias, home=home)
+
+
+def _time(text: str | None) -> Any:
+    return None if text is None else datetime.fromisoformat(text)

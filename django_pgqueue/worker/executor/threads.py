@@ -1,0 +1,163 @@
+"""Job threads: claimed rows go in, results come out. Async jobs go on to the event loop.
+
+Waking a thread costs more than running a tiny job, so rows travel in chunks: the whole claim where jobs take
+microseconds, one by one where they take milliseconds. Its owner takes the rows of a chunk from the front.
+When a job turns out slow, the producer publishes what was done before it and gives the rest of its chunk to
+another thread (``rebalance``), so that nobody waits behind it. Taking a row is one atomic operation on a
+deque: both may try, one gets it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from django.db import connections
+
+from .event_loop import EventLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...lifecycle.claim import Claimed
+    from ..waker import Waker
+    from .outcomes import Result
+    from .runner import Runner
+
+__all__ = ["Executor"]
+
+CHUNK_SECONDS = 0.005
+"""A chunk is worth about this much work; a job that takes longer loses the rest of its chunk."""
+PUBLISH_SECONDS = 0.005
+"""A thread hands over what it has done at least this often."""
+
+T = TypeVar("T")
+
+
+class _Chunk:
+    __slots__ = ("done", "job_since", "rows")
+
+    def __init__(self, rows: Iterable[Claimed]) -> None:
+        self.rows = deque(rows)
+        self.done: deque[Result] = deque()  # not published yet
+        self.job_since = 0.0  # when its present job began; 0: nobody has taken it yet
+
+
+class Executor:
+    """Runs at most ``slots`` jobs at the same time."""
+
+    def __init__(self, runner: Runner, slots: int, waker: Waker) -> None:
+        self.slots = slots
+        self.results: deque[list[Result]] = deque()
+        self._runner = runner
+        self._waker = waker
+        self._inbox: SimpleQueue[_Chunk | None] = SimpleQueue()
+        self._waiting: deque[_Chunk] = deque()  # chunks nobody has taken, as the producer sees them
+        self._active: dict[int, _Chunk] = {}  # by the number of the thread
+        self._idle = 0
+        self._threads: list[Thread] = []
+        self._loop = EventLoop(slots, runner.run_async, self._publish)
+
+    # -- called by the producer
+
+    def submit(self, rows: list[Claimed], job_seconds: float) -> None:
+        """Take rows over. ``job_seconds``: what a job has taken lately, which decides how they are cut up."""
+        size = max(1, min(len(rows), int(CHUNK_SECONDS / job_seconds) if job_seconds > 0 else len(rows)))
+        for start in range(0, len(rows), size):
+            self._put(_Chunk(rows[start : start + size]))
+
+    def rebalance(self) -> bool:
+        """Where the present job of a chunk is slow: publish what was done before it, and take the rest of the
+        chunk for other threads. False: there is nothing to watch.
+        """
+        now = monotonic()
+        watch = False
+        for chunk in list(self._active.values()):
+            if chunk.rows or chunk.done:
+                watch = True
+                if chunk.job_since and now - chunk.job_since > CHUNK_SECONDS:
+                    if done := _drain(chunk.done):
+                        self.results.append(done)
+                    for row in _drain(chunk.rows):
+                        self._put(_Chunk([row]))
+        return watch
+
+    def take_back(self) -> list[Claimed]:
+        """The rows that nobody has started."""
+        rows: list[Claimed] = []
+        for chunk in [*self._waiting, *self._active.values()]:
+            rows += _drain(chunk.rows)
+        return rows + self._loop.take_back()
+
+    def stop(self) -> None:
+        """Let the threads go when they are done with their present job. Does not wait for them."""
+        for _ in self._threads:
+            self._inbox.put(None)
+        self._loop.stop()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the threads that ``stop`` has told to go, ``timeout`` seconds in all."""
+        end = monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, end - monotonic()))
+        self._loop.join(max(0.0, end - monotonic()))
+
+    # -- the threads
+
+    def _put(self, chunk: _Chunk) -> None:
+        self._waiting.append(chunk)
+        self._inbox.put(chunk)
+        if self._idle < self._inbox.qsize() and len(self._threads) < self.slots:
+            number = len(self._threads) + 1
+            thread = Thread(target=self._work, name=f"pgqueue-job-{number}", args=(number,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self, number: int) -> None:
+        while True:
+            self._idle += 1
+            chunk = self._inbox.get()
+            self._idle -= 1
+            if chunk is None:
+                break
+            self._active[number] = chunk
+            self._waiting.remove(chunk)
+            self._run_chunk(chunk)
+            del self._active[number]
+        connections.close_all()
+
+    def _run_chunk(self, chunk: _Chunk) -> None:
+        published = monotonic()
+        while True:
+            try:
+                row = chunk.rows.popleft()
+            except IndexError:
+                break
+            chunk.job_since = monotonic()
+            result = self._runner.perform(row, self._loop.submit)
+            ended = monotonic()
+            if result is not None:
+                chunk.done.append(result)
+            if ended - published > PUBLISH_SECONDS:
+                self._publish(_drain(chunk.done))
+                published = ended
+        chunk.job_since = 0.0
+        self._publish(_drain(chunk.done))
+
+    def _publish(self, done: list[Result]) -> None:
+        if done:
+            self.results.append(done)
+            self._waker.wake()
+
+
+def _drain(items: deque[T]) -> list[T]:
+    """What is in it. The producer and the owner of a chunk may both take: each item goes to one of them."""
+    taken: list[T] = []
+    while True:
+        try:
+            taken.append(items.popleft())
+        except IndexError:
+            return taken

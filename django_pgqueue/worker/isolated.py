@@ -1,0 +1,82 @@
+"""The process of one isolated job (``executor/isolation.py``): a row comes in, an outcome goes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from ..lifecycle.claim import Claimed
+from .executor import hosting
+from .executor.isolation import BEGUN
+from .executor.runner import Runner
+from .executor.task_signals import Announcer
+from .executor.threads import Executor
+from .logs import configure_logging
+from .processes.parent_link import take_standard_input
+from .processes.started_jobs import StartedJobs
+from .waker import Waker
+
+if TYPE_CHECKING:
+    from .executor.outcomes import Result
+
+__all__ = ["main"]
+
+
+def main(writing: int) -> int:
+    """Run the job that standard input describes, and write its outcome to the descriptor ``writing``."""
+    os.set_inheritable(writing, False)
+    line = take_standard_input()
+    assignment, rest = _read_line(line)
+    alias, worker, verbosity, backoffs, row = json.loads(assignment)
+    configure_logging(verbosity)
+    hosting.prepare(lambda: [line, writing])
+    runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
+    runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
+    job = Claimed(*row)
+    Thread(target=_obey, args=(line, runner, job.id, rest), name="pgqueue-worker-watch", daemon=True).start()
+    _say(writing, BEGUN)
+    result = _run(runner, job)
+    _say(writing, json.dumps([result.outcome, result.reported]).encode())
+    return 0
+
+
+def _run(runner: Runner, job: Claimed) -> Result:
+    waker = Waker()
+    executor = Executor(runner, 1, waker)
+    executor.submit([job], job_seconds=1.0)
+    while not executor.results:
+        waker.sleep(60.0, lambda: bool(executor.results))
+    executor.stop()
+    executor.join(1.0)
+    ((result,),) = executor.results
+    return result
+
+
+def _read_line(line: int) -> tuple[bytes, bytes]:
+    """What is to be done, and what came together with it."""
+    heard = b""
+    while b"\n" not in heard:
+        piece = os.read(line, 2**16)
+        if not piece:
+            os._exit(1)
+        heard += piece
+    assignment, _, rest = heard.partition(b"\n")
+    return assignment, rest
+
+
+def _obey(line: int, runner: Runner, job_id: int, heard: bytes) -> None:
+    """Do what the worker says, which is nothing but "cancel"; at the end of its life, end too."""
+    while heard or (heard := os.read(line, 1024)):
+        heard = b""
+        while not runner.cancel(job_id):  # it may not have begun
+            time.sleep(0.05)
+    os._exit(1)
+
+
+def _say(writing: int, line: bytes) -> None:
+    data = memoryview(line + b"\n")
+    while data:
+        data = data[os.write(writing, data) :]

@@ -1,0 +1,1 @@
+"""The producer: claims jobs, hands them to the executor, reports how they went, sleeps meanwhile."""

@@ -1,0 +1,47 @@
+"""What has been reported is over for this worker: no longer in flight, counted, and logged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..logs import log_job
+from .stats import Counter
+
+if TYPE_CHECKING:
+    from ...session import Session
+    from ..executor.outcomes import Result
+    from .in_flight import InFlight
+    from .lifetime import Lifetime
+
+__all__ = ["Accounts"]
+
+
+class Accounts:
+    """Those of one worker process."""
+
+    def __init__(self, in_flight: InFlight, lifetime: Lifetime) -> None:
+        self._in_flight = in_flight
+        self._lifetime = lifetime
+        self._counter = Counter()
+
+    def close(self, results: list[Result]) -> None:
+        """The server knows these results."""
+        for row, outcome, ran, _ in results:
+            held = self._in_flight.drop(row)
+            if outcome.kind == "release":
+                self._lifetime.claimed -= 1
+                continue
+            began = outcome.started or 0.0
+            waited = row.waited + (began - held.since if held and began else 0.0)
+            self._counter.add(row, outcome.kind, max(0.0, waited), ran)
+            log_job(row, outcome, waited, ran)
+            self._lifetime.executed += outcome.kind != "unknown"
+
+    def write_if_due(self, session: Session, now: float) -> None:
+        """Add what was counted to the table of statistics, now and then."""
+        if self._counter.due(now):
+            self.write(session)
+
+    def write(self, session: Session) -> None:
+        """Add it now."""
+        self._counter.flush(session)

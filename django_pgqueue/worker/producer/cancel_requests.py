@@ -1,0 +1,38 @@
+"""Requests to cancel a job that runs here, found in its row: for notifications that got lost, and behind a
+transaction pooler, where there are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ... import conf
+
+if TYPE_CHECKING:
+    from ...session import Session
+    from ..executor.runner import Runner
+
+__all__ = ["CancelRequests"]
+
+_CANCELS_SQL = """
+    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND cancel_requested_at IS NOT NULL
+"""
+
+
+class CancelRequests:
+    """Looks at the rows of what runs for longer than a poll interval, once in each."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._next_look = 0.0
+
+    def look(self, session: Session, now: float) -> None:
+        """Pass on what is found, if it is time."""
+        if now < self._next_look:
+            return
+        interval = conf.current().poll_interval
+        self._next_look = now + interval
+        ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
+        if ids:
+            for (job_id,) in session.rows(_CANCELS_SQL, (ids,)):
+                self._runner.cancel(job_id)

@@ -1,0 +1,62 @@
+"""Jobs from plain SQL come without a policy: the worker that claims them fills in what their task says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ... import conf
+from ...definition import find_task
+from ...exceptions import UnknownTask
+
+if TYPE_CHECKING:
+    from ...lifecycle.claim import Claimed
+    from ...session import Session
+
+__all__ = ["fill_policy"]
+
+_FILL_SQL = (
+    "SELECT pgqueue_fill_policy_v1(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
+    " %s::double precision[])"
+)
+
+
+def fill_policy(session: Session, rows: list[Claimed]) -> list[Claimed]:
+    """The rows with the policy of their tasks, which is also written to the table before they run.
+
+    A row whose task is unknown here stays as it is: it will go back.
+    """
+    settings = conf.current()
+    filled: dict[int, Claimed] = {}
+    expiries: dict[int, float | None] = {}
+    for row in rows:
+        if row.on_lost is not None:
+            continue
+        try:
+            task = find_task(row.task_path)
+        except UnknownTask:
+            continue
+        expiries[row.id] = task.expires_after.total_seconds() if task.expires_after is not None else None
+        filled[row.id] = row._replace(
+            max_attempts=row.max_attempts or task.max_attempts or settings.max_attempts,
+            timeout=row.timeout or task.timeout or settings.timeout,
+            on_lost=task.on_lost,
+        )
+    if not filled:
+        return rows
+    news = list(filled.values())
+    answer = session.rows(
+        _FILL_SQL,
+        (
+            [row.id for row in news],
+            [row.lease for row in news],
+            [row.max_attempts for row in news],
+            [row.timeout for row in news],
+            [row.on_lost for row in news],
+            [expiries[row.id] for row in news],
+        ),
+    )
+    expired = {job_id for (job_id,) in answer}
+    return [
+        filled[row.id]._replace(expired=row.id in expired or row.expired) if row.id in filled else row
+        for row in rows
+    ]

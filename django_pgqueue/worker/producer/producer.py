@@ -1,0 +1,295 @@
+"""The producer: claims jobs, hands them to the executor, reports how they went. One to a process.
+
+    look:     is there room, and is it time? claim; found nothing: search for new ranges, claim again
+    report:   collected outcomes, together with the next claim in one round trip and one commit
+    sleep:    until outcomes, a notification, a signal, or the next look
+
+Stopping: nothing more is claimed, what nobody has started goes back, running jobs may finish within the
+grace, the rest goes back without spending an attempt. Losing the connection: jobs go on, outcomes wait, the
+producer reconnects for ever; claims whose answer was lost on the way are given back.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from ... import conf
+from ...session import LOST_CONNECTION
+from ..executor.backoffs import BACKOFFS_SQL, backoffs
+from ..executor.threads import Executor
+from ..registry import Registration
+from .accounts import Accounts
+from .batch_size import BatchSize
+from .cancel_requests import CancelRequests
+from .claimer import Claimer
+from .completer import LOCKED, Completer
+from .connection import Connection
+from .exchange import Exchange
+from .idle import Idle
+from .in_flight import InFlight
+from .lifetime import Lifetime
+from .notifier import Notifier
+from .policy_filler import fill_policy
+from .returns import Returns
+
+if TYPE_CHECKING:
+    from ...lifecycle.claim import Claimed
+    from ...session import Session
+    from ..executor.runner import Runner
+    from ..executor.running_job import RunningJob
+    from ..options import WorkerOptions
+    from ..processes.started_jobs import StartedJobs
+    from ..waker import Waker
+
+__all__ = ["Producer"]
+
+logger = logging.getLogger(__name__)
+
+LONGEST_SLEEP = 1.0  # seconds
+BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
+HOARD_SECONDS = 1.0  # a job that nobody has started after this time goes back: another worker may be free
+
+_TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
+
+
+class Producer:
+    """The loop of a worker process."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        *,
+        worker: int,
+        supervisor: int,
+        lease_base: int,
+        runner: Runner,
+        waker: Waker,
+        started_jobs: StartedJobs,
+    ) -> None:
+        self.options = options
+        self.worker = worker
+        self.lifetime = Lifetime(options)
+        self.in_flight = InFlight(started_jobs)
+        self._runner = runner
+        self._waker = waker
+        runner.on_overdue = self._give_up
+        self._executor = Executor(runner, options.threads, waker)
+        self._claimer = Claimer(options, worker, lease_base)
+        self._completer = Completer()
+        self._idle = Idle(options.queues, conf.current().poll_interval)
+        self._accounts = Accounts(self.in_flight, self.lifetime)
+        self._exchange = Exchange(self._claimer, self._completer, self._idle, self._accounts.close)
+        self._returns = Returns(worker, runner, self._executor, self.in_flight, self._completer)
+        self._batch_size = BatchSize(options.threads)
+        self._cancel_requests = CancelRequests(runner)
+        self._notifier = Notifier(worker, runner.cancel, self._idle.look_now)
+        self._registration = Registration(options, worker, supervisor)
+        self._connection = Connection(
+            options.alias, worker, self._registration, self.in_flight, self.lifetime, waker, started_jobs,
+            self._idle.connected, self._notifier.connected,
+        )  # fmt: skip
+        self._exhausted = False
+        self._dispatched_at = 0.0
+        self._drained = False
+
+    # -- from outside
+
+    def stop(self, grace: float) -> None:
+        """Claim no more, finish what runs within ``grace`` seconds, then end. Safe in a signal handler."""
+        self.lifetime.stop(grace)
+        self._waker.interrupt()
+
+    def files(self) -> set[int]:
+        """The files that are its own: a process that a task forks must not hold them."""
+        return {*self._waker.files(), *self._connection.files()}
+
+    def run(self) -> None:
+        """Work until stopped, or in a burst until nothing is due."""
+        try:
+            try:
+                self._connection.open()
+            except LOST_CONNECTION as error:
+                self._connection.reopen(error)
+            while not self._over():
+                try:
+                    self._turn()
+                    self._connection.works()
+                except _TRANSIENT as error:
+                    logger.info("once more after %s", type(error).__name__)
+                except LOST_CONNECTION as error:
+                    self._connection.reopen(error)
+        finally:
+            self._executor.stop()
+        self._executor.join(min(1.0, self.lifetime.grace_left()))
+        self._end()
+
+    # -- one turn
+
+    def _turn(self) -> None:
+        session = self._connection.live
+        # Notifications first, then the look: one read after the look might be of a job that it missed.
+        self._notifier.hear(session)
+        self._collect()
+        if self.lifetime.stopping and not self._drained:
+            self._drain()
+        now = monotonic()
+        if self._registration.due(now):
+            self._register(session, now)
+        self._connection.tell_supervisor()
+        limit = self._room(now)
+        rows = self._exchange.run(session, limit, now, self._enough())
+        if rows:
+            self._dispatch(session, rows)
+        elif limit:
+            self._look_further(session)
+        now = monotonic()
+        self._give_hoard_back(now)
+        self._accounts.write_if_due(session, now)
+        self._cancel_requests.look(session, now)
+        self._sleep(session)
+
+    def _collect(self) -> None:
+        results = self._executor.results
+        while results:
+            done = results.popleft()
+            self._completer.add(done)
+            self._batch_size.learn([result.ran for result in done])
+
+    def _register(self, session: Session, now: float) -> None:
+        """Say anew who we are; before that prove that we hear, and ask how the queues want retries spaced."""
+        (rows, *_) = session.run((BACKOFFS_SQL, None), *self._notifier.prove(now))
+        self._runner.backoffs = backoffs(rows)
+        self._registration.renew(session, now)
+
+    def _room(self, now: float) -> int:
+        """How many jobs to claim now."""
+        if self.lifetime.stopping or not self._idle.due(now):
+            return 0
+        held = len(self.in_flight) - len(self._completer)
+        limit = self._batch_size.wanted(held, running_low=held < self.options.threads)
+        left = self.lifetime.jobs_left()
+        return limit if left is None else min(limit, left)
+
+    def _enough(self) -> int:
+        """How many outcomes are worth a report of their own."""
+        nothing_else_runs = len(self._completer) == len(self.in_flight)
+        return 1 if nothing_else_runs or self.lifetime.stopping else max(1, self._batch_size.target // 4)
+
+    def _look_further(self, session: Session) -> None:
+        """The known ranges gave nothing: search, and claim what was found."""
+        thorough = self.options.burst and not self.in_flight
+        due, next_due = self._claimer.search(session, thorough=thorough)
+        if due:
+            rows = self._claimer.claim(session, self._room(monotonic()))
+            if rows:
+                self._dispatch(session, rows)
+                return
+        # A job that still runs may enqueue more: a burst looks once again when the last one has ended.
+        self._exhausted = not due and not self.in_flight
+        if self.options.burst:
+            self._idle.pause(monotonic(), BURST_PAUSE)
+        else:
+            self._idle.nothing_found(session, monotonic(), next_due)
+
+    def _dispatch(self, session: Session, rows: list[Claimed]) -> None:
+        now = monotonic()
+        self._idle.found()
+        self._exhausted = False
+        self.lifetime.claimed += len(rows)
+        self._dispatched_at = now
+        self.in_flight.take(rows, now)
+        if self.lifetime.stopping:
+            # Race: the worker was told to stop while the claim was on its way.
+            self._returns.release(rows)
+            return
+        if any(row.on_lost is None for row in rows):
+            try:
+                rows = fill_policy(session, rows)
+            except psycopg.Error:
+                self._returns.release(rows)  # they are held, but nobody will run them
+                raise
+        self._executor.submit(rows, self._batch_size.job_seconds)
+        if self._claimer.may_search(now):
+            self._claimer.search(session)
+
+    def _sleep(self, session: Session) -> None:
+        if self.in_flight.is_through() and (self.lifetime.stopping or self._is_worn_out()):
+            return
+        # Race: a notification that came during the statements of this turn is no longer in the socket, so
+        # nothing would end the sleep. It is heard here, and the next turn looks.
+        self._notifier.hear(session)
+        now = monotonic()
+        seconds = LONGEST_SLEEP
+        if self._completer:
+            seconds = min(seconds, self._completer.seconds_left(now))
+        if not self.lifetime.stopping and self._batch_size.wanted(
+            len(self.in_flight) - len(self._completer), running_low=True
+        ):
+            seconds = min(seconds, self._idle.seconds_left(now))
+        if self._executor.rebalance():
+            seconds = min(seconds, 0.005)
+        if self.lifetime.stopping:
+            seconds = min(seconds, self.lifetime.grace_left())
+        files = () if session.pooled else (session.connection.fileno(),)
+        if seconds > 0:
+            self._waker.sleep(seconds, lambda: bool(self._executor.results), *files)
+
+    def _give_hoard_back(self, now: float) -> None:
+        """Jobs that looked quick and are not: what was claimed ahead of them must not wait here."""
+        if now - self._dispatched_at > HOARD_SECONDS and len(self.in_flight) > self.options.threads:
+            self._dispatched_at = now
+            self._batch_size.learn([HOARD_SECONDS])
+            self._returns.release_unstarted()
+
+    # -- the end
+
+    def _drain(self) -> None:
+        """Give back what nobody has started."""
+        self._returns.release_unstarted()
+        self._drained = True
+        self._registration.set_draining(self._connection.live)
+
+    def _over(self) -> bool:
+        if self.lifetime.stopping:
+            gave_back = self._drained or self._connection.session is None
+            return (gave_back and self.in_flight.is_through()) or not self.lifetime.grace_left()
+        if self._is_worn_out():
+            self.lifetime.replace(float("inf"))  # it drains, however long that takes: nothing is dropped
+        return self.options.burst and self._exhausted and not self.in_flight
+
+    def _is_worn_out(self) -> bool:
+        return self.lifetime.is_worn_out(idle=not self.in_flight)
+
+    def _give_up(self, running: RunningJob) -> None:
+        """A job does not end: its neighbours get the grace, then the process is replaced. From any thread."""
+        logger.error(
+            "job %s goes on %g s after its timeout: this process finishes what else it runs and is replaced",
+            running.row.id,
+            conf.current().timeout_grace,
+        )
+        self.in_flight.overdue[running.row.id] = running
+        self.lifetime.replace(self.options.grace)
+        self._waker.interrupt()
+
+    def _end(self) -> None:
+        """Report the last outcomes, give the rest back without spending an attempt, sign off."""
+        self._collect()
+        self._returns.abandon_rest()
+        while (session := self._connection.session) is not None:
+            try:
+                self._exchange.run(session, 0, float("inf"), 1)
+                self._accounts.write(session)
+                self._registration.sign_off(session)
+                session.close()
+                return
+            except _TRANSIENT as error:
+                logger.info("once more after %s", type(error).__name__)
+            except LOST_CONNECTION as error:
+                self._connection.reopen(error)
+        logger.error(
+            "the server is gone; outcomes of %d jobs are lost, they will run again", len(self.in_flight)
+        )

@@ -1,0 +1,169 @@
+"""Where a worker looks for jobs: ranges, each with its mark.
+
+A range is one (queue, priority). Its mark is the pair (run_after, id) below which this worker expects
+nothing: the claim reads the index from there, so that it does not walk again over the entries of jobs that
+are gone, which stay in the index as long as anybody holds an old snapshot.
+
+    unknown --learn(head)--> known: mark just below its first job, but never later than half a second ago
+    known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
+    known   --learn(head below the mark)--> mark lowered to it
+    known   --nothing found for a minute--> forgotten
+
+Marks are hints: a wrong one costs time, never a job. Whatever becomes claimable gets a ``run_after`` that is
+not in the past, so it lies above the marks. Below one lies only what committed late (a long bulk insert makes
+all of its rows late; half a second covers the usual ones), or was edited by hand. ``learn`` with the heads of
+a rescan from the start finds those. A rescan walks over the dead entries, so it is rationed: the next one
+comes when fifty times its own cost has passed. Between rescans new ranges are found by probing only the gaps
+between known ones.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ...lifecycle.claim import Claimed
+
+__all__ = ["Head", "Ranges"]
+
+LAG = timedelta(seconds=0.5)
+FORGET_AFTER = 60.0  # seconds
+RESCAN_RATION = 50.0  # a rescan may take this part of the time
+RESCAN_SOONEST = 0.05  # seconds
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class Head(NamedTuple):
+    """The first job of a range, as ``pgqueue_first_due_v1`` returns it."""
+
+    queue_name: str
+    priority: int
+    run_after: str
+    id: int
+    due_in: float  # seconds
+
+
+class _Range:
+    __slots__ = ("id", "run_after", "used")
+
+    def __init__(self, run_after: datetime, job: int, now: float) -> None:
+        self.run_after = run_after
+        self.id = job
+        self.used = now
+
+
+class Ranges:
+    """The ranges that a worker knows. All times of the database; ``now`` is a monotonic clock in seconds."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[tuple[str, int], _Range] = {}
+        self._order: list[tuple[str, int]] = []
+        self._turn = 0
+        self._next_rescan = 0.0
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def claim_parameters(self) -> dict[str, list[object]]:
+        """The arrays of the claim: highest priority first, queues of one priority taking turns."""
+        self._turn += 1
+        order = self._rotated() if len(self._order) > 1 else self._order
+        ranges = [self._ranges[key] for key in order]
+        return {
+            "queues": [key[0] for key in order],
+            "priorities": [key[1] for key in order],
+            "marks": [found.run_after for found in ranges],
+            "mark_ids": [found.id for found in ranges],
+        }
+
+    def known(self) -> tuple[list[str], list[int], list[datetime], list[int]]:
+        """The arrays of a search for what is new in the gaps."""
+        keys = list(self._ranges)
+        ranges = list(self._ranges.values())
+        return (
+            [key[0] for key in keys],
+            [key[1] for key in keys],
+            [found.run_after for found in ranges],
+            [found.id for found in ranges],
+        )
+
+    def advance(self, rows: Sequence[Claimed], now: float) -> None:
+        """Move the marks up to the last rows claimed. ``rows`` are in the order of the claim."""
+        if not rows:
+            return
+        latest = _time(rows[0].last_attempted_at) - LAG
+        last = {(row.queue_name, row.priority): row for row in rows}
+        for key, row in last.items():
+            found = self._ranges.get(key)
+            if found is None:  # pragma: no cover - forgotten in between cannot happen on one thread
+                continue
+            reached = (_time(row.run_after), row.id)
+            if reached[0] > latest:
+                reached = (latest, 0)
+            if reached > (found.run_after, found.id):
+                found.run_after, found.id = reached
+            found.used = now
+
+    def learn(self, heads: Iterable[Head], now: float) -> None:
+        """Take up ranges that are new, and lower the marks of those with a job below."""
+        for head in heads:
+            key = (head.queue_name, head.priority)
+            start = (_time(head.run_after), head.id - 1)
+            if head.due_in > -LAG.total_seconds():
+                # What is enqueued next, or committed late, may be due before this first job.
+                start = (start[0] - timedelta(seconds=head.due_in) - LAG, 0)
+            found = self._ranges.get(key)
+            if found is None:
+                self._ranges[key] = _Range(*start, now)
+                self._sort()
+                continue
+            found.used = now
+            if start < (found.run_after, found.id):
+                found.run_after, found.id = start
+
+    def forget(self, now: float) -> None:
+        """Drop the ranges in which nothing was found for a minute."""
+        old = [key for key, found in self._ranges.items() if now - found.used > FORGET_AFTER]
+        for key in old:
+            del self._ranges[key]
+        if old:
+            self._sort()
+
+    def may_rescan(self, now: float) -> bool:
+        """Whether the last rescan is far enough away."""
+        return now >= self._next_rescan
+
+    def rescanned(self, started: float, now: float) -> None:
+        """Note what a rescan from the start has cost."""
+        self._next_rescan = now + max(RESCAN_SOONEST, (now - started) * RESCAN_RATION)
+
+    def _sort(self) -> None:
+        self._order = sorted(self._ranges, key=lambda key: (-key[1], key[0]))
+
+    def _rotated(self) -> list[tuple[str, int]]:
+        """The order with the queues of each priority turned by one place at each claim: none starves."""
+        order: list[tuple[str, int]] = []
+        level: list[tuple[str, int]] = []
+        for key in self._order:
+            if level and level[0][1] != key[1]:
+                order += _turned(level, self._turn)
+                level = []
+            level.append(key)
+        return order + _turned(level, self._turn)
+
+
+def _turned(level: list[tuple[str, int]], turn: int) -> list[tuple[str, int]]:
+    start = turn % len(level)
+    return level[start:] + level[:start]
+
+
+def _time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # an edit by hand: infinity, a year before Christ or after 9999
+        return _EARLIEST if text.startswith("-") or text.endswith("BC") else _LATEST

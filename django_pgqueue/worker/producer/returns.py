@@ -1,0 +1,56 @@
+"""Jobs that this worker has claimed and will not run: they go back without spending an attempt."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...lifecycle.finish import Outcome
+from ..executor import outcomes
+from ..executor.outcomes import Result
+
+if TYPE_CHECKING:
+    from ...lifecycle.claim import Claimed
+    from ..executor.runner import Runner
+    from ..executor.threads import Executor
+    from .completer import Completer
+    from .in_flight import InFlight
+
+__all__ = ["Returns"]
+
+logger = logging.getLogger(__name__)
+
+
+class Returns:
+    """Puts them among the outcomes of the next report."""
+
+    def __init__(
+        self, worker: int, runner: Runner, executor: Executor, in_flight: InFlight, completer: Completer
+    ) -> None:
+        self._worker = worker
+        self._runner = runner
+        self._executor = executor
+        self._in_flight = in_flight
+        self._completer = completer
+
+    def release(self, rows: list[Claimed], reason: str | None = None) -> None:
+        """Rows that nobody will run here."""
+        self._completer.add(
+            [Result(row, Outcome(row.id, row.lease, "release", reason=reason)) for row in rows]
+        )
+
+    def release_unstarted(self) -> None:
+        """What lies in the executor, and nobody has started."""
+        self.release(self._executor.take_back())
+
+    def abandon_rest(self) -> None:
+        """At the end: what still runs goes back, or fails where it must not run twice or is overdue."""
+        rest = self._in_flight.rest(self._completer.ids())
+        if rest:
+            logger.warning("%d jobs did not finish within the grace and go back to their queues", len(rest))
+            once = [row for row in rest if row.on_lost == "fail" and self._in_flight.may_have_begun(row)]
+            self._completer.add([Result(row, outcomes.stopped(row, self._worker)) for row in once])
+            self.release([row for row in rest if row not in once], "its worker was stopped")
+        # Last of all: until the process ends such a job runs on, while its next attempt may begin.
+        overdue = list(self._in_flight.overdue.values())
+        self._completer.add([Result(job.row, self._runner.overdue(job), job.ran) for job in overdue])

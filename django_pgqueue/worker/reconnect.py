@@ -1,0 +1,86 @@
+"""A connection that is lost, or not there yet: when to try again, and what the log says meanwhile.
+
+    works --failure--> outage: pauses of 0.1, 0.2, 0.4 ... seconds up to the longest, each with jitter
+    outage --it works again, not merely connects--> works: the next failure is tried again at once
+
+A server that takes connections but refuses the work (its disk is full) must not be called ten times a second:
+hence the end of an outage is a round of work that went well. It may last for hours, so the log repeats itself
+only once a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from ..session import StandbyError, connect, is_standby
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..session import Session
+
+__all__ = ["LONGEST_PAUSE", "Outage", "wait_for_primary"]
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.1  # seconds; with jitter from half of it
+LONGEST_PAUSE = 5.0
+SAY_AGAIN = 60.0
+
+
+class Outage:
+    """The tries of one process to work with its database again. ``longest``: the longest pause, seconds."""
+
+    def __init__(self, longest: float = LONGEST_PAUSE) -> None:
+        self._longest = longest
+        self._pause = 0.0
+        self._said = ""
+        self._say_again_at = 0.0
+
+    def tell(self, what: str, error: Exception) -> None:
+        """Log a failure, unless the log has said the same less than a minute ago."""
+        text = f"{what}: {str(error).strip() or type(error).__name__}"
+        now = monotonic()
+        if text != self._said or now >= self._say_again_at:
+            self._said = text
+            self._say_again_at = now + SAY_AGAIN
+            logger.warning("%s", text)
+
+    def pause(self) -> float:
+        """Seconds until the next try."""
+        self._pause = min(self._longest, 2 * self._pause or FIRST_PAUSE)
+        return self._pause * random.uniform(0.5, 1.0)
+
+    def over(self) -> None:
+        """Everything works. Cheap where there was no outage."""
+        if self._pause:
+            self._pause = 0.0
+            self._said = ""
+            logger.info("connected again")
+
+
+def wait_for_primary(
+    alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
+) -> Session | None:
+    """The first session of a supervisor. A standby is waited out, and None returned if it is told to stop.
+
+    Raises ``psycopg.OperationalError`` if there is no server at all at the start. One that goes away later
+    may be a standby that restarts in order to become the primary.
+    """
+    waits = False
+    while not stopped():
+        try:
+            return connect(alias)
+        except psycopg.OperationalError as error:
+            standby = isinstance(error, StandbyError) or is_standby(alias)
+            waits = waits or standby
+            if not waits:
+                raise
+            outage.tell("no connection yet", StandbyError() if standby else error)
+            sleep(outage.pause())
+    return None

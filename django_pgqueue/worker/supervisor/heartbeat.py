@@ -1,0 +1,148 @@
+"""What a supervisor does in the database: it beats for processes that live, gives back the jobs of those that
+died, and does upkeep. It loses its connection like everybody else, and looks for a new one without keeping
+the supervisor from watching its processes.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from ... import conf
+from ...lifecycle.arrays import number_array
+from ...session import LOST_CONNECTION, connect
+from ...upkeep.recovery import EndedProcess, EndedProcesses
+from ...upkeep.rounds import Rounds, tell_retention
+from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ...session import Session
+    from .child import Child
+
+__all__ = ["Heartbeat"]
+
+logger = logging.getLogger(__name__)
+
+SOON = 0.02  # seconds between two tries to give back the jobs of a process that has ended
+
+# What had begun is noted for whoever recovers the jobs if this supervisor dies, too.
+_BEAT_SQL = """
+    UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(),
+        started_jobs = given.begun::bigint[], holds_lock = worker.holds_lock AND NOT given.lost_lock
+    FROM unnest(%s::bigint[], %s::text[], %s::boolean[]) AS given (id, begun, lost_lock)
+    WHERE worker.id = given.id
+"""
+_EXTENDED_SQL = """
+    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND deadline > clock_timestamp()
+"""
+
+
+class Heartbeat:
+    """Used by the supervisor's main thread alone."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._session: Session | None = None
+        self._rounds = Rounds()
+        self._ended = EndedProcesses()
+        # Tried once each heartbeat at least: whoever is back much sooner would take our processes for dead.
+        self._outage = Outage(longest=min(LONGEST_PAUSE, conf.current().heartbeat))
+        self._next_connect = 0.0
+        self._next_beat = 0.0
+
+    def enter(self, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> bool:
+        """Connect, once the server is the primary; False if ``stopped`` meanwhile.
+
+        Raises ``psycopg.OperationalError`` where there is no server at all.
+        """
+        self._session = wait_for_primary(self._alias, self._outage, sleep, stopped)
+        return self._session is not None
+
+    def begin(self) -> None:
+        """Tell the ring how long to keep. Raises ``psycopg.Error``."""
+        assert self._session is not None
+        tell_retention(self._session)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as we know."""
+        return self._session is not None
+
+    def seconds_left(self, now: float) -> float:
+        """Until ``serve`` should be called again."""
+        if self._ended and self._session is not None:
+            return SOON
+        return max(0.0, self._next_beat - now)
+
+    def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
+        """A process has ended: its jobs go back at the next ``serve``, before anybody counts it as dead.
+
+        ``to_blame``: the jobs that count a crash if they had begun; None for all.
+        """
+        self._ended.add(EndedProcess(child.worker, child.begun, to_blame, reason))
+
+    def serve(self, children: Iterable[Child]) -> None:
+        """Do what is due."""
+        now = monotonic()
+        try:
+            if self._session is None:
+                if now < self._next_connect:
+                    return
+                self._session = connect(self._alias)
+            if now >= self._next_beat:
+                self._next_beat = now + conf.current().heartbeat
+                self._beat(self._session, [child for child in children if child.lives])
+            self._ended.give_back(self._session)
+            self._rounds.run(self._session, now)
+            self._outage.over()
+        except psycopg.Error as error:
+            self._lost(error)
+
+    def extended(self, jobs: list[int]) -> set[int]:
+        """Those of the jobs whose row has a deadline that is still to come."""
+        if not jobs or self._session is None:
+            return set()
+        try:
+            rows = self._session.rows(_EXTENDED_SQL, (jobs,))
+        except psycopg.Error as error:
+            self._lost(error)
+            return set()
+        return {job for (job,) in rows}
+
+    def end(self) -> None:
+        """Give back what is left to give back, as far as that is possible at once, and disconnect."""
+        give_up = monotonic() + 1.0
+        while self._ended and self._session is not None and monotonic() < give_up:
+            try:
+                self._ended.give_back(self._session)
+            except psycopg.Error as error:
+                self._lost(error)
+        if self._ended:
+            logger.warning("the jobs of %d processes wait for recovery", len(self._ended))
+        if self._session is not None:
+            self._session.close()
+
+    def _beat(self, session: Session, living: list[Child]) -> None:
+        begun = [child.begun for child in living]
+        parameters = (
+            [child.worker for child in living],
+            [None if jobs is None else number_array(jobs) for jobs in begun],
+            [child.lost_its_lock for child in living],
+        )
+        session.run((_BEAT_SQL, parameters))
+
+    def _lost(self, error: psycopg.Error) -> None:
+        if isinstance(error, LOST_CONNECTION):
+            what = "no connection yet" if self._session is None else "the connection is lost"
+            self._outage.tell(what, error)
+        else:  # a round of upkeep that fails must not take the workers down
+            logger.exception("upkeep failed; it is tried again over a new connection")
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+        self._next_connect = self._next_beat = monotonic() + self._outage.pause()

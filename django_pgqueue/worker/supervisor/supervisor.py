@@ -1,0 +1,212 @@
+"""The supervisor: starts the worker processes, watches them, does the upkeep. It runs no task itself.
+
+    start:   connect, tell the ring how long to keep, start the processes
+    watch:   every heartbeat: one statement that says which processes live; replace those that ended
+    upkeep:  short rounds that any supervisor may do (``upkeep/``)
+    stop:    forward the signal, wait for the processes, as long as their grace, then kill them
+
+Since it runs no task, a task that holds the GIL of its process cannot keep it from beating for that process.
+A process that is stopped (SIGSTOP) exists but does not live: nobody beats for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ..options import FINISHED, RECYCLED, Assignment, new_id
+from ..waker import Waker
+from .child import STILLBIRTHS, Child
+from .heartbeat import Heartbeat
+from .reaper import is_init, reap_orphans
+from .stop_signals import StopSignals
+from .systemd import ServiceManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..options import WorkerOptions
+    from .child import End
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger(__name__)
+
+KILL_AFTER = 5.0  # seconds beyond the grace
+DIE_WITHIN = 5.0  # seconds that a killed process gets to be gone
+LOOK_EVERY = 0.2  # seconds between two looks whether a process that has started is at work
+
+
+class Supervisor:
+    """Runs worker processes until told to stop. ``run`` returns the exit code of the command."""
+
+    def __init__(self, options: WorkerOptions, verbosity: int = 1) -> None:
+        self.options = options
+        self._verbosity = verbosity
+        self._id = new_id()
+        self._waker = Waker()
+        self._children = [Child() for _ in range(options.processes)]
+        self._signals = StopSignals(self._waker.interrupt)
+        self._forwarded = 0
+        self._stop_by = float("inf")
+        self._manager = ServiceManager()
+        self._heartbeat = Heartbeat(options.alias)
+        self._exit_code = 0
+
+    def run(self, check: Callable[[], None]) -> int:
+        """Work until stopped, or in a burst until all processes have found nothing due.
+
+        On the main thread. ``check`` is called before anything starts, but once the primary is there. Raises
+        what it raises, and ``psycopg.OperationalError`` if there is no server at the start; later it waits
+        for its return.
+        """
+        self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+        signal.signal(signal.SIGCHLD, lambda number, frame: self._waker.interrupt())
+        try:
+            if not self._heartbeat.enter(self._wait_for_primary, lambda: self._signals.count > 0):
+                return self._exit_code
+            check()
+            self._heartbeat.begin()
+            while self._turn():
+                self._sleep(self._pause())
+        finally:
+            self._kill_all()
+            self._heartbeat.end()
+        return self._exit_code
+
+    def stop(self) -> None:
+        """Stop as SIGTERM does; a second call shortens the grace. Safe in a signal handler."""
+        self._signals.ask()
+
+    def _wait_for_primary(self, seconds: float) -> None:
+        self._manager.not_yet("waiting for the server to be the primary", seconds)
+        self._sleep(seconds)
+
+    def _sleep(self, seconds: float) -> None:
+        self._waker.sleep(seconds, lambda: self._signals.count > self._forwarded)
+
+    # -- one turn
+
+    def _turn(self) -> bool:
+        """False when all is over."""
+        if self._signals.count > self._forwarded:
+            self._forward()
+        for child in self._children:
+            self._watch(child)
+        if is_init():
+            reap_orphans({child.pid for child in self._children})
+        if all(child.over for child in self._children):
+            return False
+        now = monotonic()
+        if now >= self._stop_by:
+            logger.warning("some processes did not stop within the grace and are killed")
+            return False
+        self._heartbeat.serve(self._children)
+        self._tell_manager(now)
+        return True
+
+    def _pause(self) -> float:
+        now = monotonic()
+        times = [child.start_at for child in self._children if child.pid is None]
+        times += [now + LOOK_EVERY for child in self._children if child.awaited]
+        times += [self._stop_by, self._manager.next_sign, now + self._heartbeat.seconds_left(now)]
+        return max(0.0, min(times) - now)
+
+    def _forward(self) -> None:
+        self._forwarded = self._signals.count
+        grace = self.options.grace if self._forwarded == 1 else 0.0
+        self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
+        logger.info("stopping; running jobs have %g seconds", grace)
+        self._manager.stopping(grace + KILL_AFTER + DIE_WITHIN)
+        # Two of one kind may arrive as one: a hasty stop sends one of each.
+        numbers = [signal.SIGTERM] if grace else [signal.SIGTERM, signal.SIGINT]
+        for child in self._children:
+            child.retire()
+            for number in numbers:
+                child.send_signal(number)
+
+    def _tell_manager(self, now: float) -> None:
+        self._manager.sign_of_life(now)
+        running = sum(child.pid is not None for child in self._children)
+        at_work = sum(child.registered for child in self._children)
+        if self._forwarded:
+            self._manager.status(f"stopping; {running} processes still run")
+            return
+        if all(child.registered or child.over for child in self._children):
+            self._manager.ready()
+        where = "" if self._heartbeat.is_connected else "; no connection to the database"
+        self._manager.status(f"{at_work} of {len(self._children)} processes at work{where}")
+
+    # -- the processes
+
+    def _watch(self, child: Child) -> None:
+        if child.pid is None:
+            if monotonic() >= child.start_at:
+                self._start(child)
+            return
+        end = child.poll()
+        if end is None:
+            self._kill_if_overdue(child)
+            return
+        if end.farewell.code not in (FINISHED, RECYCLED):
+            self._crashed(child, end)
+            return
+        if end.farewell.code == RECYCLED:
+            logger.info("process %s has had its day and is replaced", end.pid)
+        if self._signals.count or (end.farewell.code == FINISHED and self.options.burst):
+            child.retire()
+        else:
+            child.replace()
+
+    def _start(self, child: Child) -> None:
+        try:
+            child.start(Assignment(self.options, new_id(), self._id, self._verbosity))
+        except OSError as error:  # out of memory, processes or files; those that run must not suffer for it
+            logger.error("no process can be started: %s", error)
+            self._failed(child, str(error), 0.0)
+
+    def _crashed(self, child: Child, end: End) -> None:
+        # One that has no handler yet simply ends by the signal that tells it to stop.
+        stopped = self._signals.count and -end.code in (signal.SIGTERM, signal.SIGINT)
+        level = logging.INFO if stopped else logging.ERROR
+        logger.log(level, "process %s ended by %s after %.1f s", end.pid, end.how, end.lived)
+        self._heartbeat.process_ended(child, [] if stopped else None, f"its process ended by {end.how}")
+        self._failed(child, end.how, end.lived)
+
+    def _failed(self, child: Child, how: str, lived: float) -> None:
+        child.put_off(lived)
+        if self._signals.count:
+            child.retire()
+        # Where others work what is wrong may pass: memory that is short, an installation that is under way.
+        elif child.stillbirths >= STILLBIRTHS and not any(other.registered for other in self._children):
+            logger.critical("worker processes cannot start, %s times in a row: %s", STILLBIRTHS, how)
+            self._exit_code = 1
+            self.stop()
+            child.retire()
+
+    def _kill_if_overdue(self, child: Child) -> None:
+        """A task that holds the GIL keeps its process from replacing itself when its timeout is over."""
+        jobs = child.overdue(monotonic() - self.options.grace - KILL_AFTER)
+        extended = self._heartbeat.extended(jobs)
+        jobs = [job for job in jobs if job not in extended]
+        if not jobs:
+            return
+        logger.error("process %s cannot end what is overdue (%s) and is killed", child.pid, jobs)
+        child.kill()
+        if child.wait(DIE_WITHIN) is not None:
+            self._heartbeat.process_ended(
+                child, jobs, "it went on after its timeout and its process had to be killed"
+            )
+            child.replace()
+
+    def _kill_all(self) -> None:
+        """What still runs is killed; its jobs go back."""
+        for child in self._children:
+            child.kill()
+        for child in self._children:
+            if child.wait(DIE_WITHIN) is not None:
+                self._heartbeat.process_ended(child, [], "its worker was stopped")
+            elif child.pid is not None:  # it waits for a disk that does not answer
+                logger.error("process %s cannot be killed; its jobs wait for recovery", child.pid)

@@ -1,0 +1,28 @@
+"""The rooms of the worker; which of them may import which stands in ``tests/project/test_layers.py``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import django_pgqueue
+
+PACKAGE = Path(django_pgqueue.__file__).parent
+
+
+def test_no_module_is_longer_than_300_lines() -> None:
+    modules = [path for path in PACKAGE.rglob("*.py") if "migrations" not in path.parts]
+    assert [path for path in modules if len(path.read_text().splitlines()) > 300] == []
+
+
+def test_a_supervisor_has_nothing_in_memory_that_runs_jobs() -> None:
+    program = (
+        "import django, sys; django.setup()\n"
+        "import django_pgqueue.management.commands.runqueueworker\n"
+        "print(*[name for name in sys.modules if name.startswith('django_pgqueue.worker.')])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    rooms = {name.split(".")[2] for name in ended.stdout.split()}
+    assert "supervisor" in rooms
+    assert rooms.isdisjoint({"executor", "producer", "isolated", "process", "registry"})
