@@ -209,16 +209,6 @@ def _raise(error: BaseException | type[BaseException]) -> Callable[[], None]:
     return run
 
 
-def _many_causes() -> None:
-    error: Exception | None = None
-    for number in range(20_000):
-        new = ValueError(number)
-        new.__context__ = error
-        error = new
-    assert error is not None
-    raise error
-
-
 def _raise_again() -> None:
     """The same object in all its attempts, as a module-level exception is."""
     raise _SAME
@@ -239,7 +229,6 @@ ERRORS: dict[str, Callable[[], Any]] = {
     "unprintable": lambda: _raise(Unprintable())(),
     "lengthy": _raise(Lengthy),
     "recursive": _raise(Recursive),
-    "many causes": _many_causes,
     "group": lambda: _raise(ExceptionGroup("many", [ValueError(), ExceptionGroup("in", [KeyError()])]))(),
     "base group": lambda: _raise(BaseExceptionGroup("many", [SystemExit(), KeyboardInterrupt(), Base()]))(),
     "the same again": _raise_again,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["cut_chain", "describe", "error_entry", "fingerprint"]
+__all__ = ["describe", "error_entry", "fingerprint"]
 
 _CUT = "\n... {} bytes left out ...\n"
-_LONGEST_CHAIN = 100  # exceptions
 
 
 def describe(error: BaseException) -> str:
@@ -22,20 +21,6 @@ def describe(error: BaseException) -> str:
         return str(error)
     except BaseException as second:  # its __str__ may raise anything, SystemExit included
         return f"<str() of this {type(error).__qualname__} raised {type(second).__qualname__}>"
-
-
-def cut_chain(error: BaseException) -> None:
-    """Of the exceptions that led to one another, let those go that lie far back.
-
-    Everybody who logs the error formats them all. Python 3.11 takes 10 seconds for 20,000, in which no other
-    thread of the process gets much done.
-    """
-    for _ in range(_LONGEST_CHAIN - 1):
-        earlier = error.__cause__ or error.__context__
-        if earlier is None:
-            return
-        error = earlier
-    error.__cause__ = error.__context__ = None
 
 
 def error_entry(error: BaseException, worker: int, attempt: int, limit: int) -> str:

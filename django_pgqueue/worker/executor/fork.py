@@ -124,7 +124,8 @@ def _let_go_of(files: Callable[[], Iterable[int]]) -> None:
 def _end_loop_or_thread() -> None:
     loop = getattr(_FORKING, "loop", None)
     if loop is not None and loop in _LOOPS:
-        # The copy's turn goes on where the original's was: first of all what was waiting in it must go.
+        # The copy's turn goes on where the original's was: first of all what was waiting in it must go, or
+        # other jobs take their next step twice, and one that ends in the child gives it its exit code.
         with suppress(AttributeError):  # a loop that is not asyncio's own
             loop._ready.clear()
         loop.call_soon(_end_copy)

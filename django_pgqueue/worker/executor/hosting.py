@@ -41,6 +41,10 @@ def _pin_paths() -> None:
 
 
 def _keep_streams() -> None:
-    """A task that closes what it prints to must not close what the worker logs to: logging raises then."""
+    """A task that closes what it prints to must not close what the worker logs to: logging raises then.
+
+    Scripts that are called as tasks do, for instance: ``argparse.FileType`` gives them standard output for
+    ``-``, and they close it as they would close a file. The next job that prints would fail.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.close = stream.flush  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from ...payload import encode_result
 from ...policy import delay_before_retry, exponential, should_retry
 from ...validation import CENTURY
 from .backoffs import backoff_of
-from .errors import cut_chain, describe, error_entry, fingerprint
+from .errors import describe, error_entry, fingerprint
 
 if TYPE_CHECKING:
     from ...compat import TaskResult
@@ -65,7 +65,6 @@ def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) 
     """The task raised."""
     ran = running.ran
     try:
-        cut_chain(error)
         outcome = _unsuccessful(running, error, backoffs)
     except BaseException as second:  # what it raised is broken: that is no reason to run the job for ever
         outcome = _failed(running, second)

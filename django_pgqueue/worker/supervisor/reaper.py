@@ -1,4 +1,8 @@
-"""Orphans: the first process of a container inherits those whose parent has ended, and must reap them."""
+"""Orphans: the first process of a container inherits those whose parent has ended, and must reap them.
+
+In Kubernetes that is the worker, unless the image brings an init; a task that starts a browser leaves some of
+its processes behind each time, which count against the container's limit of processes for ever.
+"""
 
 from __future__ import annotations
 
