@@ -97,25 +97,26 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """``enqueue`` for a task that is ours, with the arguments apart: the backend holds them as a list and a
     dict.
     """
-    call = _prepare(_lane(task), args, kwargs)
-    lane = call.lane
+    call = _prepare(_call_options(task), args, kwargs)
+    options = call.options
     pk, run_after, expires_at, enqueued_at = _execute(
-        lane.alias,
+        options.alias,
         _ONE,
         (
-            lane.task_path, call.args, call.kwargs, lane.metadata, lane.queue_name, lane.priority,
-            lane.run_after, lane.delay, lane.expires_after, lane.max_attempts, lane.timeout, lane.on_lost,
+            options.task_path, call.args, call.kwargs, options.metadata, options.queue_name, options.priority,
+            options.run_after, options.delay, options.expires_after, options.max_attempts, options.timeout,
+            options.on_lost,
         ),
     )  # fmt: skip
     job = Job(
-        id=pk, shelf=0, status=Job.Status.PENDING, task_path=lane.task_path, args=json.loads(call.args),
-        kwargs=json.loads(call.kwargs), metadata=json.loads(lane.metadata), queue_name=lane.queue_name,
-        priority=lane.priority, run_after=run_after, expires_at=expires_at, enqueued_at=enqueued_at,
-        max_attempts=lane.max_attempts, timeout=lane.timeout, on_lost=lane.on_lost, attempts=0,
+        id=pk, shelf=0, status=Job.Status.PENDING, task_path=options.task_path, args=json.loads(call.args),
+        kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
+        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=enqueued_at,
+        max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, waiting_reason="", errors=[], error_fingerprint="",
     )  # fmt: skip
     job._state.adding = False
-    job._state.db = lane.alias
+    job._state.db = options.alias
     return job
 
 
@@ -124,7 +125,7 @@ async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mappi
     return await sync_to_async(enqueue_task)(task, args, kwargs)
 
 
-class _Lane(NamedTuple):
+class _CallOptions(NamedTuple):
     """What every call of one task (with its options) has in common."""
 
     alias: str
@@ -141,13 +142,13 @@ class _Lane(NamedTuple):
 
 
 class _Call(NamedTuple):
-    lane: _Lane
+    options: _CallOptions
     args: str
     kwargs: str
 
     @property
     def alias(self) -> str:
-        return self.lane.alias
+        return self.options.alias
 
 
 def _as_ours(task: Any) -> Task[..., Any]:
@@ -158,7 +159,7 @@ def _as_ours(task: Any) -> Task[..., Any]:
     return adopt(task)
 
 
-def _lane(task: Task[..., Any]) -> _Lane:
+def _call_options(task: Task[..., Any]) -> _CallOptions:
     """Check a task with its options, and settle what its settings leave open."""
     backend = task.get_backend()
     if not is_ours(backend):
@@ -177,7 +178,7 @@ def _lane(task: Task[..., Any]) -> _Lane:
             f"the metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
             f"MAX_PAYLOAD_BYTES ({settings.max_payload_bytes:,}). Store the data and pass its key."
         )
-    return _Lane(
+    return _CallOptions(
         alias=alias,
         task_path=task.module_path,
         metadata=metadata,
@@ -192,51 +193,51 @@ def _lane(task: Task[..., Any]) -> _Lane:
     )
 
 
-def _prepare(lane: _Lane, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
-    return _Call(lane, *encode_arguments(args, kwargs, conf.current().max_payload_bytes))
+def _prepare(options: _CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+    return _Call(options, *encode_arguments(args, kwargs, conf.current().max_payload_bytes))
 
 
 def _prepare_all(calls: Iterable[BoundTask]) -> Iterator[_Call]:
     """The calls, checked one by one; each task (it is immutable) is checked once."""
-    lanes: dict[int, tuple[Any, _Lane]] = {}
-    first: _Lane | None = None
+    options_of: dict[int, tuple[Any, _CallOptions]] = {}
+    first: _CallOptions | None = None
     for index, call in enumerate(calls):
         try:
             if not isinstance(call, BoundTask):
                 raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}")
-            known = lanes.get(id(call.task))
+            known = options_of.get(id(call.task))
             if known is None:
-                # The task itself is kept beside its lane, so that its id() is not given to another one.
-                known = lanes[id(call.task)] = (call.task, _lane(_as_ours(call.task)))
-            lane = known[1]
-            first = first or lane
-            if lane.alias != first.alias:
+                # The task itself is kept beside its options, so that its id() is not given to another one.
+                known = options_of[id(call.task)] = (call.task, _call_options(_as_ours(call.task)))
+            options = known[1]
+            first = first or options
+            if options.alias != first.alias:
                 raise ValueError(
-                    f"the database {lane.alias!r} is not that of the items before ({first.alias!r}): "
+                    f"the database {options.alias!r} is not that of the items before ({first.alias!r}): "
                     "call enqueue_many() once for each database"
                 )
-            yield _prepare(lane, call.args, call.kwargs)
+            yield _prepare(options, call.args, call.kwargs)
         except Exception as error:
             error.add_note(f"in item {index} of enqueue_many()")
             raise
 
 
 def _insert(alias: str, first: int, calls: list[_Call]) -> list[int]:
-    lanes = [call.lane for call in calls]
+    options = [call.options for call in calls]
     parameters = (
         first,
-        text_array([lane.task_path for lane in lanes]),
+        text_array([each.task_path for each in options]),
         text_array([call.args for call in calls]),
         text_array([call.kwargs for call in calls]),
-        text_array([lane.metadata for lane in lanes]),
-        text_array([lane.queue_name for lane in lanes]),
-        number_array([lane.priority for lane in lanes]),
-        text_array([lane.run_after.isoformat() if lane.run_after else None for lane in lanes]),
-        number_array([lane.delay for lane in lanes]),
-        number_array([lane.expires_after for lane in lanes]),
-        number_array([lane.max_attempts for lane in lanes]),
-        number_array([lane.timeout for lane in lanes]),
-        text_array([lane.on_lost for lane in lanes]),
+        text_array([each.metadata for each in options]),
+        text_array([each.queue_name for each in options]),
+        number_array([each.priority for each in options]),
+        text_array([each.run_after.isoformat() if each.run_after else None for each in options]),
+        number_array([each.delay for each in options]),
+        number_array([each.expires_after for each in options]),
+        number_array([each.max_attempts for each in options]),
+        number_array([each.timeout for each in options]),
+        text_array([each.on_lost for each in options]),
     )
     (ids,) = _execute(alias, _MANY, parameters)
     return cast("list[int]", ids)

@@ -4,7 +4,7 @@ CREATE TABLE pgqueue_job_live PARTITION OF pgqueue_job (
     PRIMARY KEY (id),
     CONSTRAINT pgqueue_job_live_status CHECK (status IN ('pending', 'retry', 'running', 'blocked')),
     -- Rows that no worker would look at: better refused than never run.
-    CONSTRAINT pgqueue_job_live_lane CHECK (priority BETWEEN -100 AND 100 AND queue_name <> ''),
+    CONSTRAINT pgqueue_job_live_queue CHECK (priority BETWEEN -100 AND 100 AND queue_name <> ''),
     -- Times that Python cannot read.
     CONSTRAINT pgqueue_job_live_times CHECK (
         run_after BETWEEN '0001-01-02 UTC' AND '9999-12-30 UTC'

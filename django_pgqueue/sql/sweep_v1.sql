@@ -4,7 +4,7 @@ CREATE FUNCTION pgqueue_sweep_v1(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ring pgqueue_ring;
-    lane record;
+    kind record;
     before timestamptz;
     swept integer := 0;
     batch integer;
@@ -13,26 +13,26 @@ BEGIN
         RETURN 0;
     END IF;
     SELECT * INTO STRICT ring FROM pgqueue_ring;
-    FOR lane IN
-        WITH RECURSIVE lanes AS (
+    FOR kind IN
+        WITH RECURSIVE kinds AS (
             (SELECT job.queue_name, job.status FROM pgqueue_job_kept AS job
              ORDER BY job.queue_name, job.status LIMIT 1)
             UNION ALL
-            SELECT following.queue_name, following.status FROM lanes, LATERAL (
+            SELECT following.queue_name, following.status FROM kinds, LATERAL (
                 SELECT job.queue_name, job.status FROM pgqueue_job_kept AS job
-                WHERE (job.queue_name, job.status) > (lanes.queue_name, lanes.status)
+                WHERE (job.queue_name, job.status) > (kinds.queue_name, kinds.status)
                 ORDER BY job.queue_name, job.status LIMIT 1
             ) AS following
         )
-        SELECT lanes.queue_name, lanes.status, CASE lanes.status
+        SELECT kinds.queue_name, kinds.status, CASE kinds.status
             WHEN 'failed' THEN coalesce(queue.keep_failed, ring.failed_retention)
             ELSE coalesce(queue.keep_done, ring.retention) END AS keep
-        FROM lanes LEFT JOIN pgqueue_queue AS queue ON queue.name = lanes.queue_name
+        FROM kinds LEFT JOIN pgqueue_queue AS queue ON queue.name = kinds.queue_name
     LOOP
-        before := clock_timestamp() - lane.keep;  -- as a variable: a volatile function cannot bound an index scan
+        before := clock_timestamp() - kind.keep;  -- as a variable: a volatile function cannot bound an index scan
         DELETE FROM pgqueue_job_kept AS job WHERE job.id = ANY (ARRAY(
             SELECT old.id FROM pgqueue_job_kept AS old
-            WHERE old.queue_name = lane.queue_name AND old.status = lane.status
+            WHERE old.queue_name = kind.queue_name AND old.status = kind.status
                 AND old.finished_at < before
             ORDER BY old.finished_at LIMIT p_limit - swept FOR UPDATE SKIP LOCKED
         ));
