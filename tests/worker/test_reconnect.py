@@ -1,243 +1,136 @@
-"""The worker loses its connection while jobs run: results arrive, nothing is lost, nothing runs twice."""
+"""When a process tries again that has lost its database, and what it says meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue import session as connection_module
-from django_pgqueue.models import Job, Worker
-from django_pgqueue.session import Session
-from django_pgqueue.worker import reconnect, registry
-from django_pgqueue.worker.producer import connection as producer_connection
-from tests.app import worker_tasks as tasks
-from tests.support.workers import RunningWorker, backend_of, fresh, make_producer, run_due, until, working
+from django_pgqueue.session import connect
+from django_pgqueue.worker import reconnect
+from django_pgqueue.worker.reconnect import Outage
+from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
+from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 
-pytestmark = pytest.mark.django_db(transaction=True)
+REFUSED = psycopg.OperationalError("connection refused\n")
 
 
-def cut(worker: RunningWorker) -> None:
-    """End the producer's session on the server, and wait until it has noticed and come back."""
-    pid = until(lambda: backend_of(worker.producer))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-        assert cursor.fetchone() == (True,)
-    until(lambda: backend_of(worker.producer) not in (None, pid), what="a new connection")
+def test_the_pauses_grow_up_to_the_longest_and_have_jitter() -> None:
+    longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    tries = [[down.pause() for _ in longest] for down in [Outage() for _ in range(200)]]
+    for number, most in enumerate(longest):
+        pauses = [pauses[number] for pauses in tries]
+        assert most / 2 <= min(pauses) < 0.6 * most
+        assert 0.9 * most < max(pauses) <= most
+
+
+def test_after_its_end_the_next_one_begins_with_the_shortest_pause() -> None:
+    down = Outage()
+    for _ in range(10):
+        down.pause()
+    down.over()
+    assert down.pause() <= 0.1
+
+
+def test_the_log_says_a_thing_once_and_again_after_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    now = 1000.0
+    monkeypatch.setattr(reconnect, "monotonic", lambda: now)
+    down = Outage()
+    for _ in range(3):
+        down.tell("no connection yet", REFUSED)
+        down.pause()
+    now += 59
+    down.tell("no connection yet", REFUSED)
+    assert caplog.messages == ["no connection yet: connection refused"]
+    now += 1
+    down.tell("no connection yet", REFUSED)
+    down.tell("no connection yet", psycopg.OperationalError())
+    down.over()
+    down.over()
+    down.tell("no connection yet", psycopg.OperationalError())
+    assert caplog.messages[1:] == [
+        "no connection yet: connection refused",
+        "no connection yet: OperationalError",
+        "connected again",
+        "no connection yet: OperationalError",
+    ]
 
 
 @pytest.fixture
-def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Call it to make the server unreachable for workers, and once more with False to bring it back.
-
-    It gives a list of the tries to connect.
-    """
-    connect = connection_module.connect
-
-    def switch(gone: bool = True) -> list[str]:
-        tries = []
-
-        def refuse(alias: str) -> Session:
-            tries.append(alias)
-            raise psycopg.OperationalError("connection refused")
-
-        monkeypatch.setattr(producer_connection, "connect", refuse if gone else connect)
-        return tries
-
-    yield switch
-    switch(False)
+def heartbeat(transactional_db: None) -> Any:
+    """That of a supervisor without processes, with a connection."""
+    heartbeat = Heartbeat("default")
+    heartbeat._session = connect("default")
+    yield heartbeat
+    heartbeat.end()
 
 
-def test_the_result_of_a_job_that_ran_meanwhile_arrives() -> None:
-    job = enqueue(tasks.hold, "a")
-    with working() as worker:
-        assert tasks.gate("a runs").wait(tasks.DEADLINE)
-        cut(worker)
-        tasks.gate("a").set()
-        until(lambda: fresh(job).status == "done")
-    assert (fresh(job).result, fresh(job).attempts) == ("a", 1)
+@pytest.fixture
+def serve(heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Call it to let the heartbeat serve at the next time that it has asked for; gives the pause before."""
+    now = monotonic()
+    monkeypatch.setattr(heartbeat_module, "monotonic", lambda: now)
+
+    def serve() -> float:
+        nonlocal now
+        pause = heartbeat.seconds_left(now)
+        now += pause
+        heartbeat.serve([])
+        return pause
+
+    serve()
+    return serve
 
 
-def test_an_idle_worker_comes_back_and_is_called_again(settings: Any) -> None:
-    settings.PGQUEUE = {"POLL_INTERVAL": 60}
-    with working() as worker:
-        until(lambda: Worker.objects.exists())
-        cut(worker)
-        job = enqueue(tasks.noop)
-        until(lambda: fresh(job).status == "done")
-    assert not Worker.objects.exists()
+def cut(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
+    """End its session, and let it notice."""
+    assert heartbeat._session is not None
+    with connection.cursor() as cursor:
+        pid = heartbeat._session.connection.info.backend_pid
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    assert serve() == pytest.approx(1.0)  # it has beaten the last time
+    assert heartbeat._session is None
 
 
-def test_nothing_is_lost_and_nothing_runs_twice_however_often_it_is_cut() -> None:
-    with working(threads=3) as worker:
-        ids: list[int] = []
-        for round_ in range(4):
-            ids += enqueue_many(tasks.see.bind(f"{round_}-{number}") for number in range(300))
-            cut(worker)
-        until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == len(ids))
-    assert len(tasks.SEEN) == len(set(tasks.SEEN)) == 1200
+def test_a_supervisor_tries_again_at_once_and_beats(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
+    """If all lose their connections at once, the first one back takes those for dead that do not beat."""
+    for _ in range(3):
+        cut(heartbeat, serve)
+        assert 0 < serve() <= 0.1
+        assert heartbeat._session is not None
 
 
-def test_claims_whose_answer_was_lost_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server commits the claim, and the connection breaks before its answer is here."""
-    run = Session.run
-    lost: list[Any] = []
-
-    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        answers = run(self, *statements, durable=durable)
-        if not lost and any("picked" in query for query, _ in statements) and answers[-1]:
-            lost.extend(row[0] for row in answers[-1])
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return answers
-
-    monkeypatch.setattr(Session, "run", lossy)
-    ids = enqueue_many(tasks.see.bind(number) for number in range(50))
-    run_due()
-    assert lost
-    assert sorted(tasks.SEEN) == list(range(50))
-    assert Job.objects.filter(pk__in=ids, status="done", attempts=1).count() == 50
-
-
-def test_a_report_whose_answer_was_lost_does_no_harm(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_supervisor_tries_at_least_once_each_heartbeat(
+    heartbeat: Heartbeat, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Session.run
-    lost: list[bool] = []
+    tries = []
 
-    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        answers = run(self, *statements, durable=durable)
-        if not lost and any("pgqueue_finish_v1" in query for query, _ in statements):
-            lost.append(True)
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return answers
+    def refuse(alias: str) -> None:
+        tries.append(alias)
+        raise REFUSED
 
-    monkeypatch.setattr(Session, "run", lossy)
-    job = enqueue(tasks.add, 1, 2)
-    run_due()
-    assert lost
-    assert (fresh(job).status, fresh(job).result, fresh(job).attempts) == ("done", 3, 1)
-    assert "its outcome (done) was refused" in caplog.text
+    monkeypatch.setattr(heartbeat_module, "connect", refuse)
+    cut(heartbeat, serve)
+    for number in range(1, 13):
+        assert serve() <= 1.0
+        assert len(tries) == number
 
 
-def test_rows_whose_policy_could_not_be_written_run_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Session.run
-    lost: list[bool] = []
-
-    def lossy(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if not lost and any("pgqueue_fill_policy_v1" in query for query, _ in statements):
-            lost.append(True)
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return run(self, *statements, durable=durable)
-
-    monkeypatch.setattr(Session, "run", lossy)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")
-        (pk,) = cursor.fetchone()
-    run_due()
-    assert lost
-    assert (fresh(pk).status, fresh(pk).attempts) == ("done", 1)
-
-
-def test_a_deadlock_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Session.run
-    deadlocks: list[bool] = []
-
-    def unlucky(self: Session, *statements: Any, durable: bool = False) -> Any:
-        if len(deadlocks) < 3 and any("pgqueue_finish_v1" in query for query, _ in statements):
-            deadlocks.append(True)
-            raise psycopg.errors.DeadlockDetected("deadlock detected")
-        return run(self, *statements, durable=durable)
-
-    monkeypatch.setattr(Session, "run", unlucky)
-    job = enqueue(tasks.add, 1)
-    run_due()
-    assert len(deadlocks) == 3
-    assert fresh(job).status == "done"
-
-
-def test_a_worker_that_starts_without_a_server_waits_for_it(no_server: Any) -> None:
-    job = enqueue(tasks.noop)
-    no_server()
-    producer = make_producer()
-    worker = RunningWorker(producer)
-    until(lambda: producer._waker._asleep, what="waiting for the server")
-    no_server(False)
-    until(lambda: fresh(job).status == "done")
-    worker.stop()
-
-
-def test_a_worker_without_a_server_and_without_jobs_stops_at_once(no_server: Any) -> None:
-    no_server()
-    worker = RunningWorker(make_producer())
-    until(lambda: worker.producer._waker._asleep)
-    worker.stop(grace=60)
-    assert not worker.thread.is_alive()
-
-
-def test_jobs_that_end_while_the_server_is_away_do_not_hurry_the_next_try(
-    no_server: Any, monkeypatch: pytest.MonkeyPatch
+def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
+    heartbeat: Heartbeat, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconnect, "FIRST_PAUSE", 1000.0)
-    jobs = [enqueue(tasks.hold, key) for key in "abc"]
-    producer = make_producer(threads=3)
-    producer._connection._outage = reconnect.Outage(longest=1000.0)
-    worker = RunningWorker(producer)
-    for key in "abc":
-        assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(producer)])
-    until(lambda: producer._connection.session is None)
-    tries = no_server()
-    for number, key in enumerate("abc", 1):
-        until(lambda: producer._waker._asleep)
-        tasks.gate(key).set()
-        until(lambda number=number: len(producer._executor.results) == number)  # type: ignore[misc]
-    until(lambda: producer._waker._asleep)
-    assert tries == []
-    no_server(False)
-    worker.stop(60)
-    assert [fresh(job).status for job in jobs] == ["done", "done", "done"]
+    """It connects each time: only a round that goes well ends the outage."""
 
+    def fail(*args: Any) -> None:
+        raise psycopg.errors.DiskFull("no space left on device")
 
-def test_a_worker_that_is_stopped_while_the_server_is_away_reports_within_the_grace(no_server: Any) -> None:
-    job = enqueue(tasks.hold, "a")
-    worker = RunningWorker(make_producer())
-    assert tasks.gate("a runs").wait(tasks.DEADLINE)
-    no_server()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
-    until(lambda: worker.producer._connection.session is None)
-    worker.producer.stop(60)
-    tasks.gate("a").set()
-    no_server(False)
-    worker.stop(60)
-    assert fresh(job).status == "done"
-    assert not Worker.objects.exists()
-
-
-def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
-    no_server: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    job = enqueue(tasks.hold, "a")
-    worker = RunningWorker(make_producer())
-    assert tasks.gate("a runs").wait(tasks.DEADLINE)
-    no_server()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
-    worker.stop(0)
-    assert "outcomes of 1 jobs are lost, they will run again" in caplog.text
-    assert fresh(job).status == "running"
-    assert [worker.pk for worker in Worker.objects.all()] == [fresh(job).worker]
-    tasks.gate("a").set()
-
-
-def test_a_worker_that_was_forgotten_as_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
-    with working():
-        worker = until(Worker.objects.first)
-        Worker.objects.all().delete()
-        until(lambda: Worker.objects.filter(pk=worker.pk).exists())
+    monkeypatch.setattr(heartbeat._rounds, "run", fail)
+    assert [serve() for _ in range(7)][-1] >= 0.5

@@ -1,0 +1,3 @@
+"""What a worker claims, reports, and sleeps on."""
+
+from __future__ import annotations
