@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_pgqueue import task
@@ -80,11 +79,6 @@ async def afork(path: str, how: str) -> int:
             say(path, "awoke in the child")
         return 0
     return await asyncio.to_thread(exit_code, pid)
-
-
-@task(max_attempts=1)
-async def fork_under_sync_to_async(path: str, how: str) -> int:
-    return await sync_to_async(_fork)(path, how)
 
 
 @task(max_attempts=1)

@@ -44,7 +44,6 @@ def said(path: Path) -> list[tuple[int, str]]:
         tasks.fork,
         tasks.fork_in_atomic,
         tasks.afork,
-        tasks.fork_under_sync_to_async,
         tasks.fork_under_to_thread,
     ],
     ids=lambda task: task.name,
@@ -55,10 +54,7 @@ def test_a_child_that_comes_out_of_its_task_ends_there(start: Start, path: Path,
     after = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(5))
     command = start("--threads", "1")
     over(*before, *forks.values(), *after)
-    # The thread of sync_to_async keeps the outcome for its future: its child only ends.
-    silent = task is tasks.fork_under_sync_to_async
-    codes = {way: fresh(job).result for way, job in forks.items()}
-    assert codes == (dict.fromkeys(WAYS_OUT, 0) if silent else WAYS_OUT), command.log
+    assert {way: fresh(job).result for way, job in forks.items()} == WAYS_OUT, command.log
     assert [fresh(pk).status for pk in (*before, *after)] == ["done"] * 10
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log

@@ -207,7 +207,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     """A loop that is ready to run jobs."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(_TidyThreads(thread_name_prefix="pgqueue-to-thread"))
-    fork.end_copies_of(loop)
     return loop
 
 

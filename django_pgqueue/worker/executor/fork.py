@@ -7,38 +7,36 @@ In the child, before any code of the task runs there:
   keep the worker's lock and the transactions of all its jobs alive, and what it sent would get in between
   what its parent sends. Not closed: their numbers would be given to other files, which whoever still has the
   old number would then close. Django opens new connections in the child on demand.
-- the event loop, if it was there that the task forked, is a copy that shares its selector with the original:
-  the child ends at its first ``await``, before it runs another job's next step.
 
-A child that comes to the end of its task's body, by whatever way, ends there: it has no job to report.
+A child that comes to the end of its task's body, by whatever way, ends there: it has no job to report. Nor
+does it have an event loop: that of an async task is a copy that shares its selector with the original, and
+other jobs would take their next step twice. So the child of an async task ends where it would wait for the
+loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
 import threading
 import traceback
+from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-from weakref import WeakSet
 
-from asgiref.sync import SyncToAsync
 from django.db import connections
 
 from .session_watch import OPENED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
-__all__ = ["await_body", "call_body", "end_copies_of", "guard"]
+__all__ = ["await_body", "call_body", "guard"]
 
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_LOOPS: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 _FORKING = threading.local()
 #: In a child only: held for ever, so that nobody tries to close them in good order.
 _INHERITED: list[Any] = []
@@ -48,11 +46,6 @@ _is_child = False
 def guard(files: Callable[[], Iterable[int]]) -> None:
     """See to the children of this process. ``files`` tells which of its files, now, are the worker's own."""
     os.register_at_fork(before=_before, after_in_parent=_unblock, after_in_child=lambda: _in_child(files))
-
-
-def end_copies_of(loop: asyncio.AbstractEventLoop) -> None:
-    """A child that was forked on this loop must not run it."""
-    _LOOPS.add(loop)
 
 
 def call_body(function: Callable[..., T], args: Any, kwargs: Any) -> T:
@@ -68,10 +61,10 @@ def call_body(function: Callable[..., T], args: Any, kwargs: Any) -> T:
     return value
 
 
-async def await_body(function: Callable[..., Awaitable[T]], args: Any, kwargs: Any) -> T:
+async def await_body(function: Callable[..., Coroutine[Any, Any, T]], args: Any, kwargs: Any) -> T:
     """The same for a coroutine function."""
     try:
-        value = await function(*args, **kwargs)
+        value = await _Steps(function(*args, **kwargs))
     except BaseException as error:
         if _is_child:
             _end(error)
@@ -81,6 +74,37 @@ async def await_body(function: Callable[..., Awaitable[T]], args: Any, kwargs: A
     return value
 
 
+class _Steps(Generator[Any, Any, T]):
+    """The steps of a coroutine from one wait for the loop to the next; in a child there is no next one.
+
+    ``__next__`` is written out, so that no frame but ours stands before the task's in a traceback.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
+
+    def __next__(self) -> Any:
+        return _waits(self._coroutine.send(None))
+
+    def send(self, value: Any) -> Any:
+        return _waits(self._coroutine.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        return _waits(self._coroutine.throw(*error))
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+
+def _waits(awaited: Any) -> Any:
+    if _is_child:
+        _end(RuntimeError("a process that an async task has forked cannot await: the loop is its parent's"))
+    return awaited
+
+
 def _before() -> None:
     # Race: a signal that reaches the child before its handlers are mended would be lost.
     _FORKING.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -88,8 +112,6 @@ def _before() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    # In the child asyncio says that no loop is running.
-    _FORKING.loop = _running_loop()
 
 
 def _in_child(files: Callable[[], Iterable[int]]) -> None:
@@ -105,7 +127,6 @@ def _in_child(files: Callable[[], Iterable[int]]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _let_go_of(files)
         _forget_connections()
-        _end_loop_or_thread()
     finally:
         _unblock()
 
@@ -119,21 +140,6 @@ def _let_go_of(files: Callable[[], Iterable[int]]) -> None:
     for file in {*files(), *_sockets()}:
         os.dup2(nothing, file, inheritable=file == 0)
     os.close(nothing)
-
-
-def _end_loop_or_thread() -> None:
-    loop = getattr(_FORKING, "loop", None)
-    if loop is not None and loop in _LOOPS:
-        # The copy's turn goes on where the original's was: first of all what was waiting in it must go, or
-        # other jobs take their next step twice, and one that ends in the child gives it its exit code.
-        with suppress(AttributeError):  # a loop that is not asyncio's own
-            loop._ready.clear()
-        loop.call_soon(_end_copy)
-    # Forked under sync_to_async: the thread would wait for its next call, which nobody can make.
-    context = SyncToAsync.thread_sensitive_context.get(None)
-    thread = context and SyncToAsync.context_to_thread_executor.get(context)
-    if thread:
-        thread.submit(_end)
 
 
 def _sockets() -> list[int]:
@@ -158,17 +164,6 @@ def _forget_connections() -> None:
     for of_class in pools.values():
         _INHERITED.extend(of_class.values())
         of_class.clear()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _end_copy() -> NoReturn:
-    _end(RuntimeError("a process that an async task has forked cannot await: the event loop is its parent's"))
 
 
 def _end(error: BaseException | None = None) -> NoReturn:
