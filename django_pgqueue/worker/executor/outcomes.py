@@ -40,7 +40,7 @@ class Result(NamedTuple):
 
     row: Claimed
     outcome: Outcome
-    ran: float = 0.0  # seconds
+    ran: float = 0.0  # seconds that its place was taken; Outcome.ran is the task's own part of them
     reported: bool = False  # the row says so already
 
 
