@@ -1,0 +1,94 @@
+"""The examples in a test: the modules of the app `shop`, a worker for its jobs, settings and statements."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.models import Job
+from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
+from django_pgqueue.worker.process import build_producer
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+EXAMPLES = DOCS / "examples"
+DEADLINE = 20.0  # seconds
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+
+
+def example(name: str) -> Any:
+    """A module of the shop."""
+    return import_module(f"shop.{name}")
+
+
+def work(alias: str = "default", **options: Any) -> None:
+    """Run a worker process's producer in this process until nothing is due."""
+    burst = WorkerOptions(alias=alias, burst=True, threads=2, grace=5.0, **options)
+    build_producer(Assignment(burst, worker=new_id(), supervisor=new_id())).run()
+
+
+def run(job: Job) -> Job:
+    """Work, and the job as it is then."""
+    work(job._state.db or "default")
+    return fresh(job)
+
+
+def run_attempts(job: Job, count: int) -> Job:
+    """Work until so many attempts are over, without waiting for the pauses between them."""
+    for _ in range(count):
+        run_now(job)
+        job = run(job)
+    return job
+
+
+def fresh(job: Job) -> Job:
+    return Job.objects.using(job._state.db or "default").get(pk=job.pk)
+
+
+def pause_of(job: Job) -> float:
+    """Seconds from the end of the last attempt to the next, both by the server's clock."""
+    return (job.run_after - datetime.fromisoformat(job.errors[-1]["finished_at"])).total_seconds()
+
+
+def seconds_until(moment: datetime) -> float:
+    return (moment - timezone.now()).total_seconds()
+
+
+_MARKS = [pytest.mark.usefixtures("shop"), pytest.mark.django_db(transaction=True, databases="__all__")]
+
+
+def in_shop(test: Any) -> Any:
+    """Run a test on real transactions, with the shop installed."""
+    for mark in _MARKS:
+        test = mark(test)
+    return test
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """A worker beside this thread, until nothing is due."""
+    worker = Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        worker.join()
+
+
+def setting(name: str) -> dict[str, Any]:
+    """The names that a settings example assigns."""
+    values = runpy.run_path(str(EXAMPLES / "settings" / f"{name}.py"))
+    return {key: value for key, value in values.items() if key.isupper()}
+
+
+def statements(name: str) -> str:
+    return (EXAMPLES / "sql" / f"{name}.sql").read_text()

@@ -1,0 +1,156 @@
+"""The pages: every example is on one, and their tables say what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import load_command_class
+from django.db import connections, models
+
+import django_pgqueue
+from django_pgqueue import conf
+from django_pgqueue.models import Job, QueueStatus
+
+from .shop import (
+    DOCS,
+    EXAMPLES,
+    PAGES,
+)
+
+
+def test_every_example_is_on_a_page() -> None:
+    included = {
+        (page.parent / name).resolve()
+        for page in PAGES
+        for name in re.findall(r"\{literalinclude\} (\S+)", page.read_text())
+    }
+    assert included, "no page includes an example"
+    assert [path for path in included if not path.exists()] == []
+    structure = {"__init__.py", "manage.py"}
+    files = {path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert {path for path in files if path.name not in structure} == included
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> None:
+    written_here = r"^ *(?:```|:::)\{?(?:python|sql|code-block)\}?.*"
+    assert re.findall(written_here, page.read_text(), re.MULTILINE) == []
+
+
+SQL_NAMES = (
+    "pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_extend", "pgqueue_finish_one",
+    "pgqueue_status_is_terminal", "pgqueue_status_is_claimable",
+)  # fmt: skip
+
+
+def reference(name: str) -> str:
+    return (DOCS / "reference" / f"{name}.md").read_text()
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of the tables of a page, without their heads; cells without the marks of code."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rules = [place for place, line in enumerate(lines) if set(line) <= set("|- ")]
+    heads = {*rules, *(place - 1 for place in rules)}
+    bodies = [line for place, line in enumerate(lines) if place not in heads]
+    return [[cell.strip().replace("`", "") for cell in line.strip("|").split(" | ")] for line in bodies]
+
+
+def test_the_page_of_settings_lists_each_with_its_default() -> None:
+    def shown(value: object) -> str:
+        return f"timedelta(days={value.days})" if isinstance(value, timedelta) else repr(value)
+
+    found = dict(re.findall(r"^## ([A-Z_]+)\n\nDefault: `([^`]+)`", reference("settings"), re.MULTILINE))
+    defaults = conf.Settings()
+    expected = {name.upper(): shown(getattr(defaults, name)) for name in conf.Settings.__dataclass_fields__}
+    assert found == expected
+
+
+def test_the_page_of_commands_lists_each_option_with_its_default() -> None:
+    command = load_command_class("django_pgqueue", "runqueueworker")
+    common = {"--help", "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color",
+              "--force-color", "--skip-checks"}  # fmt: skip
+    options = {
+        action.option_strings[-1]: action
+        for action in command.create_parser("manage.py", "runqueueworker")._actions
+        if action.option_strings and action.option_strings[-1] not in common
+    }
+    listed = {row[0].split()[0]: row[1] for row in rows(reference("commands")) if row[0].startswith("--")}
+    assert set(listed) == set(options)
+    for name, action in options.items():
+        if isinstance(action.default, int) and not isinstance(action.default, bool):
+            assert listed[name] == str(action.default)
+
+
+def test_the_page_of_checks_lists_each_id() -> None:
+    package = Path(django_pgqueue.__file__).parent
+    in_code = {
+        f"pgqueue.{found}"
+        for path in package.glob("checks*.py")
+        for found in re.findall(r"\b[EWI]\d{3}\b", path.read_text())
+    }
+    listed = re.findall(r"^## (pgqueue\.[EWI]\d{3})", reference("checks"), re.MULTILINE)
+    assert sorted(listed) == sorted(in_code)
+    for section in re.split(r"^## ", reference("checks"), flags=re.MULTILINE)[1:]:
+        assert "Cause:" in section, section[:20]
+        assert "Remedy:" in section, section[:20]
+
+
+def test_the_page_of_the_tables_lists_each_column_of_job() -> None:
+    listed = [row[0] for row in rows(reference("job").split("## Properties")[0]) if len(row) == 3]
+    columns = [field.name for field in Job._meta.get_fields() if isinstance(field, models.Field)]
+    assert sorted(listed) == sorted(columns)
+
+
+@pytest.mark.django_db
+def test_the_page_of_statuses_says_what_the_table_says() -> None:
+    def word(flag: bool) -> str:
+        return "yes" if flag else "no"
+
+    expected = {(s.status, word(s.is_claimable), word(s.is_terminal)) for s in QueueStatus.objects.all()}
+    assert {tuple(row[:3]) for row in rows(reference("statuses"))} == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", SQL_NAMES)
+def test_the_page_of_sql_shows_the_signatures(name: str) -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE proname = %s", [name])
+        ((arguments,),) = cursor.fetchall()
+    parameters = re.findall(r"(?:^|, )(?:IN )?(?:VARIADIC )?(\w+) ", re.sub(r"'[^']*'", "''", arguments))
+    section = re.split(r"^## ", reference("sql"), flags=re.MULTILINE)
+    (text,) = [part for part in section if part.startswith(f"`{name}`")]
+    listed = [row[0] for row in rows(text) if re.fullmatch(r"\w+", row[0]) and len(row) == 3]
+    assert listed == parameters
+
+
+def test_the_page_of_sql_lists_the_codes_of_the_procedure() -> None:
+    code = (Path(django_pgqueue.__file__).parent / "sql" / "finish_one_v1.sql").read_text()
+    raised = set(re.findall(r"ERRCODE = '(\w{5})'", code))
+    assert set(re.findall(r"`(23Q\d\d)`", reference("sql"))) == raised
+
+
+def test_the_page_of_functions_has_every_public_name() -> None:
+    directives = re.findall(
+        r"^\.\. (?:auto|py:)\w+:: django_pgqueue\.(\w+)", reference("functions"), re.MULTILINE
+    )
+    assert set(django_pgqueue.__all__) <= set(directives)
+
+
+def test_the_page_of_functions_shows_every_option_of_a_task() -> None:
+    (shown,) = re.findall(
+        r"^\.\. py:function:: django_pgqueue\.task(\(.*\))", reference("functions"), re.MULTILINE
+    )
+    documented: dict[str, Any] = {}
+    exec(f"def task{shown}: ...", documented)  # noqa: S102
+
+    def options(function: Any) -> dict[str, Any]:
+        return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+
+    expected = {**options(django_pgqueue.task), "backend": None}  # the name of the implicit one is ours
+    assert options(documented["task"]) == expected

@@ -1,0 +1,63 @@
+"""The examples of settings, each by itself."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import psycopg
+import pytest
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from django_pgqueue import conf
+
+from .shop import setting
+
+
+def test_the_pgqueue_example_is_valid() -> None:
+    with override_settings(**setting("pgqueue")):
+        assert conf.problems() == []
+        assert conf.current().failed_retention == timedelta(days=90)
+
+
+@pytest.mark.parametrize("name", ["tasks", "tasks_queues", "tasks_databases"])
+def test_the_examples_of_backends_are_valid(name: str) -> None:
+    with override_settings(**setting(name)):
+        assert [message for message in run_checks(tags=["pgqueue"]) if message.id != "pgqueue.W002"] == []
+
+
+def test_the_logging_example_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    import logging.config
+
+    before = {
+        name: (logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in LOGGERS
+    }
+    try:
+        logging.config.dictConfig(setting("logging")["LOGGING"])
+        logging.getLogger("django_pgqueue.worker.producer.producer").info("connected")
+        logging.getLogger("django_pgqueue.job").info("job 1 done")
+        logging.getLogger("django_pgqueue.job").warning("job 2 retry")
+    finally:
+        for name, (level, handlers) in before.items():
+            logging.getLogger(name).setLevel(level)
+            logging.getLogger(name).handlers = handlers
+    assert capsys.readouterr().err.split("\n") == ["connected", "job 2 retry", ""]
+
+
+LOGGERS = ("django_pgqueue", "django_pgqueue.job")
+
+
+def test_the_pooler_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert setting("pooler")["DATABASES"]["default"]["PORT"] == "6432"
+    monkeypatch.setenv("DATABASE_PORT", "5432")
+    assert setting("pooler")["DATABASES"]["default"]["PORT"] == "5432"
+
+
+def test_the_example_of_a_statement_timeout(django_db_setup: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for environment, shown in ((None, "30s"), ("5000", "5s")):
+        if environment:
+            monkeypatch.setenv("STATEMENT_TIMEOUT", environment)
+        options = setting("statement_timeout")["DATABASES"]["default"]["OPTIONS"]
+        with psycopg.connect(os.environ["DATABASE_URL"], **options) as connection:
+            assert connection.execute("SHOW statement_timeout").fetchone() == (shown,)
