@@ -22,6 +22,7 @@ from . import validation
 from .compat import DjangoTask, GenericTask, InvalidTask
 from .paths import check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
+from .signatures import check_call
 from .validation import Backoff, OnLost
 
 if TYPE_CHECKING:
@@ -150,7 +151,10 @@ class Task(GenericTask[P, R]):
         return variant  # type: ignore[no-any-return]
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
-        """Enqueue one call; Django's interface. See `django_pgqueue.enqueue` for ours."""
+        """Enqueue one call; Django's interface. See `django_pgqueue.enqueue` for ours.
+
+        Raises what that one raises: TypeError for arguments that the function does not take.
+        """
         backend = self.get_backend()
         return backend.enqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
 
@@ -160,7 +164,8 @@ class Task(GenericTask[P, R]):
         return await backend.aenqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask:
-        """This task with arguments, for `enqueue_many`."""
+        """This task with arguments, for `enqueue_many`. Raises TypeError for a call that it cannot take."""
+        check_call(self, args, kwargs)
         return BoundTask(self, args, kwargs)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:

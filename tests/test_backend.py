@@ -422,6 +422,35 @@ def test_arguments_that_are_not_json_are_refused() -> None:
 
 
 @pytest.mark.django_db
+def test_arguments_that_the_task_does_not_take_are_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"^tests\.test_backend\.send\(\) missing a required argument: 'order_id'$"
+    ):
+        send.enqueue()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^tests\.test_backend\.sleepy\(\): too many positional arguments$"):
+        async_to_sync(sleepy.aenqueue)(1, 2)  # type: ignore[call-arg]
+    assert not Job.objects.exists()
+
+
+@pytest.mark.django_db
+def test_so_are_those_of_a_task_of_djangos_own_decorator(
+    plain_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = r"^tests\.test_backend\.plain\(\) got an unexpected keyword argument 'y'$"
+    with pytest.raises(TypeError, match=words):
+        plain_task.using(backend="pg").enqueue(1, y=2)
+    with override_settings(TASKS={"default": OURS}):
+        ours = sys.modules[compat.DjangoTask.__module__].task(plain.func)
+        monkeypatch.setattr(sys.modules[__name__], "plain", ours)
+        with pytest.raises(TypeError, match=words):
+            ours.enqueue(1, y=2)
+        with pytest.raises(TypeError, match=words):
+            async_to_sync(ours.aenqueue)(1, y=2)
+        ours.enqueue(1)
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.django_db
 def test_a_plain_task_of_django_goes_to_our_backend_by_using(plain_task: Any) -> None:
     assert not isinstance(plain_task, Task)
     result = plain_task.using(backend="pg", priority=5).enqueue(1)

@@ -222,6 +222,16 @@ def test_bind_reserves_no_name() -> None:
     assert set(bound.kwargs) == {"self", "task", "args", "kwargs", "cls", "run_after"}
 
 
+def test_bind_refuses_a_call_that_the_function_does_not_take() -> None:
+    words = r"^tests\.test_definition\.send\(\) missing a required argument: 'order_id'$"
+    for variant in (send, send.using(priority=5)):
+        with pytest.raises(TypeError, match=words):
+            variant.bind(note="x")  # type: ignore[call-arg]
+    assert with_context.bind(1).args == (1,)
+    with pytest.raises(TypeError, match=r"with_context\(\): too many positional arguments"):
+        with_context.bind(None, 1)  # type: ignore[call-arg, arg-type]
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

@@ -2,8 +2,8 @@
 
 One statement for one job, one for each chunk of many. Nothing is committed here: a rollback takes the jobs
 away together with the rows that they belong to. What a call asks for is checked before the database sees it
-(``backend.validate_task``, ``payload``); the functions in SQL check once more, for those who call them
-directly.
+(``backend.validate_task``, ``signatures``, ``payload``); the functions in SQL check once more what they can,
+for those who call them directly.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
 from django.db import NotSupportedError, ProgrammingError, connections, transaction
 
 from .. import conf
-from ..compat import DjangoTask
+from ..compat import DjangoTask, InvalidTask
 from ..definition import BoundTask, adopt
-from ..exceptions import PayloadError, WrongBackend
+from ..exceptions import PayloadError, PgQueueError, WrongBackend
 from ..models import Job
 from ..payload import encode_arguments, encode_metadata
 from ..routing import is_ours
+from ..signatures import check_call
 from .arrays import number_array, text_array
 from .atomic import check_atomic
 
@@ -35,6 +37,9 @@ R = TypeVar("R")
 
 #: Jobs in one statement of ``enqueue_many``: enough to make the round trip cheap, few enough to stay small.
 CHUNK = 2_000
+
+#: What the checks of a call raise, beside TypeError and ValueError.
+_CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
 
 _ONE = (
     "SELECT id, run_after, expires_at, enqueued_at FROM pgqueue_enqueue_v1("
@@ -54,8 +59,9 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     Works inside and outside of transactions: the job becomes visible to workers with the commit, and a
     rollback takes it away. Options of this one call go through ``task.using(...)``.
 
-    Raises ``TypeError`` for what is not a task of ours, ``InvalidTask`` for a call that cannot be enqueued,
-    ``PayloadError`` for arguments that are not JSON or too large.
+    Raises ``TypeError`` for what is not a task of ours and for arguments that the function does not take,
+    ``InvalidTask`` for a call that cannot be enqueued, ``PayloadError`` for arguments that are not JSON or
+    too large.
     """
     return enqueue_task(_as_ours(task), args, kwargs)
 
@@ -70,8 +76,8 @@ async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
 def enqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
     """Enqueue many calls (``task.bind(...)``), all or none, and return their ids in the same order.
 
-    The iterable may be a generator and may mix tasks, but not databases. An error names the place of the
-    item that caused it, and nothing is inserted.
+    The iterable may be a generator and may mix tasks, but not databases. Raises what ``enqueue()`` raises;
+    the message names the item that caused it (``item 3: ...``), and nothing is inserted.
     """
     prepared = _prepare_all(calls)
     chunk = list(islice(prepared, CHUNK))
@@ -97,7 +103,7 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """``enqueue`` for a task that is ours, with the arguments apart: the backend holds them as a list and a
     dict.
     """
-    call = _prepare(_call_options(task), args, kwargs)
+    call = _prepare(task, _call_options(task), args, kwargs)
     options = call.options
     pk, run_after, expires_at, enqueued_at = _execute(
         options.alias,
@@ -193,7 +199,10 @@ def _call_options(task: Task[..., Any]) -> _CallOptions:
     )
 
 
-def _prepare(options: _CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+def _prepare(
+    task: Task[..., Any], options: _CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> _Call:
+    check_call(task, args, kwargs)
     return _Call(options, *encode_arguments(args, kwargs, conf.current().max_payload_bytes))
 
 
@@ -201,25 +210,36 @@ def _prepare_all(calls: Iterable[BoundTask]) -> Iterator[_Call]:
     """The calls, checked one by one; each task (it is immutable) is checked once."""
     options_of: dict[int, tuple[Any, _CallOptions]] = {}
     first: _CallOptions | None = None
-    for index, call in enumerate(calls):
-        try:
+    place = 0
+    try:
+        for call in calls:  # a generator raises here what is wrong with its next .bind()
             if not isinstance(call, BoundTask):
                 raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}")
             known = options_of.get(id(call.task))
             if known is None:
                 # The task itself is kept beside its options, so that its id() is not given to another one.
                 known = options_of[id(call.task)] = (call.task, _call_options(_as_ours(call.task)))
-            options = known[1]
+            task, options = known
             first = first or options
             if options.alias != first.alias:
                 raise ValueError(
                     f"the database {options.alias!r} is not that of the items before ({first.alias!r}): "
                     "call enqueue_many() once for each database"
                 )
-            yield _prepare(options, call.args, call.kwargs)
-        except Exception as error:
-            error.add_note(f"in item {index} of enqueue_many()")
-            raise
+            yield _prepare(task, options, call.args, call.kwargs)
+            place += 1
+    except Exception as error:
+        _name_item(error, place)
+        raise
+
+
+def _name_item(error: Exception, place: int) -> None:
+    """Say in `error` which item of `enqueue_many` it is about."""
+    error.add_note(f"in item {place} of enqueue_many()")
+    # Whatever else a generator raises is the caller's own: its arguments may be more than a message.
+    checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
+    if checked and error.args == (str(error),):
+        error.args = (f"item {place}: {error}",)
 
 
 def _insert(alias: str, first: int, calls: list[_Call]) -> list[int]:

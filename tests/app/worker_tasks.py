@@ -86,6 +86,13 @@ def choosy(name: str) -> None:
     raise {"key": KeyError, "index": IndexError, "type": TypeError}[name](name)
 
 
+@task(max_attempts=3, backoff=0)
+def calls_wrongly(number: int) -> None:
+    """Its arguments are right, and its body makes the same mistake as a caller of it."""
+    SEEN.append(number)
+    calls_wrongly.bind()  # type: ignore[call-arg]
+
+
 @task(max_attempts=3)
 def slow_backoff() -> None:
     raise ValueError("later")

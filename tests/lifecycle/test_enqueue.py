@@ -217,6 +217,16 @@ def test_only_tasks_are_enqueued(what: Any, message: str) -> None:
     assert not Job.objects.exists()
 
 
+def test_arguments_that_the_task_does_not_take_are_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"^tests\.app\.tasks\.mail\(\) missing a required argument: 'number'$"
+    ):
+        enqueue(mail)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"mail\(\) got an unexpected keyword argument 'color'"):
+        run(aenqueue(mail.using(priority=1), 1, color="red"))  # type: ignore[call-arg]
+    assert not Job.objects.exists()
+
+
 def test_a_database_without_the_functions_says_what_to_run() -> None:
     with fresh_database() as name, alias("fresh", NAME=name) as fresh:
         with pytest.raises(ProgrammingError, match="pgqueue_enqueue_v1") as caught:

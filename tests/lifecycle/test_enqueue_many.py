@@ -9,7 +9,8 @@ from django.db import DataError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import aenqueue_many, enqueue_many
+from django_pgqueue import aenqueue_many, enqueue_many, task
+from django_pgqueue.compat import InvalidTask, InvalidTaskBackend
 from django_pgqueue.definition import BoundTask
 from django_pgqueue.exceptions import PayloadError
 from django_pgqueue.lifecycle import enqueue as module
@@ -18,6 +19,15 @@ from tests.app.tasks import elsewhere, mail, noop, short_lived
 from tests.support.coroutines import run
 
 pytestmark = pytest.mark.django_db
+
+
+@task
+def lost() -> None:
+    """A task whose name means another one."""
+
+
+_lost = lost
+globals()["lost"] = noop
 
 
 @pytest.fixture
@@ -88,6 +98,9 @@ def test_a_time_in_the_past_is_now() -> None:
         (noop, TypeError),
         (None, TypeError),
         (noop.using(metadata={"big": "x" * 2_000_000}).bind(), PayloadError),
+        (BoundTask(mail, (), {}), TypeError),
+        (_lost.bind(), InvalidTask),
+        (noop.with_values({"backend": "nowhere"}).bind(), InvalidTaskBackend),
     ],
 )
 def test_a_bad_item_is_named_and_nothing_is_inserted(place: int, bad: Any, kind: type[Exception]) -> None:
@@ -95,8 +108,37 @@ def test_a_bad_item_is_named_and_nothing_is_inserted(place: int, bad: Any, kind:
     items[place] = bad
     with pytest.raises(kind) as caught, transaction.atomic():
         enqueue_many(iter(items))
+    assert str(caught.value).startswith(f"item {place}: ")
     assert caught.value.__notes__ == [f"in item {place} of enqueue_many()"]
     assert not Job.objects.exists()
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("place", [0, 2, 3, 7])
+def test_a_bind_that_fails_in_a_generator_is_named(place: int) -> None:
+    words = f"item {place}: tests.app.tasks.mail() missing a required argument: 'number'"
+    with pytest.raises(TypeError) as caught, transaction.atomic():
+        enqueue_many(mail.bind(*([] if at == place else [at])) for at in range(9))
+    assert str(caught.value) == words
+    with pytest.raises(TypeError) as caught, transaction.atomic():
+        run(aenqueue_many(mail.bind(*([] if at == place else [at])) for at in range(9)))
+    assert str(caught.value) == words
+    assert not Job.objects.exists()
+
+
+class OrderGone(ValueError):
+    """An exception of the caller."""
+
+
+def test_an_exception_of_the_generator_itself_keeps_its_arguments() -> None:
+    def items() -> Iterator[BoundTask]:
+        yield noop.bind()
+        raise OrderGone("A-12")
+
+    with pytest.raises(OrderGone) as caught:
+        enqueue_many(items())
+    assert caught.value.args == ("A-12",)
+    assert caught.value.__notes__ == ["in item 1 of enqueue_many()"]
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -119,9 +161,10 @@ def test_items_of_two_databases_are_refused_by_index(place: int) -> None:
     items = [noop.bind(number) for number in range(7)]
     items[place] = elsewhere.bind(1)
     with pytest.raises(
-        ValueError, match=r"the database 'other' is not that of the items before \('default'\)"
+        ValueError, match=r"^item \d: the database 'other' is not that of the items before \('default'\)"
     ) as caught:
         enqueue_many(items)
+    assert str(caught.value).startswith(f"item {place}: ")
     assert caught.value.__notes__ == [f"in item {place} of enqueue_many()"]
     assert not Job.objects.exists()
 

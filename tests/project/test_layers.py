@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: ``worker.options``) has a place of its own.
 LAYERS = """
     compat conf exceptions operations session
-    paths payload routing
+    paths payload routing signatures
     validation
     definition
     decorator policy

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .running_job import RunningJob
 
 __all__ = [
+    "BadCall",
     "BadResult",
     "Result",
     "expired",
@@ -42,6 +43,10 @@ class Result(NamedTuple):
     outcome: Outcome
     ran: float = 0.0  # seconds that its place was taken; Outcome.ran is the task's own part of them
     reported: bool = False  # the row says so already
+
+
+class BadCall(Exception):
+    """The task cannot be called with the arguments of the job: no retry will change that."""
 
 
 class BadResult(Exception):
@@ -73,7 +78,7 @@ def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) 
 
 def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
     row = running.row
-    if isinstance(error, BadResult):
+    if isinstance(error, (BadCall, BadResult)):
         assert error.__cause__ is not None
         return _failed(running, error.__cause__)
     if isinstance(error, CancelJob):

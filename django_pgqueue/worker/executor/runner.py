@@ -21,10 +21,11 @@ from ...exceptions import TaskTimeout, UnknownTask
 from ...lifecycle.atomic import check_atomic
 from ...lifecycle.current import RUNNING
 from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
+from ...signatures import check_call
 from . import outcomes
 from .connections import drop_dead, tidy_up
 from .fork import await_body, call_body
-from .outcomes import Result
+from .outcomes import BadCall, Result
 from .running_job import RunningJob
 from .timeouts import Timeouts
 
@@ -270,9 +271,16 @@ async def _await_body(running: RunningJob) -> Any:
 
 
 def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of the call. Raises ``BadCall`` for what the task does not take: SQL knows no signatures,
+    and that of the task may have changed since the enqueue.
+    """
     row = running.row
     args = json.loads(row.args) if row.args != "[]" else []
     kwargs = json.loads(row.kwargs) if row.kwargs != "{}" else {}
+    try:
+        check_call(running.task, args, kwargs)
+    except TypeError as error:
+        raise BadCall from error.with_traceback(None)  # where we found out says nothing to its author
     if running.task.takes_context:
         args.insert(0, TaskContext(task_result=running.task_result()))
     return args, kwargs

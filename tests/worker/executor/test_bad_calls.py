@@ -1,0 +1,103 @@
+"""A job whose task does not take its arguments fails at once: from SQL, or from before the task changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue, retry
+from django_pgqueue.compat import task_finished
+from django_pgqueue.models import Job
+from tests.app import worker_tasks as tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh, run_due
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def from_sql(name: str, /, *args: Any, **kwargs: Any) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pgqueue_enqueue(%s, %s::jsonb, %s::jsonb)",
+            [f"tests.app.worker_tasks.{name}", json.dumps(args), json.dumps(kwargs)],
+        )
+        pk: int = cursor.fetchone()[0]
+    return pk
+
+
+@pytest.mark.parametrize("crashes", [0, 1], ids=["on a thread", "isolated"])
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "words"),
+    [
+        ("add", [], {}, "add() missing a required argument: 'a'"),
+        ("add", [1, 2, 3], {}, "add(): too many positional arguments"),
+        ("ahold", [], {"name": "x", "b": 1}, "ahold() got an unexpected keyword argument 'b'"),
+        ("effect", ["a"], {"key": "a"}, "effect(): multiple values for argument 'key'"),
+        ("contextual", [], {}, "contextual() missing a required argument: 'value'"),
+    ],
+    ids=["too few", "too many", "async", "atomic", "context"],
+)
+def test_it_fails_at_once(name: str, args: Any, kwargs: Any, words: str, crashes: int) -> None:
+    pk = from_sql(name, *args, **kwargs)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job_live SET crash_count = %s WHERE id = %s", [crashes, pk])
+    run_due()
+    failed = fresh(pk)
+    assert (failed.status, failed.attempts, len(failed.errors)) == ("failed", 1, 1)
+    assert failed.max_attempts != 1
+    (error,) = failed.errors
+    assert (error["class"], error["message"]) == ("builtins.TypeError", f"tests.app.worker_tasks.{words}")
+    # It did not come out of any code of the task.
+    assert error["traceback"] == f"TypeError: tests.app.worker_tasks.{words}\n"
+    assert len(failed.error_fingerprint) == 40
+    assert not Entry.objects.exists()
+
+
+def test_retry_on_does_not_matter() -> None:
+    pk = from_sql("choosy", "type", "and more")  # it is retried for a LookupError alone
+    other = from_sql("calls_wrongly")  # it is retried for everything
+    run_due()
+    assert (fresh(pk).status, fresh(pk).attempts) == ("failed", 1)
+    assert (fresh(other).status, fresh(other).attempts) == ("failed", 1)
+    assert tasks.SEEN == []
+
+
+def test_a_type_error_of_the_body_is_retried() -> None:
+    """Even one that says the same about the same task."""
+    job = enqueue(tasks.calls_wrongly, 5)
+    run_due()
+    failed = fresh(job)
+    assert (failed.status, failed.attempts, tasks.SEEN) == ("failed", 3, [5, 5, 5])
+    assert {error["class"] for error in failed.errors} == {"builtins.TypeError"}
+    assert "in calls_wrongly\n" in failed.errors[0]["traceback"]
+
+
+def test_an_argument_that_the_task_has_lost_meanwhile() -> None:
+    job = enqueue(tasks.add, 1, b=2)
+    Job.objects.filter(pk=job.pk).update(task_path="tests.app.worker_tasks.fail")
+    run_due()
+    failed = fresh(job)
+    assert (failed.status, failed.attempts) == ("failed", 1)
+    # A deploy that brings the argument back, and a retry by hand.
+    assert retry(job) == 1
+    Job.objects.filter(pk=job.pk).update(task_path="tests.app.worker_tasks.add")
+    run_due()
+    assert (fresh(job).status, fresh(job).result) == ("done", 3)
+
+
+def test_its_signal_is_sent() -> None:
+    seen: list[Any] = []
+
+    def receiver(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        seen.append(task_result.errors[-1].exception_class)
+
+    task_finished.connect(receiver)
+    try:
+        from_sql("add")
+        run_due()
+    finally:
+        task_finished.disconnect(receiver)
+    assert seen == [TypeError]
