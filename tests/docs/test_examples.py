@@ -19,7 +19,7 @@ import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Queue
 
-from .shop import example, fresh, in_shop, pause_of, run, run_attempts, seconds_until, setting, work
+from .shop import DOCS, example, fresh, in_shop, pause_of, run, run_attempts, seconds_until, setting, work
 
 
 @in_shop
@@ -45,6 +45,16 @@ def test_enqueue_many() -> None:
     ids = example("bulk").import_orders(emails)
     work()
     assert [Job.objects.get(pk=pk).result for pk in ids] == emails
+
+
+@in_shop
+def test_arguments_that_the_task_does_not_take() -> None:
+    send_receipt = example("tasks").send_receipt
+    with pytest.raises(TypeError) as caught:
+        enqueue(send_receipt)
+    assert f"\n{caught.value}\n" in (DOCS / "howto" / "enqueue.md").read_text()
+    with pytest.raises(TypeError, match=r"^item 3: "):
+        enqueue_many(send_receipt.bind(*([1] if at < 3 else [])) for at in range(5))
 
 
 @in_shop

@@ -21,15 +21,6 @@ from tests.support.coroutines import run
 pytestmark = pytest.mark.django_db
 
 
-@task
-def lost() -> None:
-    """A task whose name means another one."""
-
-
-_lost = lost
-globals()["lost"] = noop
-
-
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 3)
@@ -99,7 +90,6 @@ def test_a_time_in_the_past_is_now() -> None:
         (None, TypeError),
         (noop.using(metadata={"big": "x" * 2_000_000}).bind(), PayloadError),
         (BoundTask(mail, (), {}), TypeError),
-        (_lost.bind(), InvalidTask),
         (noop.with_values({"backend": "nowhere"}).bind(), InvalidTaskBackend),
     ],
 )
@@ -111,6 +101,16 @@ def test_a_bad_item_is_named_and_nothing_is_inserted(place: int, bad: Any, kind:
     assert str(caught.value).startswith(f"item {place}: ")
     assert caught.value.__notes__ == [f"in item {place} of enqueue_many()"]
     assert not Job.objects.exists()
+
+
+def test_a_task_that_no_worker_finds_is_named_too() -> None:
+    def lost() -> None: ...
+
+    lost.__module__, lost.__qualname__ = __name__, "lost"
+    with pytest.raises(
+        InvalidTask, match=r"^item 1: tests\.lifecycle\.test_enqueue_many\.lost cannot be imported"
+    ):
+        enqueue_many([noop.bind(), task(lost).bind()])
 
 
 @pytest.mark.usefixtures("small_chunks")
