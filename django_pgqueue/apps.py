@@ -13,5 +13,7 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks."""
-        from . import checks, checks_database  # noqa: F401
+        """Register the system checks, and note the databases before anything changes them."""
+        from . import checks, checks_database, database_settings  # noqa: F401
+
+        database_settings.remember()

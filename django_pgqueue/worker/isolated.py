@@ -8,6 +8,7 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from .. import database_settings
 from ..lifecycle.claim import Claimed
 from .executor import hosting
 from .executor.isolation import BEGUN
@@ -30,8 +31,10 @@ def main(writing: int) -> int:
     os.set_inheritable(writing, False)
     line = take_standard_input()
     assignment, rest = _read_line(line)
-    alias, worker, verbosity, backoffs, row = json.loads(assignment)
+    alias, worker, verbosity, databases, backoffs, row = json.loads(assignment)
     configure_logging(verbosity)
+    if databases:
+        database_settings.apply(databases)
     hosting.prepare(lambda: [line, writing])
     runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
     runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}

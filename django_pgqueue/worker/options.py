@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 __all__ = ["FINISHED", "RECYCLED", "Assignment", "WorkerOptions", "new_id"]
 
@@ -59,12 +59,15 @@ class Assignment:
     verbosity: int = 1
     started_jobs: int | None = None
     """The descriptor of the memory in which it notes them."""
+    database_name: str = ""
+    """The NAME of the database that the supervisor works on."""
+    databases: int | None = None
+    """The descriptor of the memory with the connection parameters that its own settings do not have."""
 
     def to_json(self) -> str:
         """As text, for the command line."""
-        return json.dumps(
-            [self.options.to_json(), self.worker, self.supervisor, self.verbosity, self.started_jobs]
-        )
+        rest = [getattr(self, field.name) for field in fields(self) if field.name != "options"]
+        return json.dumps([self.options.to_json(), *rest])
 
     @classmethod
     def from_json(cls, text: str) -> Assignment:

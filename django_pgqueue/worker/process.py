@@ -13,12 +13,16 @@ import signal
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from django.core.exceptions import ImproperlyConfigured
+
+from .. import database_settings
 from .executor import hosting
 from .executor.isolation import Isolation
 from .executor.runner import Runner
 from .executor.task_signals import Announcer
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, Assignment, new_id
+from .processes.memory import read_memory
 from .processes.started_jobs import StartedJobs
 from .producer.producer import Producer
 from .waker import Waker
@@ -33,12 +37,15 @@ __all__ = ["build_producer", "main"]
 logger = logging.getLogger(__name__)
 
 
-def build_producer(assignment: Assignment) -> Producer:
-    """Everything that a worker process consists of, wired."""
+def build_producer(assignment: Assignment, databases: str = "") -> Producer:
+    """Everything that a worker process consists of, wired.
+
+    ``databases``: the connection parameters to hand on to processes of its own (``database_settings``).
+    """
     options, worker = assignment.options, assignment.worker
     file = assignment.started_jobs
     started_jobs = StartedJobs.private(options.threads) if file is None else StartedJobs.inherited(file)
-    isolation = Isolation(options.alias, worker, assignment.verbosity)
+    isolation = Isolation(options.alias, worker, assignment.verbosity, databases)
     return Producer(
         options,
         worker=worker,
@@ -54,7 +61,8 @@ def main(assignment_json: str, link: ParentLink) -> int:
     """Run until stopped; returns the exit code."""
     assignment = Assignment.from_json(assignment_json)
     configure_logging(assignment.verbosity)
-    producer = build_producer(assignment)
+    databases = _enter_databases(assignment)
+    producer = build_producer(assignment, databases)
     hosting.prepare(lambda: {*producer.files(), link.file})
     _stop_on_signals(producer)
     watch = Thread(
@@ -67,6 +75,22 @@ def main(assignment_json: str, link: ParentLink) -> int:
     if producer.in_flight.overdue:
         _end_at_once(code)
     return code
+
+
+def _enter_databases(assignment: Assignment) -> str:
+    """Use the supervisor's connection parameters, before the first connection. Returns what was sent."""
+    databases = "" if assignment.databases is None else read_memory(assignment.databases)
+    if databases:
+        database_settings.apply(databases)
+    # What was changed before Django's setup leaves no trace, and is seen only here.
+    ours = database_settings.database_name(assignment.options.alias)
+    if ours != assignment.database_name:
+        raise ImproperlyConfigured(
+            f"the supervisor works on the database {assignment.database_name!r}, but the settings that this "
+            f"worker process has read name {ours!r}; change DATABASES in the settings module, or after "
+            "django.setup()"
+        )
+    return databases
 
 
 def _stop_on_signals(producer: Producer) -> None:

@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
+
+from django.db import connection
 
 from django_pgqueue import task
 
@@ -62,3 +65,20 @@ def read_input() -> list[str]:
 def daemonise() -> None:
     """Leave a grandchild in a session of its own, which ends soon."""
     subprocess.run(["sh", "-c", "setsid sleep 0.1 &"], check=True)
+
+
+@task
+def where_it_runs(secret: str) -> dict[str, object]:
+    """Its database and role there, and which files of its process or of the one above tell the secret."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_database(), current_user")
+        ((database, user),) = cursor.fetchall()
+    files = [
+        Path(f"/proc/{pid}/{name}") for pid in (os.getpid(), os.getppid()) for name in ("cmdline", "environ")
+    ]
+    return {
+        "database": database,
+        "user": user,
+        "pid": os.getpid(),
+        "told by": [str(file) for file in files if secret in file.read_text(errors="replace")],
+    }

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: other. A package stands for all that is in it and has no order inside, unless a module of it (such as
 #: ``worker.options``) has a place of its own.
 LAYERS = """
-    compat conf exceptions operations session
+    compat conf database_settings exceptions operations session
     paths payload routing signatures
     validation
     definition

@@ -26,6 +26,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
     options: list[WorkerOptions] = []
 
     class FakeSupervisor:
+        failure = "it cannot start"
+
         def __init__(self, given: WorkerOptions, verbosity: int) -> None:
             self.options = given
 
@@ -33,6 +35,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
             check()
             options.append(self.options)
             return 3
+
+        def release(self) -> None:
+            pass
 
     monkeypatch.setattr(runqueueworker, "Supervisor", FakeSupervisor)
     monkeypatch.setattr(runqueueworker, "configure_logging", lambda verbosity: None)
@@ -43,17 +48,20 @@ def run(*arguments: str) -> None:
     call_command("runqueueworker", *arguments, skip_checks=True)
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_the_defaults_and_the_exit_code(started: list[WorkerOptions]) -> None:
-    with pytest.raises(SystemExit) as raised:
+    with pytest.raises(CommandError, match="it cannot start") as raised:
         run()
-    assert raised.value.code == 3
-    assert started == [WorkerOptions(alias="default", processes=1, threads=4, grace=30.0)]
+    assert raised.value.returncode == 3
+    with pytest.raises(SystemExit) as ended:
+        runqueueworker.Command().run_from_argv(["manage.py", "runqueueworker", "--skip-checks"])
+    assert ended.value.code == 3
+    assert started == 2 * [WorkerOptions(alias="default", processes=1, threads=4, grace=30.0)]
 
 
-@pytest.mark.django_db(databases=["other"])
+@pytest.mark.django_db(transaction=True, databases=["other"])
 def test_every_option(started: list[WorkerOptions]) -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(CommandError, match="it cannot start"):
         run(
             "--queues=mail, default,mail", "--processes=2", "--threads", "8", "--burst",
             "--database", "other", "--max-jobs=100", "--max-rss=512", "--grace=0",
@@ -66,20 +74,20 @@ def test_every_option(started: list[WorkerOptions]) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_grace_and_excluded_queues(started: list[WorkerOptions], settings: Any) -> None:
     settings.PGQUEUE = {"GRACE": 7}
-    with pytest.raises(SystemExit):
+    with pytest.raises(CommandError, match="it cannot start"):
         run("--exclude-queues", "slow")
     assert (started[0].grace, started[0].exclude_queues) == (7.0, ("slow",))
 
 
-@pytest.mark.django_db(databases=["other"])
+@pytest.mark.django_db(transaction=True, databases=["other"])
 def test_without_a_database_it_takes_the_one_where_jobs_go(
     started: list[WorkerOptions], settings: Any
 ) -> None:
     settings.TASKS = {"default": {"BACKEND": OURS, "OPTIONS": {"database": "other"}}}
-    with pytest.raises(SystemExit):
+    with pytest.raises(CommandError, match="it cannot start"):
         run()
     assert started[0].alias == "other"
 
@@ -131,7 +139,7 @@ def test_functions_of_another_version_are_a_warning(
     with connection.cursor() as cursor:
         cursor.execute("CREATE FUNCTION pgqueue_new_v9() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
     try:
-        with pytest.raises(SystemExit):
+        with pytest.raises(CommandError, match="it cannot start"):
             run()
     finally:
         with connection.cursor() as cursor:

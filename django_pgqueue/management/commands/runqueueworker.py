@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 from django.utils.translation import gettext as _
@@ -31,6 +33,12 @@ class Command(BaseCommand):
         "Run the jobs of django_pgqueue: starts worker processes and watches them, until SIGTERM or Ctrl-C."
     )
     requires_system_checks = "__all__"
+    _is_program = False
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as ``manage.py`` does: this process is the command, and ends with it."""
+        self._is_program = True
+        super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """The options."""
@@ -57,7 +65,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **given: Any) -> None:
-        """Run until stopped, then exit with the supervisor's code."""
+        """Run until stopped."""
         if given["queues"] and given["exclude_queues"]:
             raise CommandError(
                 _("--queues and --exclude-queues exclude each other: name what to work on, or what not.")
@@ -76,11 +84,25 @@ class Command(BaseCommand):
             grace=settings.grace if given["grace"] is None else float(given["grace"]),
         )
         self._check_vendor(options.alias)
+        self._check_caller(options.alias)
+        self._supervise(options, given["verbosity"])
+
+    def _supervise(self, options: WorkerOptions, verbosity: int) -> None:
         try:
-            code = Supervisor(options, given["verbosity"]).run(lambda: self._check_database(options.alias))
+            supervisor = Supervisor(options, verbosity)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
+        try:
+            code = supervisor.run(lambda: self._check_database(options.alias))
         except LOST_CONNECTION as error:
             raise _unreachable(options.alias, error) from error
-        sys.exit(code)
+        finally:
+            if not self._is_program:
+                supervisor.release()
+        if self._is_program:  # the log has said why
+            sys.exit(code)
+        if code:
+            raise CommandError(supervisor.failure, returncode=code)
 
     def _check_vendor(self, alias: str) -> None:
         vendor = connections[alias].vendor
@@ -93,14 +115,33 @@ class Command(BaseCommand):
                 % {"alias": alias, "vendor": vendor}
             )
 
+    def _check_caller(self, alias: str) -> None:
+        """What keeps a program, such as a test, from using ``call_command`` here."""
+        if connections[alias].in_atomic_block:
+            raise CommandError(
+                _(
+                    "runqueueworker was called inside a transaction on the database %(alias)r. Its worker "
+                    "processes have connections of their own and cannot see what the transaction has "
+                    "written. In a test, use TransactionTestCase instead of TestCase (with pytest-django: "
+                    "django_db(transaction=True)), or call the task's function without a worker: "
+                    "my_task.call(...). Elsewhere, call the command outside of transaction.atomic(). "
+                    'See "Test tasks" in the documentation (howto/testing).'
+                )
+                % {"alias": alias}
+            )
+        if threading.current_thread() is not threading.main_thread():
+            raise CommandError(_("runqueueworker handles signals and must be called on the main thread."))
+
     def _check_database(self, alias: str) -> None:
         """Say at once what would keep every worker process from its work."""
+        was_open = connections[alias].connection is not None
         try:
             problems = database_problems(alias)
         except OperationalError as error:
             raise _unreachable(alias, error) from error
         finally:
-            connections[alias].close()  # the supervisor has a connection of its own
+            if not was_open:  # else it belongs to the caller; the supervisor has one of its own
+                connections[alias].close()
         errors = [problem for problem in problems if problem.is_serious()]
         if errors:
             raise CommandError("\n".join(f"{error.msg} {error.hint}" for error in errors))

@@ -51,10 +51,12 @@ _CRASHED_SQL = "SELECT pgqueue_crashed_v1(%s, %s, %s, %s, %s, %s)"
 class Isolation:
     """Runs isolated jobs for one worker process. Used by many threads at once."""
 
-    def __init__(self, alias: str, worker: int, verbosity: int) -> None:
+    def __init__(self, alias: str, worker: int, verbosity: int, databases: str = "") -> None:
+        """``databases``: connection parameters that the settings do not have (``database_settings``)."""
         self._alias = alias
         self._worker = worker
         self._verbosity = verbosity
+        self._databases = databases
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._overdue: set[int] = set()
 
@@ -112,9 +114,8 @@ class Isolation:
         )
 
     def _assignment(self, running: RunningJob, backoffs: Backoffs) -> bytes:
-        return (
-            json.dumps([self._alias, self._worker, self._verbosity, backoffs, running.row]).encode() + b"\n"
-        )
+        given = [self._alias, self._worker, self._verbosity, self._databases, backoffs, running.row]
+        return json.dumps(given).encode() + b"\n"
 
     def _end(self, job_id: int) -> None:
         process = self._processes.pop(job_id, None)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from collections import deque
+
+from .memory import new_memory
 
 __all__ = ["StartedJobs"]
 
@@ -45,11 +46,7 @@ class StartedJobs:
     def create(cls, slots: int) -> StartedJobs:
         """New memory, for a process that runs ``slots`` jobs at a time."""
         seats = 4 * max(1_000, slots)  # what a producer holds at most, and what waits to be reported
-        if hasattr(os, "memfd_create"):
-            file = os.memfd_create("pgqueue-started-jobs")
-        else:  # pragma: no cover - not on Linux
-            with tempfile.TemporaryFile() as temporary:
-                file = os.dup(temporary.fileno())
+        file = new_memory("pgqueue-started-jobs")
         os.ftruncate(file, _size(seats))
         return cls(file, seats)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from ..processes.memory import write_memory
 from ..processes.parent_link import Farewell, last_words
 from ..processes.popen import child_environment, has_ended, how_it_ended, is_stopped
 from ..processes.started_jobs import StartedJobs
@@ -117,8 +118,11 @@ class Child:
             return []
         return self._started_jobs.overdue(since)
 
-    def start(self, assignment: Assignment) -> None:
+    def start(self, assignment: Assignment, databases: str = "") -> None:
         """Start a process; there must be none. Raises ``OSError`` if the system does not let us.
+
+        ``databases``: the connection parameters that its own settings do not have (``database_settings``).
+        They hold passwords, which everybody could read on a command line or in an environment.
 
         On the main thread: on Linux the process dies with the *thread* that started it (``parent_link``).
         """
@@ -132,11 +136,15 @@ class Child:
             not_ours.enter_context(its_end)
             given = replace(assignment, started_jobs=self._started_jobs.file)
             try:
+                if databases:
+                    file = write_memory("pgqueue-databases", databases)
+                    not_ours.callback(os.close, file)
+                    given = replace(given, databases=file)
                 self._process = subprocess.Popen(
                     [*_COMMAND, str(os.getpid()), given.to_json()],
                     stdin=its_end.fileno(),
                     env=child_environment(),
-                    pass_fds=[self._started_jobs.file],
+                    pass_fds=[file for file in (given.started_jobs, given.databases) if file is not None],
                     # Out of the terminal's group: Ctrl-C comes once, from the supervisor. In one of its own,
                     # so that what its tasks have started ends with it.
                     process_group=0,

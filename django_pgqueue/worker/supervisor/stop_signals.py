@@ -7,7 +7,7 @@ it, and systemd may send it together with SIGTERM. It stays ignored where whoeve
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ class StopSignals:
         self._asked = asked
         self._requests = 0
         self._hung_up = False
+        self._before: dict[signal.Signals, Any] = {}
 
     @property
     def count(self) -> int:
@@ -45,6 +46,21 @@ class StopSignals:
             self._asked()
 
         for number in numbers:
-            signal.signal(number, ask)
+            self._handle(number, ask)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, hang_up)
+            self._handle(signal.SIGHUP, hang_up)
+
+    def notice(self, number: signal.Signals) -> None:
+        """From now on this signal ends a sleep and asks for nothing. On the main thread."""
+        self._handle(number, lambda number, frame: self._asked())
+
+    def release(self) -> None:
+        """Give back the handlers that were there before: the command may have been called by a program."""
+        while self._before:
+            number, handler = self._before.popitem()
+            # None: it was not set from Python, and cannot be set again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _handle(self, number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> None:
+        before = signal.signal(number, handler)
+        self._before.setdefault(number, before)

@@ -16,6 +16,7 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ... import database_settings
 from ..options import FINISHED, RECYCLED, Assignment, new_id
 from ..waker import Waker
 from .child import STILLBIRTHS, Child
@@ -40,7 +41,10 @@ LOOK_EVERY = 0.2  # seconds between two looks whether a process that has started
 
 
 class Supervisor:
-    """Runs worker processes until told to stop. ``run`` returns the exit code of the command."""
+    """Runs worker processes until told to stop. ``run`` returns the exit code of the command.
+
+    Raises ``ImproperlyConfigured`` if connection parameters were changed that cannot be sent to them.
+    """
 
     def __init__(self, options: WorkerOptions, verbosity: int = 1) -> None:
         self.options = options
@@ -54,6 +58,11 @@ class Supervisor:
         self._manager = ServiceManager()
         self._heartbeat = Heartbeat(options.alias)
         self._exit_code = 0
+        self.failure = ""
+        """What has ended it, if its exit code is not 0."""
+        # Once: a process that starts later gets the same.
+        self._databases = database_settings.changed()
+        self._database_name = database_settings.database_name(options.alias)
 
     def run(self, check: Callable[[], None]) -> int:
         """Work until stopped, or in a burst until all processes have found nothing due.
@@ -63,7 +72,7 @@ class Supervisor:
         for its return.
         """
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-        signal.signal(signal.SIGCHLD, lambda number, frame: self._waker.interrupt())
+        self._signals.notice(signal.SIGCHLD)
         try:
             if not self._heartbeat.enter(self._wait_for_primary, lambda: self._signals.count > 0):
                 return self._exit_code
@@ -75,6 +84,14 @@ class Supervisor:
             self._kill_all()
             self._heartbeat.end()
         return self._exit_code
+
+    def release(self) -> None:
+        """After ``run``, in a process that goes on: give back its signal handlers, and the files.
+
+        A process that ends keeps them: one more signal must not change its exit code at the last moment.
+        """
+        self._signals.release()
+        self._waker.close()
 
     def stop(self) -> None:
         """Stop as SIGTERM does; a second call shortens the grace. Safe in a signal handler."""
@@ -162,7 +179,10 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         try:
-            child.start(Assignment(self.options, new_id(), self._id, self._verbosity))
+            assignment = Assignment(
+                self.options, new_id(), self._id, self._verbosity, database_name=self._database_name
+            )
+            child.start(assignment, self._databases)
         except OSError as error:  # out of memory, processes or files; those that run must not suffer for it
             logger.error("no process can be started: %s", error)
             self._failed(child, str(error), 0.0)
@@ -181,7 +201,8 @@ class Supervisor:
             child.retire()
         # Where others work what is wrong may pass: memory that is short, an installation that is under way.
         elif child.stillbirths >= STILLBIRTHS and not any(other.registered for other in self._children):
-            logger.critical("worker processes cannot start, %s times in a row: %s", STILLBIRTHS, how)
+            self.failure = f"worker processes cannot start, {STILLBIRTHS} times in a row: {how}"
+            logger.critical("%s", self.failure)
             self._exit_code = 1
             self.stop()
             child.retire()

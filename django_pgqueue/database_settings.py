@@ -1,0 +1,111 @@
+"""Connection parameters that were changed after Django's setup, for the processes that this one starts.
+
+A new process reads the settings again. Django's test runner, pytest-django, and programs that serve several
+tenants change ``connections.settings`` in memory only: the name of the test database, for instance. A process
+started from there would work on the database that the settings name.
+
+    ready():  ``remember`` what DATABASES says; Django's test databases come later, in the same dicts
+    a start:  ``changed`` tells what is different by now; that travels (as JSON, never on a command line)
+    a child:  ``apply`` it, once Django is set up
+
+What has not been changed is not sent: a child reads its own settings, where a password may be newer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.db.utils import ConnectionHandler
+
+__all__ = ["apply", "changed", "database_name", "remember"]
+
+#: Says how to make a test database, not how to connect to one.
+_NOT_SENT = "TEST"
+
+_remembered: dict[str, dict[str, Any]] | None = None
+
+
+def remember() -> None:
+    """Note DATABASES as a new process would read it. Only the first call counts.
+
+    ``ready`` is called again whenever a test overrides INSTALLED_APPS; the test database is in use by then.
+    """
+    global _remembered
+    if _remembered is None:
+        # Not connections.settings: to read it here would fix it before the project has had its say.
+        _remembered = _copy(settings.DATABASES)
+
+
+def changed() -> str:
+    """What has changed since ``remember``, as JSON: by alias, the settings that differ. Empty: nothing.
+
+    Raises ``ImproperlyConfigured`` for a changed value that JSON does not have.
+    """
+    # As Django does it, with its defaults for what is not given.
+    read: dict[str, Any] = ConnectionHandler(_copy(_remembered or {})).settings
+    found: dict[str, dict[str, Any]] = {}
+    for alias in connections:
+        before, now = read.get(alias, {}), _current(alias)
+        different = {
+            name: value
+            for name, value in now.items()
+            if name != _NOT_SENT and (name not in before or before[name] != value)
+        }
+        for name, value in different.items():
+            _check(alias, name, value)
+        if different:
+            found[alias] = different
+    return json.dumps(found, default=os.fspath) if found else ""
+
+
+def apply(text: str) -> None:
+    """Use what ``changed`` told another process, from the next connection on."""
+    given = json.loads(text)
+    for alias, different in given.items():
+        # In place: it is the dict of DATABASES, and that of connections that exist already.
+        connections.settings.setdefault(alias, {_NOT_SENT: {}}).update(different)
+    for connection in connections.all(initialized_only=True):
+        if connection.alias in given:  # opened while Django was set up
+            connection.close()
+            if hasattr(connection, "close_pool"):  # PostgreSQL's: it would go on with the old parameters
+                connection.close_pool()
+
+
+def database_name(alias: str) -> str:
+    """The NAME that connections of this alias use; empty if there is none (a service)."""
+    return str(_current(alias).get("NAME") or "")
+
+
+def _current(alias: str) -> dict[str, Any]:
+    """Those of this thread's connection if there is one: somebody may have given it a dict of its own."""
+    for connection in connections.all(initialized_only=True):
+        if connection.alias == alias:
+            return connection.settings_dict
+    current: dict[str, Any] = connections.settings[alias]
+    return current
+
+
+def _check(alias: str, name: str, value: Any) -> None:
+    try:
+        json.dumps(value, default=os.fspath)
+    except (TypeError, ValueError) as error:
+        # Without the value: it may hold a password.
+        raise ImproperlyConfigured(
+            f"DATABASES[{alias!r}][{name!r}] was changed after Django's setup, to a value that cannot be "
+            f"sent to worker processes: {error}. Use values that JSON has, or set it in the settings module, "
+            "which every worker process reads."
+        ) from None
+
+
+def _copy(value: Any) -> Any:
+    """A copy of the containers; what else is in them may be an object that cannot be copied."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
