@@ -7,6 +7,7 @@ from functools import partial
 
 from django_pgqueue.worker.processes.exit import leave_after
 from django_pgqueue.worker.processes.parent_link import ParentLink, die_with
+from django_pgqueue.worker.processes.testing import enter_test_environment
 
 
 def _work(assignment: str) -> int:
@@ -15,6 +16,7 @@ def _work(assignment: str) -> int:
         import django
 
         django.setup()
+        enter_test_environment()
         from django_pgqueue.worker.process import main
 
         return main(assignment, link)
@@ -27,6 +29,7 @@ def _run_isolated(writing: int) -> int:
     import django
 
     django.setup()
+    enter_test_environment()
     from django_pgqueue.worker import isolated
 
     return isolated.main(writing)

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+from django.core import mail
 from django.db import connection
 
 from django_pgqueue import task
@@ -65,6 +66,13 @@ def read_input() -> list[str]:
 def daemonise() -> None:
     """Leave a grandchild in a session of its own, which ends soon."""
     subprocess.run(["sh", "-c", "setsid sleep 0.1 &"], check=True)
+
+
+@task(max_attempts=1)
+def send_mail() -> int:
+    """Fails where the mail would really go out: nobody takes it."""
+    mail.send_mail("subject", "text", "from@example.com", ["to@example.com"])
+    return len(mail.outbox)
 
 
 @task

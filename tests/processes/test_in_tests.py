@@ -106,6 +106,14 @@ def test_the_process_of_an_isolated_job_works_there_too(real_database: str) -> N
     assert jobs_and_workers(real_database) == (["pending"], 0)
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("crash_count", [0, 1], ids=["worker", "isolated"])
+def test_mail_goes_nowhere_as_in_the_test_itself(crash_count: int) -> None:
+    job = JobFactory.create(task_path=process_tasks.send_mail.module_path, args=[], crash_count=crash_count)
+    burst()
+    assert result_of(job) == 1
+
+
 @pytest.mark.parametrize("crash_count", [0, 1], ids=["worker", "isolated"])
 def test_a_changed_password_is_handed_over_and_no_other_user_sees_it(
     real_database: str, crash_count: int

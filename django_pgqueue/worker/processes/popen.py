@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .testing import test_environment
+
 __all__ = ["child_environment", "has_ended", "how_it_ended", "is_stopped"]
 
 HAS_WAITID = hasattr(os, "waitid")
@@ -24,7 +26,7 @@ def child_environment() -> dict[str, str]:
     """Ours, with the path by which this process finds the project's modules, whatever started it."""
     # An empty entry means the working directory of whoever reads it; a task may have changed ours since.
     path = os.pathsep.join(entry or _HERE for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, **test_environment()}
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
