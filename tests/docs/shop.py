@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -92,3 +94,19 @@ def setting(name: str) -> dict[str, Any]:
 
 def statements(name: str) -> str:
     return (EXAMPLES / "sql" / f"{name}.sql").read_text()
+
+
+def manage(environment: dict[str, str], *command: str) -> str:
+    """What a command of the examples' project says, which must succeed."""
+    return python(environment, "manage.py", *command)
+
+
+def python(environment: dict[str, str], *arguments: str) -> str:
+    """The same for any program of Python's, in the folder of that project."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=EXAMPLES, env=environment, check=False, text=True, timeout=120,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
