@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from django_pgqueue.models import Job
 from tests.support.factories import ERROR, JobFactory, JobStatFactory, QueueFactory, WorkerFactory
@@ -35,6 +36,17 @@ def test_a_job_is_not_deleted() -> None:
     with pytest.raises(TypeError, match="RETENTION"):
         job.delete()
     assert Job.objects.filter(pk=job.pk).exists()
+
+
+@pytest.mark.parametrize("options", [{}, *({state: True} for state in STATES)])
+def test_querysets_of_jobs_are_not_deleted(options: dict[str, bool]) -> None:
+    jobs = Job.objects.filter(pk=JobFactory.create(**options).pk)
+    for delete in (jobs.delete, jobs.all()[:1].delete, async_to_sync(jobs.adelete)):
+        with pytest.raises(TypeError, match=r"not deleted.*django_pgqueue\.cancel\(job\).*RETENTION"):
+            delete()
+    assert jobs.exists()
+    with pytest.raises(AttributeError):
+        Job.objects.delete()
 
 
 @pytest.mark.parametrize(

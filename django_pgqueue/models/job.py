@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["Job", "JobQuerySet", "LiveJob", "Status"]
 
 
+_NOT_DELETED = (
+    "A job is not deleted, it would be lost from the history: use django_pgqueue.cancel(job); "
+    "history is emptied after PGQUEUE['RETENTION'], or set Queue.keep_done and keep_failed."
+)
+
+
 class Status(models.TextChoices):
     """The states of a job; the table ``pgqueue_status`` holds the same words."""
 
@@ -67,9 +73,13 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Like ``retry()``, for async code."""
         return await sync_to_async(self.retry)()
 
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Refused with ``TypeError``, like ``Job.delete()``: cancel the jobs; history empties itself."""
+        raise TypeError(_NOT_DELETED)
+
     # Not from templates, and not on the manager: ``Job.objects.cancel()`` would mean every job there is.
     _method: Any
-    for _method in (cancel, acancel, retry, aretry):
+    for _method in (cancel, acancel, retry, aretry, delete):
         _method.alters_data = True
         _method.queryset_only = True
     del _method
@@ -205,10 +215,7 @@ class Job(JobFields):
 
     def delete(self, using: Any = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:
         """Refused with ``TypeError``: cancel the job; history empties itself."""
-        raise TypeError(
-            "A job is not deleted, it would be lost from the history: use django_pgqueue.cancel(job); "
-            "history is emptied after PGQUEUE['RETENTION'], or set Queue.keep_done and keep_failed."
-        )
+        raise TypeError(_NOT_DELETED)
 
 
 class LiveJob(JobFields):

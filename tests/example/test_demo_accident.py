@@ -84,7 +84,7 @@ def test_a_process_is_killed_in_the_middle_with_the_jobs_that_it_holds(child: Ch
     accident.pass_time(0.1)
     assert state_of(victim.pid) in "SR", "nothing is done yet"
     assert accident.toll() is None
-    Job.objects.filter(pk__in=waiting).delete()
+    Job.objects.filter(pk__in=waiting)._raw_delete("default")
     accident.pass_time(0.1)
     assert accident.has_happened
     assert until(lambda: child.log.read_text().splitlines()[1:]) == [str(-signal.SIGKILL)]
@@ -96,7 +96,7 @@ def test_a_process_is_killed_in_the_middle_with_the_jobs_that_it_holds(child: Ch
     start = accident._killed_at
     assert start is not None
     for pk, seconds in zip(held, (0.3, 0.9), strict=True):
-        Job.objects.filter(pk=pk).delete()
+        Job.objects.filter(pk=pk)._raw_delete("default")
         times = {
             "last_attempted_at": start + timedelta(seconds=seconds),
             "finished_at": start + timedelta(seconds=5),
