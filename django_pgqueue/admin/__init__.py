@@ -5,6 +5,8 @@ database than the one that the routers name. Everything that is changed here goe
 functions as elsewhere; nothing of a job can be edited.
 
     jobs.py        the list and the page of a job; job_fields.py how it looks, job_actions.py what may be done
+    confirm.py     the page that asks before many jobs change; effects.py what would happen in each state,
+                   selection.py which jobs they are
     overview.py    depth, age, failures and workers on one page; depth.py its figures
     changelist.py  a list that stays quick however long the history is; filters.py and names.py likewise
 """

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext_lazy
 
 from ..lifecycle import control
 from ..models.job import Status
+from . import display, effects
+from .effects import Effect
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -39,18 +43,38 @@ class Action:
     run: Callable[[QuerySet[Job]], int]
     fits: Callable[[Job], bool]
     """Whether the detail page offers it; the database decides in the end."""
-    _done: Callable[[int], str]
+    _done: Any
     _refused: Any
+    effects: tuple[Effect, ...] = ()
+    """What it does to jobs in each state; none for an action that nobody has to confirm."""
+    title: Any = ""
+    """What stands on top of the page that asks."""
 
-    def __call__(self, request: HttpRequest, jobs: QuerySet[Job]) -> tuple[int, str]:
-        """Do it in one statement; returns how many jobs changed and what to tell the user."""
-        meant = list(jobs.only("pk", "task_path")[: MOST_LOGGED + 1])
-        changed = self.run(jobs)
+    def __call__(self, request: HttpRequest, parts: Sequence[QuerySet[Job]]) -> int:
+        """Do it to some querysets of jobs, all or none; returns how many jobs changed.
+
+        Race: a job may change its state after it was found. So it is found and locked in one go, and the
+        statement that changes it sees it as it was found.
+        """
+        changed = 0
+        meant: list[Job] = []
+        with ExitStack() as stack:
+            for jobs in parts:
+                locked = jobs.select_for_update().order_by("pk")
+                stack.enter_context(transaction.atomic(using=locked.db))
+                meant += jobs.only("pk", "task_path")[: MOST_LOGGED + 1 - len(meant)]
+                changed += self.run(locked)
         logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
         if changed and len(meant) <= MOST_LOGGED:
             message = _("Asked for: %(action)s.") % {"action": self.label}
             LogEntry.objects.log_actions(request.user.pk, meant, CHANGE, change_message=str(message))  # type: ignore[arg-type]
-        return changed, self._done(changed) if changed else str(self._refused)
+        return changed
+
+    def outcome(self, changed: int) -> str:
+        """What to tell the user."""
+        if not changed:
+            return str(self._refused)
+        return str(self._done % {"count": changed, "number": display.number(changed)})
 
 
 def _can_cancel(job: Job) -> bool:
@@ -81,24 +105,28 @@ ACTIONS = {
             _("Retry"),
             control.retry,
             _can_retry,
-            lambda count: ngettext("%d job runs again.", "%d jobs run again.", count) % count,
+            ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
             _("No job changed: running and blocked ones are left alone."),
+            effects.RETRY,
+            _("Retry jobs"),
         ),
         Action(
             "run",
             _("Run now"),
             control.run_now,
             _can_hurry,
-            lambda count: ngettext("%d job is due now.", "%d jobs are due now.", count) % count,
+            ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
             _("No job changed: only those that wait for a later time can be hurried."),
+            effects.RUN,
+            _("Run jobs now"),
         ),
         Action(
             "extend",
             _("Give it one more hour"),
             _extend,
             _can_be_extended,
-            lambda count: (
-                ngettext("%d job has one more hour.", "%d jobs have one more hour each.", count) % count
+            ngettext_lazy(
+                "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
             ),
             _("No job changed: only those that run and have a timeout can be given more time."),
         ),
@@ -107,15 +135,14 @@ ACTIONS = {
             _("Cancel"),
             control.cancel,
             _can_cancel,
-            lambda count: (
-                ngettext(
-                    "%d job was cancelled, or asked to stop if it runs.",
-                    "%d jobs were cancelled, or asked to stop if they run.",
-                    count,
-                )
-                % count
+            ngettext_lazy(
+                "%(number)s job was cancelled, or asked to stop if it runs.",
+                "%(number)s jobs were cancelled, or asked to stop if they run.",
+                "count",
             ),
             _("No job changed: those that are over, or were asked to stop before, are left alone."),
+            effects.CANCEL,
+            _("Cancel jobs"),
         ),
     )
 }

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from ..models.job import Status
 
-__all__ = ["json_block", "period", "seconds", "status_badge", "time"]
+__all__ = ["json_block", "number", "period", "seconds", "status_badge", "time"]
 
 MOST_CHARACTERS = 20_000
 
@@ -54,6 +54,11 @@ def seconds(count: float | None) -> str:
     return period(timedelta(seconds=count))
 
 
+def number(count: int) -> str:
+    """A count, with its thousands set apart."""
+    return number_format(count, use_l10n=True, force_grouping=True)
+
+
 def status_badge(status: str) -> str:
     """The state of a job: a word, and a mark whose colour is not all there is to see."""
     label = Status(status).label if status in Status.values else status
@@ -64,6 +69,6 @@ def json_block(value: Any) -> str:
     """A JSON value, indented; cut after some 20,000 characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     if len(text) > MOST_CHARACTERS:
-        left_out = number_format(len(text) - MOST_CHARACTERS, use_l10n=True, force_grouping=True)
+        left_out = number(len(text) - MOST_CHARACTERS)
         text = text[:MOST_CHARACTERS] + "\n" + _("… and %(count)s characters more") % {"count": left_out}
     return format_html('<pre class="pgqueue-block" tabindex="0">{}</pre>', text)

@@ -1,7 +1,11 @@
-"""What people may do to jobs: actions on a selection, buttons on a job's page, a permission for each."""
+"""What people may do to jobs: actions on a selection, buttons on a job's page, a permission for each.
+
+What an action does to more than one job is confirmed first, in ``confirm``.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
@@ -14,11 +18,18 @@ from django.utils.translation import gettext_lazy as _
 from ..models import Job
 from .actions import ACTIONS
 from .base import ReadOnlyAdmin
+from .confirm import act_on_many
+from .effects import permitted
+from .selection import affected, bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
     from django.urls import URLPattern
+
+    from .effects import Effect
 
 __all__ = ["JobActions"]
 
@@ -45,26 +56,26 @@ class JobActions(ReadOnlyAdmin[Job]):
         return self._may(request, "cancel")
 
     @admin.action(description=_("Retry selected %(verbose_name_plural)s"), permissions=["retry"])
-    def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+    def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Run the selected jobs again."""
-        self._act("retry", request, queryset)
+        return act_on_many(self, request, "retry", queryset, partial(self._may, request))
 
     @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
-    def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+    def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Let the selected jobs run now."""
-        self._act("run", request, queryset)
+        return act_on_many(self, request, "run", queryset, partial(self._may, request))
 
     @admin.action(
         description=_("Give selected %(verbose_name_plural)s one more hour"), permissions=["extend"]
     )
     def extend_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Put off the timeout of the selected jobs."""
-        self._act("extend", request, queryset)
+        self._act("extend", request, [queryset])
 
     @admin.action(description=_("Cancel selected %(verbose_name_plural)s"), permissions=["cancel"])
-    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Cancel the selected jobs."""
-        self._act("cancel", request, queryset)
+        return act_on_many(self, request, "cancel", queryset, partial(self._may, request))
 
     def get_urls(self) -> list[URLPattern]:
         """An address for each button, beside Django's own pages."""
@@ -85,8 +96,13 @@ class JobActions(ReadOnlyAdmin[Job]):
         job = self.get_object(request, unquote(object_id))
         if job is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        if self._is_denied(name, request, job):
+            raise PermissionDenied
         jobs = self.get_queryset(request).filter(pk=job.pk)
-        self._act(name, request, jobs)
+        shown = request.POST.get("status", job.status)
+        by_now = _("No job changed: this one is %(status)s by now.") % {"status": job.get_status_display()}
+        parts = self._parts(name, request, jobs, shown)
+        self._act(name, request, parts, refused="" if shown == job.status else str(by_now))
         # A queue that keeps nothing has forgotten a cancelled job by now.
         target = self._url("change", job) if jobs.exists() else self._url("changelist")
         query = request.META["QUERY_STRING"]
@@ -105,16 +121,41 @@ class JobActions(ReadOnlyAdmin[Job]):
         context["pgqueue_buttons"] = [
             {"label": action.label, "url": self._url(name, obj)}
             for name, action in ACTIONS.items()
-            if obj is not None and action.fits(obj) and self._may(request, name)
+            if obj is not None
+            and action.fits(obj)
+            and self._may(request, name)
+            and not self._is_denied(name, request, obj)
         ]
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _may(self, request: HttpRequest, name: str) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.{name}_{self.opts.model_name}")
 
-    def _act(self, name: str, request: HttpRequest, jobs: QuerySet[Job]) -> None:
-        changed, message = ACTIONS[name](request, jobs)
-        self.message_user(request, message, messages.SUCCESS if changed else messages.WARNING)
+    def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:
+        return permitted(ACTIONS[name].effects, partial(self._may, request))
+
+    def _is_denied(self, name: str, request: HttpRequest, job: Job) -> bool:
+        """Whether this user may do it, but not to a job in this state."""
+        effects = self._permitted(name, request)
+        return any(job.status in effect.states and effect.is_denied for effect in effects)
+
+    def _parts(self, name: str, request: HttpRequest, jobs: QuerySet[Job], shown: str) -> list[QuerySet[Job]]:
+        """``jobs`` that this user may do it to. What needs a permission of its own was also shown: a job that
+        was failed when somebody opened its page may be done when they press the button.
+        """
+        if not ACTIONS[name].effects:
+            return [jobs]
+        acting = [effect for effect in self._permitted(name, request) if effect.acts]
+        acting = [effect for effect in acting if not effect.permission or shown in effect.states]
+        return affected(jobs, bounds(jobs, across=False), acting)
+
+    def _act(
+        self, name: str, request: HttpRequest, parts: Sequence[QuerySet[Job]], refused: str = ""
+    ) -> None:
+        action = ACTIONS[name]
+        changed = action(request, parts)
+        words = action.outcome(changed) if changed else refused or action.outcome(0)
+        self.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
 
     def _url(self, page: str, job: Job | None = None) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"

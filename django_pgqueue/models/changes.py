@@ -33,7 +33,7 @@ def change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
     jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router for a place to write
     alias = jobs.db
     query = jobs.values("pk").query
-    if not query.is_sliced:
+    if not (query.is_sliced or query.select_for_update):  # rows are locked in the order that was asked for
         query.clear_ordering(force=True)
     try:
         ids, parameters = query.get_compiler(alias).as_sql()

@@ -188,6 +188,7 @@ class Job(JobFields):
         permissions = (
             ("cancel_job", "Can cancel job"),
             ("retry_job", "Can retry job"),
+            ("rerun_done_job", "Can run a done job again"),
             ("run_job", "Can run job now"),
             ("extend_job", "Can give a running job more time"),
         )

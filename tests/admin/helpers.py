@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
@@ -53,13 +55,61 @@ def listed(client: Client, address: str = "/admin/django_pgqueue/job/", **query:
 
 def post(client: Client, address: str, **data: Any) -> tuple[str, str]:
     """The message and its kind, after a POST."""
+    client.cookies.pop("messages", None)  # of a page that was not read
     response = client.post(address, data)
     assert response.status_code == 302
     [message] = get_messages(response.wsgi_request)
     return message.message, message.level_tag
 
 
-def act(client: Client, action: str, *jobs: Job, **query: Any) -> tuple[str, str]:
-    """Run an action of the list on a selection."""
-    address = f"{url('changelist')}?{'&'.join(f'{k}={v}' for k, v in query.items())}"
-    return post(client, address, action=action, _selected_action=[job.pk for job in jobs], index=0)
+def act(client: Client, action: str, job: Job) -> tuple[str, str]:
+    """Run an action of the list on one job."""
+    return post(client, url("changelist"), action=action, _selected_action=[job.pk], index=0)
+
+
+def ask(client: Client, action: str, *jobs: Job, query: str = "", across: bool = False) -> Page:
+    """The page that an action of the list shows before it changes these jobs, or with ``across`` all that
+    match the query.
+    """
+    address = f"{url('changelist')}?{query}"
+    data = {"action": action, "_selected_action": [job.pk for job in jobs], "select_across": int(across)}
+    response = client.post(address, {**data, "index": 0})
+    assert response.status_code == 200
+    assert "admin/django_pgqueue/confirm_action.html" in {template.name for template in response.templates}
+    return Page(address, response.content.decode())
+
+
+@dataclass
+class Page:
+    """A page that asks."""
+
+    address: str
+    html: str
+
+    @property
+    def content(self) -> str:
+        """The page below its title, to the end of its form."""
+        return self.html.split('class="pgqueue-confirm"')[1].split("</form>")[0]
+
+    @property
+    def offers_to_act(self) -> bool:
+        """Whether it has a button."""
+        return 'type="submit"' in self.content
+
+    @property
+    def sentences(self) -> list[str]:
+        """What would happen."""
+        return re.findall(r"<li[^>]*>([^<]+)</li>", self.content)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The hidden fields of its form."""
+        fields: dict[str, Any] = {}
+        for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', self.content):
+            fields.setdefault(name, []).append(value)
+        return fields
+
+    def confirm(self, client: Client) -> tuple[str, str]:
+        """Press the button."""
+        assert self.offers_to_act
+        return post(client, self.address, **self.fields)

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import pytest_django
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
@@ -16,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_pgqueue.admin import JobAdmin
-from django_pgqueue.models import Job, LiveJob
+from django_pgqueue.models import Job
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, act, body, post, staff, url
@@ -48,40 +47,11 @@ def test_nothing_is_editable_even_for_a_subclass_that_lets_people_change(root: C
     assert form.base_fields == {}
 
 
-def test_retry(root: Client) -> None:
-    failed = JobFactory.create_batch(2, failed=True)
-    running = JobFactory.create(running=True)
-    assert act(root, "retry_jobs", *failed, running) == ("2 jobs run again.", "success")
-    assert set(LiveJob.objects.values_list("pk", "status")) == {  # type: ignore[attr-defined]
-        (failed[0].pk, "pending"), (failed[1].pk, "pending"), (running.pk, "running"),
-    }  # fmt: skip
-
-
-def test_cancel(root: Client) -> None:
-    pending, running, done = (
-        JobFactory.create(),
-        JobFactory.create(running=True),
-        JobFactory.create(done=True),
-    )
-    assert act(root, "cancel_jobs", pending, running, done) == (
-        "2 jobs were cancelled, or asked to stop if they run.",
-        "success",
-    )
-    assert Job.objects.get(pk=pending.pk).status == "cancelled"
-    assert Job.objects.get(pk=running.pk).cancel_requested_at is not None
-    assert "asked to stop" in body(root, url("changelist"), status="running")
-
-
-def test_run_now(root: Client) -> None:
-    later, now = JobFactory.create(scheduled=True), JobFactory.create()
-    assert act(root, "run_jobs", later, now) == ("1 job is due now.", "success")
-    assert Job.objects.get(pk=later.pk).run_after <= timezone.now()
-
-
 def test_more_time(root: Client) -> None:
     soon = timezone.now() + timedelta(minutes=1)
     job, without = JobFactory.create(running=True, deadline=soon), JobFactory.create(running=True)
-    assert act(root, "extend_jobs", job, without) == ("1 job has one more hour.", "success")
+    told = post(root, url("changelist"), action="extend_jobs", _selected_action=[job.pk, without.pk], index=0)
+    assert told == ("1 job has one more hour.", "success")
     deadline = Job.objects.get(pk=job.pk).deadline
     assert deadline is not None
     assert deadline > timezone.now() + timedelta(minutes=59)
@@ -103,22 +73,6 @@ def test_when_nothing_changes_it_says_why(root: Client, action: str, state: str)
     assert not LogEntry.objects.exists()
 
 
-@pytest.mark.usefixtures("small_pages")
-def test_an_action_on_all_that_match(
-    root: Client, django_assert_max_num_queries: pytest_django.DjangoAssertNumQueries
-) -> None:
-    failed = JobFactory.create_batch(7, failed=True)
-    other = JobFactory.create(failed=True, queue_name="other")
-    assert "Select all that match, on every page" in body(root, url("changelist"), status="failed")
-    address = f"{url('changelist')}?status=failed&queue=default"
-    with django_assert_max_num_queries(20):
-        told = post(
-            root, address, action="retry_jobs", _selected_action=[failed[0].pk], index=0, select_across=1
-        )
-    assert told == ("7 jobs run again.", "success")
-    assert Job.objects.get(pk=other.pk).status == "failed"
-
-
 def test_who_did_it_is_in_the_history_of_the_job(root: Client) -> None:
     job = JobFactory.create(failed=True)
     act(root, "retry_jobs", job)
@@ -131,6 +85,43 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "extend": {"running": True, "deadline": timezone.now()},
     "cancel": {"scheduled": True},
 }
+
+
+@pytest.mark.parametrize(
+    "permissions", [("retry_job",), ("retry_job", "rerun_done_job"), ("rerun_done_job",)]
+)
+def test_who_may_retry_jobs_may_not_run_done_ones_again(permissions: tuple[str, ...]) -> None:
+    done, failed = JobFactory.create(done=True), JobFactory.create(failed=True)
+    client = staff("view_job", *permissions)
+    may_rerun, may_retry = len(permissions) == 2, "retry_job" in permissions
+    for job, may in ((done, may_rerun), (failed, may_retry)):
+        assert (url("retry", job.pk) in body(client, url("change", job.pk))) is may
+    if may_retry:
+        expected = ("1 job runs again.", "success")
+        refused = ("No job changed: you may not run done jobs again.", "warning")
+        assert act(client, "retry_jobs", done) == (expected if may_rerun else refused)
+    else:
+        assert client.post(url("retry", done.pk)).status_code == 403
+    assert Job.objects.get(pk=done.pk).status == ("pending" if may_rerun else "done")
+
+
+def test_the_button_of_a_done_job_needs_its_permission() -> None:
+    done = JobFactory.create(done=True)
+    assert staff("view_job", "retry_job").post(url("retry", done.pk)).status_code == 403
+    assert Job.objects.get(pk=done.pk).status == "done"
+    client = staff("view_job", "retry_job", "rerun_done_job")
+    assert post(client, url("retry", done.pk)) == ("1 job runs again.", "success")
+
+
+def test_a_job_that_was_failed_on_its_page_and_is_done_by_now_does_not_run_again(root: Client) -> None:
+    done, running = JobFactory.create(done=True), JobFactory.create(running=True)
+    assert '<input type="hidden" name="status" value="done">' in body(root, url("change", done.pk))
+    assert post(root, url("retry", done.pk), status="failed") == (
+        "No job changed: this one is done by now.",
+        "warning",
+    )
+    assert Job.objects.get(pk=done.pk).status == "done"
+    assert post(root, url("cancel", running.pk), status="pending")[1] == "success", "it is asked to stop"
 
 
 @pytest.mark.parametrize("name", ALLOWED)

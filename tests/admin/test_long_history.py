@@ -11,10 +11,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin import JobAdmin, changelist
+from django_pgqueue.admin import JobAdmin, changelist, effects
 from django_pgqueue.models import Job
 
-from .helpers import url
+from .helpers import Page, url
 
 pytestmark = pytest.mark.django_db
 
@@ -60,6 +60,30 @@ def test_a_list_reads_little_of_a_long_history(
         assert root.get(f"{url('changelist')}?{query}").status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
     assert len(about_jobs) <= 6
+    assert_reads_little(about_jobs)
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("action", ["retry_jobs", "run_jobs", "cancel_jobs"])
+@pytest.mark.parametrize(
+    "query",
+    ["", "status=done", "status=failed", "status=cancelled", "queue=none", "q=t1", "finished=day"],
+)
+def test_an_action_on_all_that_match_reads_little_of_a_long_history(
+    root: Client, monkeypatch: pytest.MonkeyPatch, query: str, action: str
+) -> None:
+    monkeypatch.setattr(changelist, "WINDOW", 500)
+    monkeypatch.setattr(changelist.KeysetChangeList, "window", 500)
+    monkeypatch.setattr(JobAdmin, "list_per_page", 20)
+    monkeypatch.setattr(effects, "MOST_COUNTED", 100)
+    data = {"action": action, "_selected_action": [1], "select_across": 1}
+    address = f"{url('changelist')}?{query}"
+    with CaptureQueriesContext(connection) as captured:
+        response = root.post(address, {**data, "index": 0})
+        if response.status_code == 200 and (page := Page(address, response.content.decode())).offers_to_act:
+            assert page.confirm(root)[1] == "success"
+    about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
+    assert any("part_0" in sql for sql in about_jobs)
     assert_reads_little(about_jobs)
 
 

@@ -8,7 +8,7 @@ from django.test import Client
 from django_pgqueue.models import Job, Queue
 from tests.support.factories import JobFactory, QueueFactory
 
-from .helpers import body, listed, post
+from .helpers import Page, body, listed, post
 
 pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.urls("tests.admin.sites")]
 
@@ -40,3 +40,18 @@ def test_another_site_on_another_database(root: Client) -> None:
     assert not Queue.objects.using("other").exists()
     assert Queue.objects.get().backoff_base is None
     assert Job.objects.get(pk=here.pk).status == "pending"
+
+
+def test_the_page_that_asks_is_one_of_its_site_and_database(root: Client) -> None:
+    here = JobFactory.create(failed=True)
+    there = [JobFactory.build(pk=here.pk + n, failed=True) for n in range(2)]
+    Job.objects.using("other").bulk_create(there)
+    data = {"action": "retry_jobs", "_selected_action": [here.pk], "select_across": 1, "index": 0}
+    response = root.post("/ops/django_pgqueue/job/?status=failed", data)
+    page = Page("/ops/django_pgqueue/job/?status=failed", response.content.decode())
+    assert page.sentences == ["2 failed jobs would run again."]
+    assert 'href="/ops/django_pgqueue/job/?status=failed"' in page.content
+    assert 'href="/admin/' not in page.html
+    assert page.confirm(root) == ("2 jobs run again.", "success")
+    assert set(Job.objects.using("other").values_list("status", flat=True)) == {"pending"}
+    assert Job.objects.get().status == "failed"

@@ -1,0 +1,161 @@
+"""The page that asks before an action changes more than one job, and what happens when it is confirmed.
+
+What was ticked, or "all that match", is counted state by state. One job is acted upon at once. For more there
+is the page, which carries what it shows, signed; once confirmed, the action does that and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core import signing
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, ngettext_lazy
+
+from ..models.job import Status
+from . import changelist, display, effects
+from .actions import ACTIONS
+from .effects import number, permitted
+from .filters import on_shelves
+from .selection import Bounds, affected, bounds, counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    from ..models import Job
+    from .actions import Action
+    from .base import DatabaseAdmin
+    from .effects import Effect
+
+__all__ = ["act_on_many"]
+
+FIELD = "confirmed"
+SALT = "django_pgqueue.admin.confirm"
+
+_OTHERS = ngettext_lazy(
+    "%(number)s other changed in the meantime and was left alone.",
+    "%(number)s others changed in the meantime and were left alone.",
+    "count",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What was counted, as it travels in the form."""
+
+    action: str
+    effects: list[str]
+    """Those that change jobs."""
+    expected: int | None
+    """How many jobs would change; None if they are more than were counted."""
+    limits: Bounds
+
+
+def act_on_many(
+    admin: DatabaseAdmin[Job],
+    request: HttpRequest,
+    name: str,
+    jobs: QuerySet[Job],
+    may: Callable[[str], bool],
+) -> HttpResponse | None:
+    """Ask, or do it and tell: an action of the list, on the ``jobs`` that Django's changelist has selected.
+
+    ``may`` says what else this user may do, by codename without the model.
+    """
+    action = ACTIONS[name]
+    meant = permitted(action.effects, may)
+    shown = _confirmed(request, name)
+    if shown is None:
+        status = request.GET.get("status", "")
+        if status in Status.values:
+            meant = [effect for effect in meant if status in effect.states]
+        limits = bounds(on_shelves(status, admin.get_queryset(request)), across=_is_across(request))
+        found = [pair for pair in zip(meant, counts(jobs, limits, meant), strict=True) if pair[1]]
+        meant = [effect for effect, _count in found]
+        shown = _shown(name, found, limits)
+        total = sum(count for _effect, count in found)
+        if total > 1 or (total and limits.oldest is not None):  # it may be one of many
+            return _ask(admin, request, action, found, shown)
+    acting = [effect for effect in meant if effect.acts and effect.key in shown.effects]
+    changed = action(request, affected(jobs, shown.limits, acting))
+    words = _told(action, changed, shown.expected, denied=any(effect.is_denied for effect in meant))
+    admin.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
+    return None
+
+
+def _is_across(request: HttpRequest) -> bool:
+    """Whether all that match are meant: as Django's own form reads it."""
+    return bool(forms.BooleanField(required=False).to_python(request.POST.get("select_across")))
+
+
+def _shown(name: str, found: list[tuple[Effect, int]], limits: Bounds) -> Shown:
+    acting = [(effect, count) for effect, count in found if effect.acts]
+    is_exact = all(count <= effects.MOST_COUNTED for _effect, count in acting)
+    expected = sum(count for _effect, count in acting) if is_exact else None
+    return Shown(name, [effect.key for effect, _count in acting], expected, limits)
+
+
+def _confirmed(request: HttpRequest, name: str) -> Shown | None:
+    """What the form says that was shown; None if this is no form of ours, and then the page asks (again)."""
+    try:
+        given = signing.loads(request.POST.get(FIELD, ""), salt=SALT)
+        shown = Shown(**{**given, "limits": Bounds(**given["limits"])})
+    except (signing.BadSignature, TypeError, KeyError):
+        return None
+    return shown if shown.action == name else None
+
+
+def _ask(
+    admin: DatabaseAdmin[Job],
+    request: HttpRequest,
+    action: Action,
+    found: list[tuple[Effect, int]],
+    shown: Shown,
+) -> TemplateResponse:
+    total = sum(count for _effect, count in found)
+    is_exact = all(count <= effects.MOST_COUNTED for _effect, count in found)
+    across = shown.limits.newest is not None
+    ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": action.title,
+        "opts": admin.opts,
+        "media": admin.media,
+        "selected": ngettext("%(number)s job is selected.", "%(number)s jobs are selected.", total)
+        % {"number": display.number(total) if is_exact else number(effects.MOST_COUNTED + 1)},
+        "effects": [(effect, effect.sentence(count)) for effect, count in found],
+        "acts": bool(shown.effects),
+        "across": across,
+        "oldest": shown.limits.oldest,
+        "window": display.number(changelist.WINDOW),
+        "fields": [
+            ("action", f"{action.permission}_jobs"),
+            ("select_across", int(across)),
+            (FIELD, signing.dumps(asdict(shown), salt=SALT)),
+            # Django wants to see at least one of them.
+            *((ACTION_CHECKBOX_NAME, pk) for pk in (ticked[:1] if across else ticked)),
+        ],
+    }
+    request.current_app = admin.admin_site.name
+    return TemplateResponse(request, "admin/django_pgqueue/confirm_action.html", context)
+
+
+def _told(action: Action, changed: int, expected: int | None, *, denied: bool) -> str:
+    """What was done, and what was not though it was shown."""
+    if not changed and expected:
+        return _("No job changed: all of them changed in the meantime.")
+    if not changed and denied:
+        return _("No job changed: you may not run done jobs again.")
+    words = action.outcome(changed)
+    left = (expected or 0) - changed
+    if changed and left > 0:
+        words += " " + str(_OTHERS % {"count": left, "number": display.number(left)})
+    return words
