@@ -18,7 +18,7 @@ import pytest
 
 from example_project.embedded import ensure_server, remove_server
 from tests.settings import databases
-from tests.support.sessions import connect  # noqa: F401 - a fixture for all tests
+from tests.support.sessions import connect, settled_server  # noqa: F401 - fixtures for all tests
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = pytest.StashKey[Path]()

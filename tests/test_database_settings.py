@@ -29,6 +29,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(database_settings, "_remembered", database_settings._copy(databases))
     monkeypatch.setattr(connections, "settings", connections.configure_settings(databases))
     for connection in connections.all(initialized_only=True):
+        connection.close()  # left open by an earlier test; it would be closed as the new settings say
         monkeypatch.setattr(connection, "settings_dict", databases[connection.alias])
     return databases
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
 from tests.support.sessions import Connect, Connection, start, until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 
 
 def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: int = 1) -> list[int]:

@@ -15,8 +15,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import psycopg
 import pytest
 from django.db import connections
+from pytest_django import DjangoDbBlocker
 
-__all__ = ["Background", "Connect", "Connection", "connect", "start"]
+__all__ = ["Background", "Connect", "Connection", "connect", "settled_server", "start"]
 
 DEADLINE = 20.0  # seconds
 #: Where a statement should pass a lock by, and waits, its test fails instead of hanging.
@@ -45,6 +46,21 @@ def connect(transactional_db: None) -> Iterator[Connect]:
             return connection
 
         yield open_one
+
+
+@pytest.fixture(scope="session")
+def settled_server(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """Wait until the server has been up for some seconds.
+
+    About a worker whose last heartbeat is older than the server's start, a free lock says nothing; and tests
+    that run first, with heartbeats some seconds old, meet a server that has only just started.
+    """
+    is_settled = (
+        "SELECT clock_timestamp() - interval '3 s'"
+        " > greatest(pg_postmaster_start_time(), (SELECT stats_reset FROM pg_stat_bgwriter))"
+    )
+    with django_db_blocker.unblock(), open_raw() as connection:
+        assert until(lambda: connection.execute(is_settled).fetchone() == (True,))
 
 
 def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = "") -> Connection:

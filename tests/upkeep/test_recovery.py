@@ -17,7 +17,7 @@ from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.workers import fresh
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled_server")]
 
 REASON = "its worker was lost"
 
