@@ -12,7 +12,8 @@ from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
 from tests.support.jobs import add
-from tests.support.sessions import Connect, Connection, until
+from tests.support.sessions import Connect, Connection
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

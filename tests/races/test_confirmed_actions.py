@@ -12,7 +12,8 @@ from django.test import Client
 from django_pgqueue.models import Job
 from tests.admin.helpers import ask
 from tests.support.jobs import add, claim, value
-from tests.support.sessions import Connect, Connection, open_raw, until
+from tests.support.sessions import Connect, Connection, open_raw
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

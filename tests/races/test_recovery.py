@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
-from tests.support.sessions import Connect, Connection, start, until
+from tests.support.sessions import Connect, Connection, start
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
 

@@ -17,9 +17,10 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
+from .waiting import DEADLINE, until
+
 __all__ = ["Background", "Connect", "Connection", "connect", "settled_server", "start"]
 
-DEADLINE = 20.0  # seconds
 #: Where a statement should pass a lock by, and waits, its test fails instead of hanging.
 LOCK_TIMEOUT = "15s"
 
@@ -60,7 +61,7 @@ def settled_server(django_db_setup: None, django_db_blocker: DjangoDbBlocker) ->
         " > greatest(pg_postmaster_start_time(), (SELECT stats_reset FROM pg_stat_bgwriter))"
     )
     with django_db_blocker.unblock(), open_raw() as connection:
-        assert until(lambda: connection.execute(is_settled).fetchone() == (True,))
+        until(lambda: connection.execute(is_settled).fetchone() == (True,), what="a settled server")
 
 
 def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = "") -> Connection:
@@ -115,13 +116,3 @@ class Background(Generic[T]):
 def start(connection: Connection, call: Callable[..., T], *args: Any, **kwargs: Any) -> Background[T]:
     """Run ``call(connection, ...)`` in the background."""
     return Background(connection, lambda: call(connection, *args, **kwargs))
-
-
-def until(found: Callable[[], T], *, seconds: float = DEADLINE) -> T:
-    """Ask until the answer is true, up to a deadline."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = found()
-        if answer or time.monotonic() > end:
-            return answer
-        time.sleep(0.002)

@@ -5,12 +5,10 @@ They run in this process, with real connections and threads: the jobs must be co
 
 from __future__ import annotations
 
-import faulthandler
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread, Timer
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import connections
 
@@ -19,24 +17,9 @@ from django_pgqueue.worker.options import Assignment, WorkerOptions, new_id
 from django_pgqueue.worker.process import build_producer
 from django_pgqueue.worker.producer.producer import Producer
 
+from .waiting import DEADLINE, until
+
 __all__ = ["DEADLINE", "RunningWorker", "backend_of", "fresh", "make_producer", "run_due", "until", "working"]
-
-DEADLINE = 20.0  # seconds
-
-T = TypeVar("T")
-
-
-def until(found: Callable[[], T | None], *, seconds: float = DEADLINE, what: str = "") -> T:
-    """Ask until the answer is true, and return it; an assertion fails at the deadline."""
-    end = time.monotonic() + seconds
-    pause = 0.002
-    while not (answer := found()):
-        if time.monotonic() > end:
-            faulthandler.dump_traceback(2)  # where everybody is instead
-            raise AssertionError(f"not within {seconds:g} s: {what or found}; the last answer was {answer!r}")
-        time.sleep(pause)
-        pause = min(1.2 * pause, 0.05)
-    return answer
 
 
 def fresh(job: Any) -> Job:

@@ -9,7 +9,8 @@ import pytest
 from django_pgqueue.models import Ring
 from tests.support.history import fresh_ring
 from tests.support.jobs import add, cancel, claim, finish, over, rotate, statuses, value
-from tests.support.sessions import Connect, Connection, start, until
+from tests.support.sessions import Connect, Connection, start
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -154,7 +155,7 @@ def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
         assert reader.result()
         return waited
 
-    assert until(waited_for_a_rotation, seconds=60), "no reader came while a rotation waited"
+    until(waited_for_a_rotation, seconds=60, what="a reader that came while a rotation waited")
     enough.set()
     assert rotations.result() == {"gave way to a reader of shelf 2"}
 

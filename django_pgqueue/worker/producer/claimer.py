@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ...lifecycle.claim import Claimed, claim_sql
-from .ranges import Head, Ranges
+from .ranges import FirstDue, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Claimer"]
 
-_HEADS_SQL = (
+_FIRST_DUE_SQL = (
     "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8"
     " FROM pgqueue_first_due_v1(%s::text[], %s::text[], %s::text[], %s::integer[],"
     " %s::timestamptz[], %s::bigint[])"
@@ -72,12 +72,12 @@ class Claimer:
         started = self._searched = monotonic()
         rescan = thorough or self._ranges.may_rescan(started)
         known = ([], [], [], []) if rescan else self._ranges.known()
-        answer = session.rows(_HEADS_SQL, (self._queues, self._except, *known))
+        answer = session.rows(_FIRST_DUE_SQL, (self._queues, self._except, *known))
         now = monotonic()
         if rescan:
             self._ranges.rescanned(started, now)
-        heads = [Head(*row) for row in answer]
-        self._ranges.learn(heads, now)
+        found = [FirstDue(*row) for row in answer]
+        self._ranges.learn(found, now)
         self._ranges.forget(now)
-        later = [head.due_in for head in heads if head.due_in > 0]
-        return len(later) < len(heads), min(later, default=None)
+        later = [first.due_in for first in found if first.due_in > 0]
+        return len(later) < len(found), min(later, default=None)

@@ -4,17 +4,17 @@ A range is one (queue, priority). Its mark is the pair (run_after, id) below whi
 nothing: the claim reads the index from there, so that it does not walk again over the entries of jobs that
 are gone, which stay in the index as long as anybody holds an old snapshot.
 
-    unknown --learn(head)--> known: mark just below its first job, but never later than half a second ago
+    unknown --learn(first job)--> known: mark just below its first job, but never later than half a second ago
     known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
-    known   --learn(head below the mark)--> mark lowered to it
+    known   --learn(first job below the mark)--> mark lowered to it
     known   --nothing found for a minute--> forgotten
 
 Marks are hints: a wrong one costs time, never a job. Whatever becomes claimable gets a ``run_after`` that is
 not in the past, so it lies above the marks. Below one lies only what committed late (a long bulk insert makes
-all of its rows late; half a second covers the usual ones), or was edited by hand. ``learn`` with the heads of
-a rescan from the start finds those. A rescan walks over the dead entries, so it is rationed: the next one
-comes when fifty times its own cost has passed. Between rescans new ranges are found by probing only the gaps
-between known ones.
+all of its rows late; half a second covers the usual ones), or was edited by hand. ``learn`` with the first
+jobs of a rescan from the start finds those. A rescan walks over the dead entries, so it is rationed: the next
+one comes when fifty times its own cost has passed. Between rescans new ranges are found by probing only the
+gaps between known ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...lifecycle.claim import Claimed
 
-__all__ = ["Head", "Ranges"]
+__all__ = ["FirstDue", "Ranges"]
 
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
@@ -38,7 +38,7 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
-class Head(NamedTuple):
+class FirstDue(NamedTuple):
     """The first job of a range, as ``pgqueue_first_due_v1`` returns it."""
 
     queue_name: str
@@ -109,14 +109,14 @@ class Ranges:
                 found.run_after, found.id = reached
             found.used = now
 
-    def learn(self, heads: Iterable[Head], now: float) -> None:
+    def learn(self, firsts: Iterable[FirstDue], now: float) -> None:
         """Take up ranges that are new, and lower the marks of those with a job below."""
-        for head in heads:
-            key = (head.queue_name, head.priority)
-            start = (_time(head.run_after), head.id - 1)
-            if head.due_in > -LAG.total_seconds():
+        for first in firsts:
+            key = (first.queue_name, first.priority)
+            start = (_time(first.run_after), first.id - 1)
+            if first.due_in > -LAG.total_seconds():
                 # What is enqueued next, or committed late, may be due before this first job.
-                start = (start[0] - timedelta(seconds=head.due_in) - LAG, 0)
+                start = (start[0] - timedelta(seconds=first.due_in) - LAG, 0)
             found = self._ranges.get(key)
             if found is None:
                 self._ranges[key] = _Range(*start, now)

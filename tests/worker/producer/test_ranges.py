@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue.lifecycle.claim import Claimed
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, Head, Ranges
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Ranges
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection
 
@@ -15,9 +15,9 @@ CLOCK = datetime(2030, 1, 1, 12, tzinfo=UTC)  # of the database
 SECOND = timedelta(seconds=1)
 
 
-def head(queue_name: str = "a", priority: int = 0, ago: float = 10, pk: int = 5) -> Head:
+def first(queue_name: str = "a", priority: int = 0, ago: float = 10, pk: int = 5) -> FirstDue:
     """The first job of a range, due `ago` seconds before the clock."""
-    return Head(queue_name, priority, str(CLOCK - ago * SECOND), pk, -ago)
+    return FirstDue(queue_name, priority, str(CLOCK - ago * SECOND), pk, -ago)
 
 
 def row(pk: int, ago: float, queue_name: str = "a", priority: int = 0, clock: datetime = CLOCK) -> Claimed:
@@ -44,27 +44,27 @@ def order(of: Ranges) -> list[tuple[object, object]]:
 def test_a_range_begins_just_below_its_first_job() -> None:
     known = Ranges()
     assert len(known) == 0
-    known.learn([head(ago=10, pk=5)], 0)
+    known.learn([first(ago=10, pk=5)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
 
 
 @pytest.mark.parametrize("ago", [0.4, 0, -1, -86400])
 def test_a_mark_is_never_later_than_half_a_second_ago(ago: float) -> None:
     known = Ranges()
-    known.learn([head(ago=ago)], 0)
+    known.learn([first(ago=ago)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
 
 
 def test_a_claim_moves_the_mark_to_its_last_job() -> None:
     known = Ranges()
-    known.learn([head(ago=10), head("b", ago=10)], 0)
+    known.learn([first(ago=10), first("b", ago=10)], 0)
     known.advance([row(5, 10), row(6, 9), row(7, 3)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 3 * SECOND, 7), ("b", 0): (CLOCK - 10 * SECOND, 4)}
 
 
 def test_jobs_of_one_time_are_told_apart_by_their_id() -> None:
     known = Ranges()
-    known.learn([head(ago=10)], 0)
+    known.learn([first(ago=10)], 0)
     known.advance([row(5, 10), row(6, 10)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 6)}
 
@@ -72,14 +72,14 @@ def test_jobs_of_one_time_are_told_apart_by_their_id() -> None:
 @pytest.mark.parametrize("ago", [0.4, 0])
 def test_a_claim_moves_the_mark_no_further_than_half_a_second_ago(ago: float) -> None:
     known = Ranges()
-    known.learn([head(ago=10)], 0)
+    known.learn([first(ago=10)], 0)
     known.advance([row(7, ago)], 1)
     assert marks(known) == {("a", 0): (CLOCK - 0.5 * SECOND, 0)}
 
 
 def test_a_claim_never_lowers_a_mark() -> None:
     known = Ranges()
-    known.learn([head(ago=10)], 0)
+    known.learn([first(ago=10)], 0)
     known.advance([row(7, 3)], 1)
     known.advance([row(6, 9)], 1)
     known.advance([row(8, 0, clock=CLOCK - 60 * SECOND)], 1)
@@ -89,16 +89,16 @@ def test_a_claim_never_lowers_a_mark() -> None:
 
 def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> None:
     known = Ranges()
-    known.learn([head(ago=10)], 0)
-    known.learn([head(ago=5)], 0)
+    known.learn([first(ago=10)], 0)
+    known.learn([first(ago=5)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
-    known.learn([head(ago=60, pk=9)], 0)
+    known.learn([first(ago=60, pk=9)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 60 * SECOND, 8)}
 
 
 def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
     known = Ranges()
-    known.learn([head("a", 0), head("b", 0), head("c", 0), head("z", 5), head("a", -3)], 0)
+    known.learn([first("a", 0), first("b", 0), first("c", 0), first("z", 5), first("a", -3)], 0)
     orders = [order(known) for _ in range(3)]
     for found in orders:
         assert found[0] == ("z", 5)
@@ -109,9 +109,9 @@ def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
 
 def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
     known = Ranges()
-    known.learn([head("a"), head("b"), head("c")], 0)
+    known.learn([first("a"), first("b"), first("c")], 0)
     known.advance([row(5, 3, "b")], 30)
-    known.learn([head("c")], 50)
+    known.learn([first("c")], 50)
     known.forget(FORGET_AFTER)
     assert len(known) == 3
     known.forget(FORGET_AFTER + 1)
