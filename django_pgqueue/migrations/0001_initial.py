@@ -296,6 +296,12 @@ class Migration(migrations.Migration):
                     "queues",
                     django_pgqueue.models.fields.ArrayColumn("text", default=list, verbose_name="queues"),
                 ),
+                (
+                    "exclude_queues",
+                    django_pgqueue.models.fields.ArrayColumn(
+                        "text", db_default=[], default=list, verbose_name="all queues but"
+                    ),
+                ),
                 ("slots", models.IntegerField(verbose_name="slots")),
                 ("version", models.CharField(max_length=50, verbose_name="version")),
                 (

@@ -17,6 +17,7 @@ class Worker(models.Model):
     pid = models.IntegerField(_("process"))
     supervisor = models.BigIntegerField(_("supervisor"))
     queues = ArrayColumn("text", verbose_name=_("queues"), default=list)
+    exclude_queues = ArrayColumn("text", verbose_name=_("all queues but"), default=list, db_default=[])
     slots = models.IntegerField(_("slots"))
     version = models.CharField(_("version"), max_length=50)
     state = models.CharField(

@@ -19,9 +19,10 @@ __all__ = ["Registration"]
 REGISTER_EVERY = 10.0  # seconds; after two of these at most a deaf session is found: it must be below 15
 
 _REGISTER = """
-    INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, slots, version, state, holds_lock,
-        started_at, heartbeat_at)
-    VALUES (%s, %s, %s, %s, %s::text[], %s, %s, 'running', %s, clock_timestamp(), clock_timestamp())
+    INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
+        holds_lock, started_at, heartbeat_at)
+    VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, clock_timestamp(),
+        clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock
 """
 
@@ -62,7 +63,7 @@ class Registration:
         options = self._options
         parameters = (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
-            options.threads, _version(), session.holds_lock,
+            list(options.exclude_queues), options.threads, _version(), session.holds_lock,
         )  # fmt: skip
         session.run((_REGISTER, parameters))
 

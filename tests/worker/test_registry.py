@@ -73,3 +73,11 @@ def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
             lambda: producer.in_flight._started_jobs.holds_lock
         )  # what its supervisor repeats with each beat
         worker.stop()
+
+
+def test_the_entry_names_the_queues_that_the_worker_leaves_out() -> None:
+    options = WorkerOptions(exclude_queues=("never", "slow"))
+    with closing(connect("default")) as session:
+        Registration(options, worker=7, supervisor=1).register(session)
+    worker = Worker.objects.get(pk=7)
+    assert (worker.queues, worker.exclude_queues) == ([], ["never", "slow"])
