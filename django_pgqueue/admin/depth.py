@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from ..models import JobStat, LiveJob, Queue
 from ..models.job import Status
+from .fleet import listed
 
 __all__ = ["MOST_FAILURES", "QueueDepth", "depth"]
 
@@ -35,6 +36,10 @@ class QueueDepth:
     pending: int = 0
     retry: int = 0
     running: int = 0
+    lost: int = 0
+    """Of the running jobs those whose worker is dead or not on the list: they wait for recovery."""
+    longest: timedelta | None = None
+    """How long ago the running job was claimed that was claimed first."""
     blocked: int = 0
     ready: int = 0
     """Pending or to retry, and due."""
@@ -46,6 +51,16 @@ class QueueDepth:
     failed_hour: int = 0
     """Failed and not retried, at most MOST_FAILURES."""
     failed_day: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """The jobs that some worker has to take yet, now or later."""
+        return self.pending + self.retry + self.blocked
+
+    @property
+    def needs_workers(self) -> bool:
+        """Whether there is anything to do for a worker."""
+        return bool(self.waiting or self.running)
 
 
 def depth(alias: str) -> list[QueueDepth]:
@@ -60,10 +75,21 @@ def depth(alias: str) -> list[QueueDepth]:
 
 
 def _live(alias: str) -> list[dict[str, Any]]:
-    age = ExpressionWrapper(Now() - Min("run_after", filter=_READY), output_field=DurationField())
+    def since(column: str, which: Q) -> Any:
+        return ExpressionWrapper(Now() - Min(column, filter=which), output_field=DurationField())
+
+    running = Q(status="running")
     counts: dict[str, Any] = {status.value: Count("pk", filter=Q(status=status.value)) for status in _LIVE}
     rows = LiveJob.objects.using(alias).order_by().values("queue_name")  # type: ignore[attr-defined]
-    return list(rows.annotate(**counts, ready=Count("pk", filter=_READY), oldest=age))
+    figures = rows.annotate(
+        **counts,
+        ready=Count("pk", filter=_READY),
+        oldest=since("run_after", _READY),
+        # One read of the list of workers for all jobs, not one for each: the subquery names no job.
+        lost=Count("pk", filter=running & ~Q(worker__in=listed().values("pk"))),
+        longest=since("last_attempted_at", running),
+    )
+    return list(figures)
 
 
 def _recent(alias: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from ..models.job import Status
 
-__all__ = ["json_block", "number", "period", "seconds", "status_badge", "time"]
+__all__ = ["json_block", "number", "period", "seconds", "span", "status_badge", "time", "vital_badge"]
 
 MOST_CHARACTERS = 20_000
 
@@ -54,6 +54,17 @@ def seconds(count: float | None) -> str:
     return period(timedelta(seconds=count))
 
 
+def span(count: float) -> str:
+    """A length of time in the unit that suits it: '0.8 ms', '12 ms', '1.5 s', '42 s', '5 min'."""
+    if count < 0.9995:
+        milliseconds = count * 1000
+        digits = 1 if milliseconds < 9.95 else 0
+        return _("%(count)s ms") % {"count": number_format(milliseconds, digits, use_l10n=True)}
+    if count < 59.95:
+        return _("%(seconds)s s") % {"seconds": number_format(count, 1 if count < 9.95 else 0, use_l10n=True)}
+    return period(timedelta(seconds=round(count)))
+
+
 def number(count: int) -> str:
     """A count, with its thousands set apart."""
     return number_format(count, use_l10n=True, force_grouping=True)
@@ -63,6 +74,11 @@ def status_badge(status: str) -> str:
     """The state of a job: a word, and a mark whose colour is not all there is to see."""
     label = Status(status).label if status in Status.values else status
     return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', status, label)
+
+
+def vital_badge(vital: str, label: str) -> str:
+    """How a worker is: a word, and a mark whose colour is not all there is to see."""
+    return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', vital, label)
 
 
 def json_block(value: Any) -> str:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from pathlib import Path
 
 from django.db import connections
-from django.db.models.functions import Now
 
 from ..definition import declared_tasks
-from ..models import JobStat, Queue
 
 __all__ = ["queue_names", "task_paths"]
 
+WINDOW = 5_000  # jobs read at each end of the backlog
+_QUEUES = (Path(__file__).parent / "queues.sql").read_text(encoding="utf-8")
+_TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
+
 
 def queue_names(alias: str) -> list[str]:
-    """Queues with settings, with jobs that wait, or with jobs that ran within a day."""
-    with connections[alias].cursor() as cursor:
-        # One probe of the index for each queue.
-        cursor.execute("SELECT pgqueue_queues_between_v1('', NULL, NULL)")
-        waiting = {name for (name,) in cursor.fetchall()}
-    configured = set(Queue.objects.using(alias).values_list("pk", flat=True))
-    return sorted(waiting | configured | _recent(alias, "queue_name"))
+    """The queues that the overview lists: with settings, with live jobs, with failed jobs that are kept, or
+    where jobs ran within a day.
+    """
+    return sorted(_names(alias, _QUEUES))
 
 
 def task_paths(alias: str) -> list[str]:
-    """Tasks that this process knows, or that ran within a day."""
-    return sorted(_recent(alias, "task_path") | {task.module_path for task in declared_tasks()})
+    """Tasks that this process knows, with live jobs, or that ran within a day.
+
+    No index leads from task to task. Only the ends of a backlog that is longer than twice ``WINDOW`` are
+    read, so a task may be missing that nobody has run and that this process does not know.
+    """
+    return sorted(_names(alias, _TASKS) | {task.module_path for task in declared_tasks()})
 
 
-def _recent(alias: str, column: str) -> set[str]:
-    recent = JobStat.objects.using(alias).filter(minute__gte=Now() - timedelta(days=1))
-    return set(recent.order_by().values_list(column, flat=True).distinct())
+def _names(alias: str, statement: str) -> set[str]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement, {"window": WINDOW})
+        return {name for (name,) in cursor.fetchall()}

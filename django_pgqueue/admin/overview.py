@@ -1,4 +1,4 @@
-"""The page "Queues": depth by queue and status, age, retries, failures, and the workers."""
+"""The overview: depth by queue and status, age, retries, failures, and the workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from ..models import Worker
+from ..models import Queue, Worker
 from . import display
 from .depth import MOST_FAILURES, QueueDepth, depth
-from .workers import is_silent, with_vitals
+from .fleet import Fleet, Vital, busy_text, queues_text
+from .links import page_url
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -26,41 +27,67 @@ MOST_WORKERS = 100
 
 def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
     """The page for a user who may see jobs; ``admin`` is that of jobs, and says which site and database."""
-    alias = admin.database
-    workers = list(with_vitals(Worker.objects.using(alias)).order_by("host", "pid")[: MOST_WORKERS + 1])
+    site = admin.admin_site
+    fleet = Fleet(admin.database, busy=True)
+    queues = depth(admin.database)
     prefix = f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
     context = {
-        **admin.admin_site.each_context(request),
-        "title": _("Queues"),
+        **site.each_context(request),
+        "title": _("Overview"),
         "opts": admin.opts,
         "media": admin.media,
-        "jobs_url": reverse(f"{prefix}_changelist", current_app=admin.admin_site.name),
-        "queues": [
-            {"depth": queue, "oldest": display.period(queue.oldest), "cells": _cells(queue)}
-            for queue in depth(alias)
-        ],
+        "jobs_url": reverse(f"{prefix}_changelist", current_app=site.name),
+        "queues_url": page_url(site, request, Queue, "changelist"),
+        "workers_url": page_url(site, request, Worker, "changelist"),
+        "trouble": fleet.trouble if any(queue.needs_workers for queue in queues) else "",
+        "queues": [_queue_row(queue, fleet) for queue in queues],
+        "any_lost": any(queue.lost for queue in queues),
         "workers": [
-            {"worker": worker, "age": display.period(worker.age), "silent": is_silent(worker)}
-            for worker in workers[:MOST_WORKERS]
+            {**_worker_row(worker), "url": page_url(site, request, Worker, "change", worker.pk)}
+            for worker in fleet.workers[:MOST_WORKERS]
         ],
-        "more_workers": len(workers) > MOST_WORKERS,
+        "more_workers": max(0, len(fleet.workers) - MOST_WORKERS),
     }
-    request.current_app = admin.admin_site.name
+    request.current_app = site.name
     return TemplateResponse(request, "admin/django_pgqueue/overview.html", context)
+
+
+def _queue_row(queue: QueueDepth, fleet: Fleet) -> dict[str, Any]:
+    attendance = fleet.of(queue.name)
+    return {
+        "depth": queue,
+        "attendance": attendance,
+        "unattended": queue.needs_workers and not attendance.alive,
+        "oldest": display.period(queue.oldest),
+        "longest": display.period(queue.longest),
+        "cells": _cells(queue),
+    }
+
+
+def _worker_row(worker: Any) -> dict[str, Any]:
+    return {
+        "worker": worker,
+        "queues": queues_text(worker),
+        "busy": busy_text(worker),
+        "badge": display.vital_badge(worker.vital, str(worker.vital.label)),
+        "age": display.period(worker.age),
+        "alarm": worker.vital in {Vital.SILENT, Vital.DEAD},
+    }
 
 
 def _cells(queue: QueueDepth) -> list[dict[str, Any]]:
     """The counts of a queue from left to right, each with the jobs behind it where a filter shows them."""
 
-    def cell(count: int, *, alarm: bool = False, **filters: str) -> dict[str, Any]:
+    def cell(count: int, *, lost: int = 0, alarm: bool = False, **filters: str) -> dict[str, Any]:
         query = urlencode({"queue": queue.name, **filters}) if filters else ""
-        return {"count": count, "query": query, "alarm": alarm, "capped": alarm and count >= MOST_FAILURES}
+        capped = alarm and count >= MOST_FAILURES
+        return {"count": count, "query": query, "alarm": alarm, "capped": capped, "lost": lost}
 
     return [
         cell(queue.pending, status="pending"),
         cell(queue.retry, status="retry"),
-        cell(queue.running, status="running"),
         cell(queue.blocked, status="blocked"),
+        cell(queue.running, status="running", lost=queue.lost),
         cell(queue.done_hour, status="done", finished="hour"),
         cell(queue.retried_hour),
         cell(queue.failed_hour, alarm=True, status="failed", finished="hour"),

@@ -1,4 +1,4 @@
-"""Queues: their settings, which may be edited."""
+"""Queues: where they stand, and their settings, which may be edited. The list is in ``queue_list``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
+from django.contrib import admin
 from django.core.exceptions import ValidationError
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
+from .. import conf
 from ..models import Queue
+from . import display
 from .base import DatabaseAdmin
+from .queue_list import QueueChangeList, Standing
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -49,16 +55,87 @@ class QueueForm(ModelForm):
 
 
 class QueueAdmin(DatabaseAdmin[Queue]):
-    """What is empty is as ``PGQUEUE`` says; a queue without a row here works as well."""
+    """What is empty is as ``PGQUEUE`` says; a queue without a row here works, and is listed, as well."""
 
     form = QueueForm
-    list_display = ("name", "keep_done", "keep_failed", "backoff_base", "backoff_ceiling")
+    list_display = (
+        "name", "workers", "ready", "oldest", "waiting", "running", "failed",
+        "done_jobs_kept", "failed_jobs_kept", "retry_waits",
+    )  # fmt: skip
     search_fields = ("name",)
+    search_help_text = _("Part of the name of a queue.")
+    sortable_by = ()
     fieldsets = (
         (None, {"fields": ("name",)}),
         (_("History"), {"fields": ("keep_done", "keep_failed")}),
         (_("Waits before a retry"), {"fields": ("backoff_base", "backoff_ceiling")}),
     )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
+        """The list of all queues."""
+        return QueueChangeList
+
+    @admin.display(description=getattr(admin.ModelAdmin.action_checkbox, "short_description", ""))
+    def action_checkbox(self, obj: Queue) -> SafeString:
+        """None where there is no row to act upon."""
+        return mark_safe("") if obj._state.adding else super().action_checkbox(obj)
+
+    @admin.display(description=_("workers"))
+    def workers(self, queue: Any) -> str:
+        """How many live workers take jobs from it."""
+        standing: Standing = queue.standing
+        return _alarm(standing.attendance) if standing.unattended else str(standing.attendance)
+
+    @admin.display(description=_("ready"))
+    def ready(self, queue: Any) -> str:
+        """How many jobs are due."""
+        return display.number(queue.standing.depth.ready)
+
+    @admin.display(description=_("oldest due for"))
+    def oldest(self, queue: Any) -> str:
+        """How long the oldest job is due."""
+        text = display.period(queue.standing.depth.oldest)
+        return _alarm(text) if text and queue.standing.unattended else text
+
+    @admin.display(description=_("waiting"))
+    def waiting(self, queue: Any) -> str:
+        """How many jobs are pending, to retry or blocked, whether due or not."""
+        return display.number(queue.standing.depth.waiting)
+
+    @admin.display(description=_("running"))
+    def running(self, queue: Any) -> str:
+        """How many jobs run, and how many of these are lost."""
+        standing: Standing = queue.standing
+        running = standing.linked(standing.depth.running, status="running")
+        if not standing.depth.lost:
+            return running
+        return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": standing.depth.lost}))
+
+    @admin.display(description=_("failed in 24 hours"))
+    def failed(self, queue: Any) -> str:
+        """How many jobs failed in the last 24 hours."""
+        standing: Standing = queue.standing
+        return standing.linked(standing.depth.failed_day, status="failed", finished="day")
+
+    @admin.display(description=_("done jobs kept for"))
+    def done_jobs_kept(self, queue: Queue) -> str:
+        """The time that applies."""
+        return _own_or_default(queue.keep_done, conf.current().retention)
+
+    @admin.display(description=_("failed jobs kept for"))
+    def failed_jobs_kept(self, queue: Queue) -> str:
+        """The time that applies."""
+        return _own_or_default(queue.keep_failed, conf.current().failed_retention)
+
+    @admin.display(description=_("waits before a retry"))
+    def retry_waits(self, queue: Queue) -> str:
+        """The first and the longest wait of tasks that do not say themselves."""
+        settings = conf.current()
+        base = settings.backoff_base if queue.backoff_base is None else queue.backoff_base
+        ceiling = settings.backoff_ceiling if queue.backoff_ceiling is None else queue.backoff_ceiling
+        text = _("%(base)s to %(ceiling)s") % {"base": display.span(base), "ceiling": display.span(ceiling)}
+        has_own = queue.backoff_base is not None or queue.backoff_ceiling is not None
+        return str(text) if has_own else _default(text)
 
     def get_form(
         self, request: HttpRequest, obj: Queue | None = None, change: bool = False, **kwargs: Any
@@ -79,3 +156,17 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def delete_model(self, request: HttpRequest, obj: Queue) -> None:
         """Delete where this class looks; the queue goes on with the defaults."""
         obj.delete(using=self.using)
+
+
+def _alarm(text: Any) -> str:
+    return format_html('<strong class="pgqueue-alarm">{}</strong>', text)
+
+
+def _own_or_default(own: timedelta | None, default: timedelta) -> str:
+    if own is not None:
+        return display.period(own) if own else str(_("not kept"))
+    return _default(display.period(default))
+
+
+def _default(text: Any) -> str:
+    return str(_("%(value)s (default)") % {"value": text})

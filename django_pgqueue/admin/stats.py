@@ -1,10 +1,11 @@
-"""Statistics by minute, queue and task, to look at."""
+"""Statistics by minute, queue and task, to look at; above the list those of the last hour by task."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..models import JobStat
@@ -12,32 +13,71 @@ from . import display
 from .base import ReadOnlyAdmin
 from .changelist import KeysetChangeList
 from .filters import MinuteFilter, QueueFilter, TaskFilter
+from .last_hour import last_hour
+from .percentiles import SHARES, percentile_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
 __all__ = ["JobStatAdmin"]
 
 
+class StatChangeList(KeysetChangeList):
+    """The list, with the figures of the last hour for the chosen queue and task on its first page."""
+
+    last_hour: Any = None
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Add up the last hour."""
+        super().get_results(request)
+        if self.page_num in {0, 1}:
+            chosen = self.get_filters_params()
+            queue, task = (chosen.get(name, [""])[-1].replace("\0", "") for name in ("queue", "task"))
+            self.last_hour = last_hour(self.model_admin.database, queue, task)
+
+
+def _percentiles(histogram: str, title: Any) -> list[Callable[[Any, JobStat], str]]:
+    """Fields that show the percentiles of a histogram."""
+
+    def field(share: float) -> Callable[[Any, JobStat], str]:
+        @admin.display(description=format_lazy("{} p{}", title, round(share * 100)))
+        def show(self: Any, row: JobStat) -> str:
+            return percentile_text(getattr(row, histogram), share) or str(self.get_empty_value_display())
+
+        return show
+
+    return [field(share) for share in SHARES]
+
+
 class JobStatAdmin(ReadOnlyAdmin[JobStat]):
     """How many jobs ended how, how long they waited and ran."""
 
     list_display = (
-        "when", "queue_name", "task_path", "done", "failed", "retried", "cancelled", "mean_wait", "mean_run",
+        "when", "queue_name", "task_path", "done", "failed", "retried", "cancelled",
+        "wait_50", "wait_95", "wait_99", "run_50", "run_95", "run_99",
     )  # fmt: skip
     list_filter = (QueueFilter, TaskFilter, MinuteFilter)
     sortable_by = ()
-    fields = list_display
-    readonly_fields = fields
+    fieldsets = (
+        (None, {"fields": ("when", "queue_name", "task_path", ("done", "failed", "retried", "cancelled"))}),
+        (_("Waited, from due to started"), {"fields": (("mean_wait", "wait_50", "wait_95", "wait_99"),)}),
+        (_("Ran, from started to ended"), {"fields": (("mean_run", "run_50", "run_95", "run_99"),)}),
+    )
+    readonly_fields = (*list_display, "mean_wait", "mean_run")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
+    wait_50, wait_95, wait_99 = _percentiles("wait_histogram", _("waited"))
+    run_50, run_95, run_99 = _percentiles("run_histogram", _("ran"))
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[StatChangeList]:
         """The list without counts."""
-        return KeysetChangeList
+        return StatChangeList
 
     def rows_for_list(self, rows: QuerySet[JobStat]) -> QuerySet[JobStat]:
-        """All but the histograms."""
-        return rows.defer("wait_histogram", "run_histogram")
+        """All columns: the histograms are short."""
+        return rows
 
     def searched_rows(self, changelist: KeysetChangeList) -> QuerySet[JobStat] | None:
         """The rows that a filter looks at one by one."""
@@ -49,17 +89,16 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
         """The minute."""
         return display.time(row.minute)
 
-    @admin.display(description=_("mean wait"))
+    @admin.display(description=_("mean"))
     def mean_wait(self, row: JobStat) -> str:
         """From due to started."""
-        return _mean(row.wait_seconds, row)
+        return self._mean(row.wait_seconds, row)
 
-    @admin.display(description=_("mean run"))
+    @admin.display(description=_("mean"))
     def mean_run(self, row: JobStat) -> str:
         """From started to ended."""
-        return _mean(row.run_seconds, row)
+        return self._mean(row.run_seconds, row)
 
-
-def _mean(seconds: float, row: JobStat) -> str:
-    attempts = row.done + row.failed + row.retried + row.cancelled
-    return str(_("%(milliseconds).1f ms") % {"milliseconds": 1000 * seconds / attempts}) if attempts else ""
+    def _mean(self, seconds: float, row: JobStat) -> str:
+        attempts = row.done + row.failed + row.retried + row.cancelled
+        return display.span(seconds / attempts) if attempts else str(self.get_empty_value_display())

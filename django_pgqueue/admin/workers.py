@@ -2,53 +2,94 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.db.models import Count, DurationField, ExpressionWrapper, F, IntegerField, OuterRef, Subquery
-from django.db.models.functions import Coalesce, Now
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import DurationField, ExpressionWrapper, F
+from django.db.models.functions import Now
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from .. import conf
-from ..models import LiveJob, Worker
+from ..models import Job, LiveJob, Worker
 from . import display
 from .base import ReadOnlyAdmin
+from .fleet import Fleet, Vital, busy_text, queues_text, vital, with_vitals
+from .links import page_url
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
 
-__all__ = ["WorkerAdmin", "is_silent", "with_vitals"]
+__all__ = ["WorkerAdmin"]
 
-
-def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """The workers, each with the ``age`` of its heartbeat on the database's clock, and its ``busy`` slots."""
-    age = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
-    running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
-    busy = Subquery(running.values("worker").annotate(n=Count("pk")).values("n"), output_field=IntegerField())
-    return workers.annotate(age=age, busy=Coalesce(busy, 0))
+MOST_JOBS = 100  # on the page of a worker
 
 
-def is_silent(worker: Any) -> bool:
-    """Whether a worker ``with_vitals`` has been silent for so long that others will get its jobs."""
-    age: timedelta = worker.age
-    return age.total_seconds() > conf.current().lease
+class WorkerChangeList(ChangeList):
+    """The list, with a sentence above it if nobody takes jobs."""
+
+    model_admin: Any
+    trouble = ""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Ask for jobs only if there is trouble."""
+        super().get_results(request)
+        alias = self.model_admin.database
+        trouble = Fleet(alias).trouble
+        if trouble and LiveJob.objects.using(alias).exists():  # type: ignore[attr-defined]
+            self.trouble = trouble
 
 
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
     """Which workers there are, what they work on, and whether they live."""
 
-    list_display = ("name", "all_queues", "busy_of", "state", "heartbeat", "started", "version")
+    list_display = ("name", "all_queues", "busy_of", "state_now", "heartbeat", "started", "version")
     ordering = ("host", "pid")
     sortable_by = ()
-    fields = ("name", "id", "supervisor", "all_queues", "busy_of", "state", "heartbeat", "started", "version")
-    readonly_fields = fields
+    search_fields = ("host",)
+    search_help_text = _("Part of the name of a host.")
+    fieldsets = (
+        (None, {"fields": list_display}),
+        (_("In the database"), {"fields": ("id", "supervisor"), "classes": ("collapse",)}),
+    )
+    readonly_fields = (*list_display, "id", "supervisor")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
+        """The list that looks for trouble."""
+        return WorkerChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         """The workers with their age and what they run."""
         return with_vitals(super().get_queryset(request))
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Worker | None = None,
+    ) -> HttpResponse:
+        """The page of a worker, with its jobs for those who may see jobs."""
+        if obj is not None and page_url(self.admin_site, request, Job, "changelist"):
+            jobs = list(_running_jobs(self.database, obj)[: MOST_JOBS + 1])
+            context["pgqueue_jobs"] = [self._job_row(job, obj) for job in jobs[:MOST_JOBS]]
+            context["pgqueue_more_jobs"] = len(jobs) > MOST_JOBS
+            context["pgqueue_shows_jobs"] = True
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _job_row(self, job: Any, worker: Worker) -> dict[str, Any]:
+        name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
+        return {
+            "job": job,
+            "url": reverse(name, args=[job.pk], current_app=self.admin_site.name),
+            "elapsed": display.period(job.elapsed),
+            "deadline": display.time(job.deadline),
+            "lost": vital(worker) == Vital.DEAD,
+        }
 
     @admin.display(description=_("worker"))
     def name(self, worker: Worker) -> str:
@@ -58,20 +99,36 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     @admin.display(description=_("queues"))
     def all_queues(self, worker: Worker) -> str:
         """The queues it works on."""
-        return ", ".join(worker.queues) or str(_("all"))
+        return queues_text(worker)
 
     @admin.display(description=_("running jobs"))
     def busy_of(self, worker: Any) -> str:
         """How many jobs it runs, of how many it may run at once."""
-        return str(_("%(busy)d of %(slots)d") % {"busy": worker.busy, "slots": worker.slots})
+        return busy_text(worker)
+
+    @admin.display(description=_("state"))
+    def state_now(self, worker: Any) -> str:
+        """How it is, by its last heartbeat rather than by its row."""
+        how = vital(worker)
+        return display.vital_badge(how, str(how.label))
 
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: Any) -> str:
         """How long ago."""
         text = str(_("%(period)s ago") % {"period": display.period(worker.age)})
-        return format_html('<strong class="pgqueue-silent">{}</strong>', text) if is_silent(worker) else text
+        alarm = vital(worker) in {Vital.SILENT, Vital.DEAD}
+        return format_html('<strong class="pgqueue-alarm">{}</strong>', text) if alarm else text
 
     @admin.display(description=_("started"))
     def started(self, worker: Worker) -> str:
         """When the process started."""
         return display.time(worker.started_at)
+
+
+def _running_jobs(alias: str, worker: Worker) -> QuerySet[Any]:
+    """The jobs that a worker has claimed, the longest first, without their arguments."""
+    elapsed = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
+    jobs = LiveJob.objects.using(alias).filter(status="running", worker=worker.pk)  # type: ignore[attr-defined]
+    columns = ("id", "task_path", "queue_name", "deadline", "cancel_requested_at")
+    rows: QuerySet[Any] = jobs.only(*columns).annotate(elapsed=elapsed).order_by("last_attempted_at", "pk")
+    return rows

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin import JobAdmin, changelist, effects
+from django_pgqueue.admin import JobAdmin, changelist, effects, names
 from django_pgqueue.models import Job
 
 from .helpers import Page, url
@@ -76,6 +76,7 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
     monkeypatch.setattr(changelist.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(effects, "MOST_COUNTED", 100)
+    monkeypatch.setattr(names, "WINDOW", 100)
     data = {"action": action, "_selected_action": [1], "select_across": 1}
     address = f"{url('changelist')}?{query}"
     with CaptureQueriesContext(connection) as captured:
@@ -93,6 +94,16 @@ def test_the_overview_reads_little_of_a_long_history(root: Client) -> None:
         assert root.get(url("overview")).status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
     assert len(about_jobs) == 5
+    assert not any("pgqueue_job_past" in sql or '"pgqueue_job"' in sql for sql in about_jobs)
+    assert_reads_little(about_jobs, most=500)  # the failures of a day are counted on their index
+
+
+@pytest.mark.usefixtures("history")
+def test_the_list_of_queues_reads_little_of_a_long_history(root: Client) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        assert root.get(url("changelist", model="queue")).status_code == 200
+    about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
+    assert len(about_jobs) == 6
     assert not any("pgqueue_job_past" in sql or '"pgqueue_job"' in sql for sql in about_jobs)
     assert_reads_little(about_jobs, most=500)  # the failures of a day are counted on their index
 

@@ -71,8 +71,8 @@ def test_the_overview_shows_no_more_workers_than_fit(root: Client, monkeypatch: 
     monkeypatch.setattr("django_pgqueue.admin.overview.MOST_WORKERS", 2)
     WorkerFactory.create_batch(3)
     page = body(root, url("overview"))
-    assert page.count("app-1:") == 2
-    assert "There are more workers than are shown here." in page
+    assert page.count(">app-1:") == 2
+    assert "1 more worker is not shown here." in page
 
 
 def test_failures_are_counted_up_to_a_limit(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""The last hour by task: how many jobs ended how, and percentiles of their times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.db import connections
+
+from .percentiles import SHARES, percentile_text
+
+__all__ = ["TaskFigures", "last_hour"]
+
+MOST_TASKS = 50
+_SQL = (Path(__file__).parent / "last_hour.sql").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """One task in one queue."""
+
+    queue_name: str
+    task_path: str
+    done: int
+    failed: int
+    retried: int
+    cancelled: int
+    wait_histogram: list[int]
+    run_histogram: list[int]
+
+    @property
+    def waited(self) -> list[str]:
+        """Percentiles from due to started, in words."""
+        return [percentile_text(self.wait_histogram, share) for share in SHARES]
+
+    @property
+    def ran(self) -> list[str]:
+        """Percentiles from started to ended, in words."""
+        return [percentile_text(self.run_histogram, share) for share in SHARES]
+
+
+def last_hour(alias: str, queue: str = "", task: str = "") -> list[TaskFigures]:
+    """The tasks with most attempts in the last 60 minutes, of one queue or task if it is named."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_SQL, {"queue": queue, "task": task, "most": MOST_TASKS})
+        return [TaskFigures(*row) for row in cursor.fetchall()]

@@ -1,0 +1,23 @@
+"""Addresses of other pages of the same admin site, for users who may see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.utils import quote
+from django.urls import reverse
+
+if TYPE_CHECKING:
+    from django.contrib.admin import AdminSite
+    from django.db.models import Model
+    from django.http import HttpRequest
+
+__all__ = ["page_url"]
+
+
+def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
+    """The address of a page of ``model``; empty if the site has none, or this user may not look at it."""
+    if not site.is_registered(model) or not site.get_model_admin(model).has_view_permission(request):
+        return ""
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+    return reverse(name, args=[quote(argument) for argument in arguments], current_app=site.name)

@@ -1,0 +1,111 @@
+"""The list of queues: every queue that the overview shows, whether it has settings or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import InvalidPage
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+
+from ..models import Job, Queue
+from . import display
+from .depth import MOST_FAILURES, QueueDepth, depth
+from .fleet import Attendance, Fleet
+from .links import page_url
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+__all__ = ["QueueChangeList", "Standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a queue of the list stands: its attribute ``standing``."""
+
+    depth: QueueDepth
+    attendance: Attendance
+    jobs_url: str
+    """The list of jobs; empty for a user who may not see it."""
+
+    @property
+    def unattended(self) -> bool:
+        """Whether there is work and no worker."""
+        return self.depth.needs_workers and not self.attendance.alive
+
+    def linked(self, count: int, **filters: str) -> str:
+        """A count with a link to the jobs that it counts."""
+        text = display.number(count)
+        if filters.get("status") == "failed" and count >= MOST_FAILURES:
+            text += "+"
+        if not (count and self.jobs_url):
+            return text
+        query = urlencode({"queue": self.depth.name, **filters})
+        return format_html('<a href="{}?{}">{}</a>', self.jobs_url, query, text)
+
+
+class QueueChangeList(ChangeList):
+    """A page of the queues that match the search, by name; always the same number of statements.
+
+    A queue without settings is a ``Queue`` that is not saved. Its link leads to the form that adds it.
+    """
+
+    model_admin: Any
+    trouble = ""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read where all queues stand, and the settings of those on this page."""
+        alias = self.model_admin.database
+        site = self.model_admin.admin_site
+        self._may_add = self.model_admin.has_add_permission(request)
+        every, fleet = depth(alias), Fleet(alias)
+        if any(queue.needs_workers for queue in every):
+            self.trouble = fleet.trouble
+        words = self.query.casefold().split()
+        found = [queue for queue in every if all(word in queue.name.casefold() for word in words)]
+        jobs_url = page_url(site, request, Job, "changelist")
+        self.result_list = self._with_settings(
+            [Standing(queue, fleet.of(queue.name), jobs_url) for queue in self._page_of(request, found)]
+        )
+        self.full_result_count = len(every)
+        self.show_full_result_count = True
+        self.show_admin_actions = any(not queue._state.adding for queue in self.result_list)
+
+    def _page_of(self, request: HttpRequest, found: list[QueueDepth]) -> list[QueueDepth]:
+        self.paginator = self.model_admin.get_paginator(request, found, self.list_per_page)
+        self.result_count = len(found)
+        self.can_show_all = self.result_count <= self.list_max_show_all
+        self.multi_page = self.result_count > self.list_per_page
+        if not self.multi_page or (self.show_all and self.can_show_all):
+            return found
+        try:
+            return list(self.paginator.page(self.page_num).object_list)
+        except InvalidPage:
+            raise IncorrectLookupParameters from None
+
+    def _with_settings(self, standings: list[Standing]) -> list[Any]:
+        saved = self.root_queryset.in_bulk([standing.depth.name for standing in standings])
+        queues: list[Any] = []
+        for standing in standings:
+            queue: Any = saved.get(standing.depth.name) or Queue(name=standing.depth.name)
+            queue.standing = standing
+            queues.append(queue)
+        return queues
+
+    def url_for_result(self, result: Any) -> str:
+        """The form with its settings, or the one that gives it some.
+
+        Raises ``NoReverseMatch`` where there is neither: then Django shows the name without a link.
+        """
+        if not result._state.adding:
+            return super().url_for_result(result)
+        if not self._may_add:
+            raise NoReverseMatch
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_add"
+        address = reverse(name, current_app=self.model_admin.admin_site.name)
+        return f"{address}?{urlencode({'name': result.pk})}"
