@@ -57,12 +57,16 @@ def seconds(count: float | None) -> str:
 def span(count: float) -> str:
     """A length of time in the unit that suits it: '0.8 ms', '12 ms', '1.5 s', '42 s', '5 min'."""
     if count < 0.9995:
-        milliseconds = count * 1000
-        digits = 1 if milliseconds < 9.95 else 0
-        return _("%(count)s ms") % {"count": number_format(milliseconds, digits, use_l10n=True)}
-    if count < 59.95:
-        return _("%(seconds)s s") % {"seconds": number_format(count, 1 if count < 9.95 else 0, use_l10n=True)}
+        return _("%(count)s ms") % {"count": _short(count * 1000)}
+    if count < 59.5:
+        return _("%(seconds)s s") % {"seconds": _short(count)}
     return period(timedelta(seconds=round(count)))
+
+
+def _short(count: float) -> str:
+    """With one digit after the point below ten. Rounded here: ``number_format`` cuts digits off."""
+    digits = 1 if count < 9.95 else 0
+    return number_format(round(count, digits), digits, use_l10n=True)
 
 
 def number(count: int) -> str:

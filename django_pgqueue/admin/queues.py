@@ -12,7 +12,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
-from .. import conf
 from ..models import Queue
 from . import display
 from .base import DatabaseAdmin
@@ -59,11 +58,9 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     form = QueueForm
     list_display = (
-        "name", "workers", "ready", "oldest", "waiting", "running", "failed",
-        "done_jobs_kept", "failed_jobs_kept", "retry_waits",
+        "name", "workers", "ready", "oldest", "waiting", "running", "failed", "own_settings",
     )  # fmt: skip
     search_fields = ("name",)
-    search_help_text = _("Part of the name of a queue.")
     sortable_by = ()
     fieldsets = (
         (None, {"fields": ("name",)}),
@@ -78,7 +75,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=getattr(admin.ModelAdmin.action_checkbox, "short_description", ""))
     def action_checkbox(self, obj: Queue) -> SafeString:
         """None where there is no row to act upon."""
-        return mark_safe("") if obj._state.adding else super().action_checkbox(obj)
+        return mark_safe("&nbsp;") if obj._state.adding else super().action_checkbox(obj)
 
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
@@ -117,25 +114,16 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         standing: Standing = queue.standing
         return standing.linked(standing.depth.failed_day, status="failed", finished="day")
 
-    @admin.display(description=_("done jobs kept for"))
-    def done_jobs_kept(self, queue: Queue) -> str:
-        """The time that applies."""
-        return _own_or_default(queue.keep_done, conf.current().retention)
-
-    @admin.display(description=_("failed jobs kept for"))
-    def failed_jobs_kept(self, queue: Queue) -> str:
-        """The time that applies."""
-        return _own_or_default(queue.keep_failed, conf.current().failed_retention)
-
-    @admin.display(description=_("waits before a retry"))
-    def retry_waits(self, queue: Queue) -> str:
-        """The first and the longest wait of tasks that do not say themselves."""
-        settings = conf.current()
-        base = settings.backoff_base if queue.backoff_base is None else queue.backoff_base
-        ceiling = settings.backoff_ceiling if queue.backoff_ceiling is None else queue.backoff_ceiling
-        text = _("%(base)s to %(ceiling)s") % {"base": display.span(base), "ceiling": display.span(ceiling)}
-        has_own = queue.backoff_base is not None or queue.backoff_ceiling is not None
-        return str(text) if has_own else _default(text)
+    @admin.display(description=_("settings"))
+    def own_settings(self, queue: Queue) -> str:
+        """What differs from ``PGQUEUE``."""
+        parts = [
+            _kept(_("done jobs"), queue.keep_done),
+            _kept(_("failed jobs"), queue.keep_failed),
+            _wait(_("first wait"), queue.backoff_base),
+            _wait(_("longest wait"), queue.backoff_ceiling),
+        ]
+        return ", ".join(filter(None, parts)) or str(_("default"))
 
     def get_form(
         self, request: HttpRequest, obj: Queue | None = None, change: bool = False, **kwargs: Any
@@ -162,11 +150,12 @@ def _alarm(text: Any) -> str:
     return format_html('<strong class="pgqueue-alarm">{}</strong>', text)
 
 
-def _own_or_default(own: timedelta | None, default: timedelta) -> str:
-    if own is not None:
-        return display.period(own) if own else str(_("not kept"))
-    return _default(display.period(default))
+def _kept(what: Any, period: timedelta | None) -> str:
+    if period is None:
+        return ""
+    text = _("%(jobs)s kept for %(period)s") if period else _("%(jobs)s not kept")
+    return str(text % {"jobs": what, "period": display.period(period)})
 
 
-def _default(text: Any) -> str:
-    return str(_("%(value)s (default)") % {"value": text})
+def _wait(what: Any, seconds: float | None) -> str:
+    return "" if seconds is None else f"{what} {display.span(seconds)}"

@@ -45,16 +45,27 @@ class WorkerChangeList(ChangeList):
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
     """Which workers there are, what they work on, and whether they live."""
 
-    list_display = ("name", "all_queues", "busy_of", "state_now", "heartbeat", "started", "version")
+    list_display = ("name", "state_now", "heartbeat", "all_queues", "busy_of", "started", "version")
     ordering = ("host", "pid")
     sortable_by = ()
     search_fields = ("host",)
-    search_help_text = _("Part of the name of a host.")
     fieldsets = (
-        (None, {"fields": list_display}),
+        (
+            None,
+            {"fields": (("state_now", "heartbeat"), ("all_queues", "busy_of"), ("started", "version"))},
+        ),
         (_("In the database"), {"fields": ("id", "supervisor"), "classes": ("collapse",)}),
     )
-    readonly_fields = (*list_display, "id", "supervisor")
+    readonly_fields = (
+        "state_now",
+        "heartbeat",
+        "all_queues",
+        "busy_of",
+        "started",
+        "version",
+        "id",
+        "supervisor",
+    )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
         """The list that looks for trouble."""

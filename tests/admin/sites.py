@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from django_pgqueue.admin import JobAdmin, QueueAdmin
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.admin import JobAdmin, JobStatAdmin, QueueAdmin, WorkerAdmin
+from django_pgqueue.models import Job, JobStat, Queue, Worker
 
 
 class OtherJobAdmin(JobAdmin):
@@ -21,8 +21,22 @@ class OtherQueueAdmin(QueueAdmin):
     using = "other"
 
 
+class OtherWorkerAdmin(WorkerAdmin):
+    """The workers of another database."""
+
+    using = "other"
+
+
+class OtherJobStatAdmin(JobStatAdmin):
+    """The statistics of another database."""
+
+    using = "other"
+
+
 other_site = admin.AdminSite(name="ops")
 other_site.register(Job, OtherJobAdmin)
 other_site.register(Queue, OtherQueueAdmin)
+other_site.register(Worker, OtherWorkerAdmin)
+other_site.register(JobStat, OtherJobStatAdmin)
 
 urlpatterns = [path("admin/", admin.site.urls), path("ops/", other_site.urls)]

@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin import changelist, filters
+from django_pgqueue.admin import changelist, filters, names
+from django_pgqueue.admin.depth import depth
 from tests.app import tasks  # noqa: F401 - known to this process
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory
 
@@ -81,6 +82,31 @@ def test_pages_forth_and_back_miss_nothing(root: Client) -> None:
     assert [listed(root), *walk(root, "older")] == [ids[:3], ids[3:6], ids[6:]]
     assert list(walk(root, "newer", start=f"?p={ids[5]}")) == [ids[3:6], ids[:3]]
     assert listed(root, queue="default", p=ids[2]) == ids[3:6]
+
+
+def test_filters_know_queues_and_tasks_that_only_have_live_jobs(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "MOST_CHOICES", 10_000)
+    for state, options in STATES.items():
+        JobFactory.create(queue_name=f"queue {state}", task_path=f"shop.tasks.{state}", **options)
+    queues = names.queue_names("default")
+    assert queues == [queue.name for queue in depth("default")]
+    assert queues == ["queue blocked", "queue failed", "queue pending", "queue retry", "queue running"]
+    page = body(root, url("changelist"))
+    for state in ("blocked", "pending", "retry", "running"):
+        assert f">queue {state}</a>" in page
+        assert f">shop.tasks.{state}</a>" in page
+
+
+def test_of_a_long_backlog_the_filter_by_task_reads_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "WINDOW", 2)
+    for name in ("first", "second", "between", "running", "second to last", "last"):
+        JobFactory.create(queue_name=name, task_path=f"shop.tasks.{name}", running=name == "running")
+    found = {path.removeprefix("shop.tasks.") for path in names.task_paths("default")}
+    assert {"first", "second", "running", "second to last", "last"} <= found
+    assert "between" not in found
+    assert "between" in names.queue_names("default"), "an index leads from queue to queue"
 
 
 def walk(client: Client, link: str, start: str = "") -> Iterator[list[int]]:

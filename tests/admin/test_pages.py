@@ -130,6 +130,24 @@ def test_periods_are_short(length: float | None, text: str) -> None:
     assert display.period(None if length is None else timedelta(seconds=length)) == text
 
 
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (0, "0.0 ms"),
+        (0.00096, "1.0 ms"),
+        (0.00996, "10 ms"),
+        (0.5126, "513 ms"),
+        (0.9996, "1.0 s"),
+        (9.94, "9.9 s"),
+        (58.98, "59 s"),
+        (59.6, "1 min"),
+        (7500, "2 h 5 min"),
+    ],
+)
+def test_a_span_has_the_unit_that_suits_it(length: float, text: str) -> None:
+    assert display.span(length) == text
+
+
 def test_workers(root: Client) -> None:
     WorkerFactory.create(id=7, queues=["mail", "slow"], host="app-7", slots=4)
     WorkerFactory.create(id=8, state="draining", heartbeat_at=timezone.now() - timedelta(minutes=5))

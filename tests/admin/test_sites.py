@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from django_pgqueue.models import Job, Queue
-from tests.support.factories import JobFactory, QueueFactory
+from django_pgqueue.models import Job, JobStat, Queue, Worker
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import Page, body, listed, post
 
@@ -55,3 +56,30 @@ def test_the_page_that_asks_is_one_of_its_site_and_database(root: Client) -> Non
     assert page.confirm(root) == ("2 jobs run again.", "success")
     assert set(Job.objects.using("other").values_list("status", flat=True)) == {"pending"}
     assert Job.objects.get().status == "failed"
+
+
+def test_queues_workers_and_statistics_of_another_database(root: Client) -> None:
+    JobFactory.create(queue_name="here")
+    WorkerFactory.create(id=7, host="here")
+    JobStatFactory.create(queue_name="here")
+    Job.objects.using("other").bulk_create([JobFactory.build(pk=9, queue_name="there", running=True)])
+    WorkerFactory.build(id=7, host="there").save(using="other")
+    JobStat.objects.using("other").create(
+        minute=timezone.now(), queue_name="there", task_path="shop.tasks.there", done=1
+    )
+    assert Worker.objects.using("other").get().host == "there"
+    for address in (
+        "/ops/django_pgqueue/queue/",
+        "/ops/django_pgqueue/worker/",
+        "/ops/django_pgqueue/worker/7/change/",
+        "/ops/django_pgqueue/jobstat/",
+        "/ops/django_pgqueue/job/overview/",
+        "/ops/django_pgqueue/job/",
+    ):
+        page = body(root, address)
+        assert "there" in page, address
+        assert ">here" not in page, address
+        assert 'href="/admin/' not in page, address
+    assert 'href="/ops/django_pgqueue/queue/add/?name=there"' in body(root, "/ops/django_pgqueue/queue/")
+    page = body(root, "/ops/django_pgqueue/worker/7/change/")
+    assert 'href="/ops/django_pgqueue/job/9/change/"' in page

@@ -1,0 +1,213 @@
+"""Which workers live, whatever their rows say, and which queues have none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_pgqueue.admin import workers
+from django_pgqueue.admin.depth import depth
+from django_pgqueue.admin.fleet import Fleet, busy_text, queues_text
+from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
+
+from .helpers import body, staff, url
+
+pytestmark = pytest.mark.django_db
+
+SILENT, DEAD = 10, 41  # seconds since the last heartbeat; HEARTBEAT is 1 s, LEASE 30 s
+
+
+def worker(age: float = 0, **columns: Any) -> Any:
+    return WorkerFactory.create(heartbeat_at=timezone.now() - timedelta(seconds=age), **columns)
+
+
+@pytest.mark.parametrize(
+    ("age", "state", "vital"),
+    [
+        (-5, "running", "running"),
+        (1, "running", "running"),
+        (1, "draining", "draining"),
+        (4, "running", "silent"),
+        (4, "draining", "silent"),
+        (29, "running", "silent"),
+        (31, "running", "dead"),
+        (31, "draining", "dead"),
+    ],
+)
+def test_the_state_follows_from_the_last_heartbeat(age: float, state: str, vital: str) -> None:
+    worker(age, state=state)
+    assert [one.vital for one in Fleet("default").workers] == [vital]
+
+
+def test_the_limits_are_those_of_the_settings(settings: Any) -> None:
+    settings.PGQUEUE = {"HEARTBEAT": 20, "LEASE": 120}
+    worker(DEAD)
+    assert [one.vital for one in Fleet("default").workers] == ["running"]
+    JobFactory.create(running=True, worker=Fleet("default").workers[0].pk)
+    assert depth("default")[0].lost == 0
+
+
+@pytest.mark.parametrize(
+    ("queues", "excluded", "text"),
+    [
+        ([], [], "all"),
+        ([], ["never"], "all but never"),
+        ([], ["never", "slow"], "all but never, slow"),
+        (["mail", "slow"], [], "mail, slow"),
+    ],
+)
+def test_the_queues_of_a_worker_in_words(queues: list[str], excluded: list[str], text: str) -> None:
+    assert queues_text(WorkerFactory.build(queues=queues, exclude_queues=excluded)) == text
+
+
+def test_jobs_that_are_claimed_ahead_do_not_look_as_if_they_ran() -> None:
+    one = WorkerFactory.build(slots=4)
+    texts = []
+    for busy in (0, 4, 200):
+        one.busy = busy  # type: ignore[attr-defined]
+        texts.append(busy_text(one))
+    assert texts == ["0 of 4", "4 of 4", "4 of 4, 196 claimed ahead"]
+
+
+@pytest.mark.parametrize(
+    ("fleet", "expected"),
+    [
+        ([], "none"),
+        ([{}], "1"),
+        ([{}, {"queues": ["mail"]}, {"queues": ["slow"]}, {"exclude_queues": ["mail"]}], "2"),
+        ([{"exclude_queues": ["mail"]}], "none"),
+        ([{"age": DEAD}, {"state": "draining"}], "none"),
+        ([{"age": DEAD}, {"age": SILENT}], "1 silent"),
+        ([{"age": SILENT}, {}], "1"),
+    ],
+)
+def test_the_workers_of_a_queue(fleet: list[dict[str, Any]], expected: str) -> None:
+    for columns in fleet:
+        worker(**columns)
+    assert str(Fleet("default").of("mail")) == expected
+
+
+@pytest.mark.parametrize(
+    ("fleet", "said"),
+    [
+        ([], "no worker is alive. Start one: manage.py runqueueworker"),
+        ([{"age": DEAD}], "no worker is alive. Start one: manage.py runqueueworker"),
+        ([{"age": DEAD}, {"age": SILENT}], "no worker has sent a heartbeat for 10 s."),
+        ([{"age": DEAD}, {"state": "draining"}], "all workers are stopping."),
+        ([{"age": DEAD}, {}], ""),
+    ],
+)
+@pytest.mark.parametrize("model", ["job", "queue", "worker"])
+def test_a_banner_says_why_nobody_takes_jobs(
+    root: Client, model: str, fleet: list[dict[str, Any]], said: str
+) -> None:
+    for columns in fleet:
+        worker(**columns)
+    address = url("overview") if model == "job" else url("changelist", model=model)
+    assert "pgqueue-trouble" not in body(root, address), "nothing waits"
+    JobFactory.create()
+    page = body(root, address)
+    assert ("pgqueue-trouble" in page) == bool(said)
+    assert f'role="alert">{"Jobs wait, and " * bool(said)}{said}' in page or not said
+
+
+def test_after_an_outage_nothing_looks_as_if_it_ran(root: Client) -> None:
+    """All processes died 41 s ago, and nobody is there to change their rows."""
+    worker(DEAD, id=7, host="app-7", state="running")
+    job = JobFactory.create(running=True, worker=7)
+    for address in (url("overview"), url("changelist", model="worker"), url("change", 7, model="worker")):
+        page = body(root, address)
+        assert 'class="pgqueue-status pgqueue-dead">dead<' in page
+        assert 'pgqueue-status pgqueue-running">running<' not in page
+        assert "41 s ago" in page
+    assert "lost worker, waits for recovery" in body(root, url("change", 7, model="worker"))
+    for address in (url("overview"), url("changelist", model="queue")):
+        page = body(root, address)
+        assert ">1 lost<" in page
+        assert ">none<" in page
+        job.refresh_from_db()
+        assert job.status == "running", "the page only looks"
+
+
+def test_jobs_of_workers_that_are_dead_or_not_listed_are_lost() -> None:
+    worker(id=1)
+    worker(SILENT, id=2)
+    worker(DEAD, id=3)
+    for pk in (1, 2, 3, 4):
+        JobFactory.create(running=True, worker=pk, queue_name=f"of {pk}")
+    JobFactory.create(queue_name="of 1")
+    assert [(queue.running, queue.lost) for queue in depth("default")] == [(1, 0), (1, 0), (1, 1), (1, 1)]
+
+
+def test_a_queue_that_no_worker_serves_says_so_with_its_oldest_job(root: Client) -> None:
+    worker(host="app-7", exclude_queues=["never"])
+    JobFactory.create_batch(12, queue_name="never", run_after=timezone.now() - timedelta(minutes=5))
+    JobFactory.create(queue_name="served", run_after=timezone.now() - timedelta(minutes=6))
+    QueueFactory.create(name="never used")
+    page = body(root, url("overview"))
+    assert "all but never" in page
+    rows = {row.split("</a>")[0].split(">")[-1]: row for row in page.split('<th scope="row">')}
+    assert '<td class="pgqueue-alarm">none</td>' in rows["never"]
+    assert '<td class="pgqueue-alarm">5 min</td>' in rows["never"]
+    assert "pgqueue-alarm" not in rows["served"]
+    assert "<td>6 min</td>" in rows["served"]
+    page = body(root, url("changelist", model="queue"))
+    assert page.count('<strong class="pgqueue-alarm">none</strong>') == 1
+    assert '<strong class="pgqueue-alarm">5 min</strong>' in page
+    assert '<td class="field-oldest">6 min</td>' in page
+
+
+def test_the_page_of_a_worker_lists_its_running_jobs(root: Client) -> None:
+    worker(id=7, host="app-7", pid=12)
+    started = timezone.now() - timedelta(hours=2, minutes=5)
+    job = JobFactory.create(running=True, worker=7, last_attempted_at=started, queue_name="mail")
+    asked = JobFactory.create(running=True, worker=7, cancel_requested_at=started)
+    other = JobFactory.create(running=True, worker=8)
+    JobFactory.create(worker=7, done=True)
+    page = body(root, url("change", 7, model="worker"))
+    assert "app-7:12" in page
+    assert page.index(url("change", job.pk)) < page.index(url("change", asked.pk)), "the longest first"
+    assert url("change", other.pk) not in page
+    assert page.count('/change/">') == 2
+    assert "<td>2 h 5 min</td>" in page
+    assert page.count(">asked to stop<") == 1
+    assert "lost worker" not in page
+
+
+def test_the_jobs_of_a_worker_are_for_those_who_may_see_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker(id=7)
+    monkeypatch.setattr(workers, "MOST_JOBS", 2)
+    assert "It runs no job now." in body(staff("view_worker", "view_job"), url("change", 7, model="worker"))
+    JobFactory.create_batch(3, running=True, worker=7, task_path="shop.tasks.secret")
+    assert "shop.tasks.secret" not in body(staff("view_worker"), url("change", 7, model="worker"))
+    page = body(staff("view_worker", "view_job"), url("change", 7, model="worker"))
+    assert page.count("shop.tasks.secret") == 2
+    assert "It has claimed more jobs than are shown here." in page
+
+
+@pytest.mark.parametrize(
+    ("page", "model", "most"), [("changelist", "worker", 3), ("change", "worker", 2), ("overview", "job", 5)]
+)
+def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
+    root: Client, page: str, model: str, most: int
+) -> None:
+    address = url(page, *([1] if page == "change" else []), model=model)
+
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            body(root, address)
+        return sum("pgqueue" in entry["sql"] for entry in captured)
+
+    worker(id=1)
+    few = statements()
+    for pk in range(2, 12):
+        worker(id=pk, queues=[f"q{pk}"])
+        JobFactory.create_batch(3, running=True, worker=pk, queue_name=f"q{pk}")
+        JobFactory.create_batch(3, running=True, worker=1, queue_name=f"q{pk}")
+    assert statements() == few <= most
