@@ -8,6 +8,10 @@ functions as elsewhere; nothing of a job can be edited.
     confirm.py     the page that asks before many jobs change; effects.py what would happen in each state,
                    selection.py which jobs they are
     overview.py    depth, age, failures and workers on one page; depth.py its figures
+    fleet.py       which workers live, by their heartbeats, and which queues they serve
+    queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
+    workers.py     workers and what they run
+    stats.py       statistics; last_hour.py the table above them, percentiles.py what the histograms tell
     changelist.py  a list that stays quick however long the history is; filters.py and names.py likewise
 """
 

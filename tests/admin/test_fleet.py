@@ -202,7 +202,7 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
     def statements() -> int:
         with CaptureQueriesContext(connection) as captured:
             body(root, address)
-        return sum("pgqueue" in entry["sql"] for entry in captured)
+        return sum("pgqueue_" in entry["sql"] for entry in captured)
 
     worker(id=1)
     few = statements()

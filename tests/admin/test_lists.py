@@ -106,7 +106,7 @@ def test_of_a_long_backlog_the_filter_by_task_reads_the_ends(monkeypatch: pytest
     found = {path.removeprefix("shop.tasks.") for path in names.task_paths("default")}
     assert {"first", "second", "running", "second to last", "last"} <= found
     assert "between" not in found
-    assert "between" in names.queue_names("default"), "an index leads from queue to queue"
+    assert {"between", "running"} <= set(names.queue_names("default")), "these have indexes"
 
 
 def walk(client: Client, link: str, start: str = "") -> Iterator[list[int]]:

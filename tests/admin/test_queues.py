@@ -126,7 +126,7 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_queues(root: 
     def statements() -> int:
         with CaptureQueriesContext(connection) as captured:
             listed_names(root)
-        return sum("pgqueue" in entry["sql"] for entry in captured)
+        return sum("pgqueue_" in entry["sql"] for entry in captured)
 
     JobFactory.create()
     few = statements()
