@@ -1,12 +1,12 @@
-"""A job queue for Django inside PostgreSQL: the public names.
+"""The public names of django_pgqueue, a PostgreSQL job queue for Django.
 
-They are resolved on first use (PEP 562), so that importing this package imports neither Django nor a model
+They are resolved on first use (PEP 562). Importing this package therefore imports neither Django nor a model,
 and an app may import its tasks before the app registry is ready.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # by hand: ``typing`` is not worth importing for this
+TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
 
 __all__ = [
     "BoundTask",

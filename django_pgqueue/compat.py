@@ -1,7 +1,7 @@
-"""``django.tasks`` of Django 6, or the ``django-tasks`` package on older ones, under one set of names.
+"""One set of names for ``django.tasks`` of Django 6 and the ``django-tasks`` package on older versions.
 
-Type checkers always see ``django.tasks``. There Task is generic, in Django itself it is not: `GenericTask`
-is the base that is generic everywhere.
+Type checkers always see ``django.tasks``. Task is generic there but not in Django itself: `GenericTask` is
+the base class that is generic everywhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ elif django.VERSION >= (6, 0):
     R = TypeVar("R")
 
     class GenericTask(DjangoTask, Generic[P, R]):
-        """Django's Task, subscriptable."""
+        """Django's Task, made subscriptable."""
 
         __slots__ = ()
 else:
@@ -52,8 +52,8 @@ else:
         from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"django_pgqueue on Django {django.get_version()} needs the package django-tasks, which brings "
-            "django.tasks to Django older than 6.0: pip install django-tasks"
+            f"django_pgqueue on Django {django.get_version()} needs the package django-tasks, which provides "
+            "django.tasks for Django versions older than 6.0. Run: pip install django-tasks"
         ) from error
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task as DjangoTask
@@ -62,7 +62,7 @@ else:
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
 
-    # Importing the signals is also what makes the backport follow override_settings(TASKS=...).
+    # This import also makes the backport follow override_settings(TASKS=...).
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
     GenericTask = DjangoTask

@@ -1,7 +1,7 @@
-"""The settings: one dict, ``PGQUEUE = {...}``, read into one frozen object over the defaults.
+"""The settings: one dict, ``PGQUEUE = {...}``, which is merged with the defaults into a frozen object.
 
-`current()` is the object, `problems()` what is wrong with the dict (for the system check). Durations are
-given as seconds or as a timedelta.
+`current()` returns the object, and `problems()` lists what is wrong with the dict, for the system check.
+Durations are given as seconds or as a timedelta.
 """
 
 from __future__ import annotations
@@ -19,62 +19,62 @@ from django.core.signals import setting_changed
 
 NAME = "PGQUEUE"
 _HUNDRED_YEARS = 36525 * 86400.0
-_MAX_JSONB = 2**28 - 1  # what PostgreSQL can hold in one jsonb string
+_MAX_JSONB = 2**28 - 1  # the most that PostgreSQL can store in one jsonb string
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What applies now. Durations are float seconds, but for the two retentions, which are timedeltas."""
+    """The settings in use. Durations are float seconds, except for the two retentions (timedeltas)."""
 
     max_attempts: int = 5
-    """Attempts of a job whose task does not say (1 for tasks made with Django's own decorator)."""
+    """The number of attempts if the task sets none (1 for tasks made with Django's own decorator)."""
     backoff_base: float = 15.0
-    """The wait before the first retry; it doubles with each."""
+    """The wait before the first retry; it doubles with each further retry."""
     backoff_ceiling: float = 3600.0
     """The longest wait before a retry."""
     timeout: int | None = None
-    """Whole seconds that an attempt may run, where the task does not say."""
+    """How many whole seconds an attempt may run if the task sets no timeout."""
     timeout_grace: float = 10.0
-    """How long a task may go on after its `TaskTimeout` before its process is replaced."""
+    """How long a task may continue after its `TaskTimeout` before its process is replaced."""
     max_payload_bytes: int = 2**20
-    """The most that arguments, or a result, may take as JSON."""
+    """The maximum size of arguments, or of a result, as JSON."""
     max_error_bytes: int = 16 * 2**10
-    """The most that is kept of one error, its traceback included."""
+    """The maximum size of one stored error, including its traceback."""
     keep_errors: int = 20
-    """How many of a job's first errors are kept, and how many of its last."""
+    """How many of a job's first errors, and how many of its last errors, are kept."""
     retention: timedelta = timedelta(days=7)
     """How long done and cancelled jobs are kept."""
     failed_retention: timedelta = timedelta(days=30)
     """How long failed jobs are kept."""
     heartbeat: float = 1.0
-    """How often a worker says that it is alive."""
+    """The time between two heartbeats of a worker."""
     lease: float = 30.0
-    """The age of the last heartbeat at which a worker is dead that cannot be seen to be."""
+    """The age of the last heartbeat at which a worker counts as dead if nothing else shows that it is."""
     poll_interval: float = 1.0
-    """How often an idle worker looks for jobs by itself."""
+    """The time after which an idle worker looks for jobs without a notification."""
     grace: float = 30.0
-    """How long running jobs may take to finish when a worker is told to stop."""
+    """How long running jobs may take to finish after a worker was told to stop."""
     crash_limit: int = 3
-    """How often a job may take its worker down before it fails."""
+    """How many times a job may crash its worker before it fails."""
     unknown_task_patience: float = 3600.0
     """How long a job waits for a worker that knows its task before it fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with the PGQUEUE dict; `key` is "" where it is the dict itself."""
+    """A problem in the PGQUEUE dict; `key` is "" if the problem is the dict itself."""
 
     key: str
     message: str
     hint: str
     is_value: bool = True
-    """Whether the value is bad; else there is no such key."""
+    """True for a bad value, False for a key that does not exist."""
 
 
 def current() -> Settings:
-    """The settings that apply now; cached until PGQUEUE is overridden.
+    """Return the settings in use; they are cached until PGQUEUE is overridden.
 
-    Raises ImproperlyConfigured with everything that is wrong with them.
+    Raise ImproperlyConfigured, with a list of all problems, if PGQUEUE is invalid.
     """
     global _current
     if _current is None:
@@ -86,7 +86,7 @@ def current() -> Settings:
 
 
 def problems() -> list[Problem]:
-    """Everything that is wrong with PGQUEUE: unknown keys, bad values, values that contradict each other."""
+    """List all problems of PGQUEUE: unknown keys, bad values, values that contradict each other."""
     return _read(getattr(settings, NAME, {}))[1]
 
 
@@ -103,7 +103,7 @@ setting_changed.connect(_forget, dispatch_uid="django_pgqueue.conf")
 
 
 class _Bad(ValueError):
-    """A value that will not do; the text says what would."""
+    """A value that is not accepted; the text says what is."""
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -161,7 +161,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
-    """The values of `given` by attribute name, and what is wrong with it."""
+    """Return the values of `given` by attribute name, and its problems."""
     if not isinstance(given, Mapping):
         return {}, [Problem("", f"{NAME} must be a dict, not {given!r}.", f"Write {NAME} = {{...}}.")]
     values: dict[str, Any] = {}
@@ -186,7 +186,7 @@ def _contradictions(read: Settings) -> list[Problem]:
                 "BACKOFF_CEILING",
                 f"{NAME}['BACKOFF_CEILING'] ({read.backoff_ceiling:g} s) is less than "
                 f"BACKOFF_BASE ({read.backoff_base:g} s).",
-                "The ceiling is the longest wait before a retry, the base the shortest.",
+                "The ceiling is the longest wait before a retry, and the base is the shortest.",
             )
         )
     if read.lease < 3 * read.heartbeat:
@@ -195,7 +195,7 @@ def _contradictions(read: Settings) -> list[Problem]:
                 "LEASE",
                 f"{NAME}['LEASE'] ({read.lease:g} s) is less than three times "
                 f"HEARTBEAT ({read.heartbeat:g} s).",
-                "A worker whose heartbeat is merely late would lose its jobs while it runs them.",
+                "A worker whose heartbeat is only late would lose its jobs while it runs them.",
             )
         )
     return wrong

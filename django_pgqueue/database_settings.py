@@ -1,14 +1,14 @@
 """Connection parameters that were changed after Django's setup, for the processes that this one starts.
 
 A new process reads the settings again. Django's test runner, pytest-django, and programs that serve several
-tenants change ``connections.settings`` in memory only: the name of the test database, for instance. A process
-started from there would work on the database that the settings name.
+tenants change ``connections.settings`` in memory only, for instance the name of the test database. Without
+this module, a process started by them would work on the database that the settings name.
 
-    ready():  ``remember`` what DATABASES says; Django's test databases come later, in the same dicts
-    a start:  ``changed`` tells what is different by now; that travels (as JSON, never on a command line)
-    a child:  ``apply`` it, once Django is set up
+    ready():  ``remember`` the content of DATABASES; Django's test databases change the same dicts later
+    a start:  ``changed`` returns what is different now; it is passed on as JSON, never on a command line
+    a child:  ``apply`` the changes, once Django is set up
 
-What has not been changed is not sent: a child reads its own settings, where a password may be newer.
+Unchanged values are not sent: a child reads its own settings, where a password may be newer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from django.db.utils import ConnectionHandler
 
 __all__ = ["apply", "changed", "database_name", "remember"]
 
-#: Says how to make a test database, not how to connect to one.
+#: This entry describes how to create a test database, not how to connect to one.
 _NOT_SENT = "TEST"
 
 _remembered: dict[str, dict[str, Any]] | None = None
@@ -37,16 +37,16 @@ def remember() -> None:
     """
     global _remembered
     if _remembered is None:
-        # Not connections.settings: to read it here would fix it before the project has had its say.
+        # Not connections.settings: reading it here would fix its values before the project can change them.
         _remembered = _copy(settings.DATABASES)
 
 
 def changed() -> str:
-    """What has changed since ``remember``, as JSON: by alias, the settings that differ. Empty: nothing.
+    """Return the changes since ``remember`` as JSON, by alias; an empty string if there are none.
 
-    Raises ``ImproperlyConfigured`` for a changed value that JSON does not have.
+    Raise ``ImproperlyConfigured`` if a changed value cannot be written as JSON.
     """
-    # As Django does it, with its defaults for what is not given.
+    # As Django reads them, with its defaults for missing settings.
     read: dict[str, Any] = ConnectionHandler(_copy(_remembered or {})).settings
     found: dict[str, dict[str, Any]] = {}
     for alias in connections:
@@ -64,25 +64,25 @@ def changed() -> str:
 
 
 def apply(text: str) -> None:
-    """Use what ``changed`` told another process, from the next connection on."""
+    """Use the changes that ``changed`` returned in another process, from the next connection on."""
     given = json.loads(text)
     for alias, different in given.items():
-        # In place: it is the dict of DATABASES, and that of connections that exist already.
+        # In place: DATABASES and existing connections share this dict.
         connections.settings.setdefault(alias, {_NOT_SENT: {}}).update(different)
     for connection in connections.all(initialized_only=True):
         if connection.alias in given:  # opened while Django was set up
             connection.close()
-            if hasattr(connection, "close_pool"):  # PostgreSQL's: it would go on with the old parameters
+            if hasattr(connection, "close_pool"):  # PostgreSQL's pool would keep using the old parameters
                 connection.close_pool()
 
 
 def database_name(alias: str) -> str:
-    """The NAME that connections of this alias use; empty if there is none (a service)."""
+    """Return the NAME that connections of this alias use; empty if there is none (a service)."""
     return str(_current(alias).get("NAME") or "")
 
 
 def _current(alias: str) -> dict[str, Any]:
-    """Those of this thread's connection if there is one: somebody may have given it a dict of its own."""
+    """Return the settings of this thread's connection if there is one: it may have a dict of its own."""
     for connection in connections.all(initialized_only=True):
         if connection.alias == alias:
             return connection.settings_dict
@@ -94,16 +94,16 @@ def _check(alias: str, name: str, value: Any) -> None:
     try:
         json.dumps(value, default=os.fspath)
     except (TypeError, ValueError) as error:
-        # Without the value: it may hold a password.
+        # The message leaves out the value, which may contain a password.
         raise ImproperlyConfigured(
-            f"DATABASES[{alias!r}][{name!r}] was changed after Django's setup, to a value that cannot be "
-            f"sent to worker processes: {error}. Use values that JSON has, or set it in the settings module, "
-            "which every worker process reads."
+            f"DATABASES[{alias!r}][{name!r}] was changed after Django's setup to a value that cannot be "
+            f"sent to worker processes: {error}. Use a value that JSON supports, or set it in the settings "
+            "module, which every worker process reads."
         ) from None
 
 
 def _copy(value: Any) -> Any:
-    """A copy of the containers; what else is in them may be an object that cannot be copied."""
+    """Copy the containers only: other objects in them may not be copyable."""
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
     if isinstance(value, list):

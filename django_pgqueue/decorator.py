@@ -1,4 +1,4 @@
-"""``@task``: from a function to a `Task`, with the types of its arguments kept.
+"""``@task``: turn a function into a `Task` and keep the types of its arguments.
 
 Declaring a task reads neither settings nor TASKS.
 """
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-# In each pair of overloads the async one comes first: a coroutine function is a function, too.
+# In each pair of overloads the async one comes first, because a coroutine function is a function, too.
 class _Decorator(Protocol):
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
@@ -98,18 +98,19 @@ def task(
     database: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Make a task of a module-level function: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
+    """Make a module-level function a task: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
 
-    Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias of TASKS);
-    `database` (an alias of DATABASES); `metadata` (a JSON object that travels with the job).
+    Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias in TASKS);
+    `database` (an alias in DATABASES); `metadata` (a JSON object that is stored with the job).
 
-    Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of them whose last one
-    is for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for no retry;
-    `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start in this
-    time; `on_lost`: "rerun" or "fail" a job whose worker died; `atomic`: the function and the finish of its
-    job are one transaction. With `takes_context` the function gets Django's TaskContext as `context` first.
+    Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of seconds whose last
+    value is used for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for
+    no retry; `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start
+    within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `atomic`: run the function and the
+    finish of its job in one transaction. With `takes_context` the function receives Django's TaskContext as
+    its first argument, `context`.
 
-    Raises InvalidTask for a function that no worker could find, and for values that cannot be.
+    Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
 
     def declare(func: Any) -> Task[..., Any]:

@@ -1,7 +1,7 @@
-"""`Task`: Django's own Task with a policy; its variants, its calls, and how one is found by its path.
+"""`Task`: Django's own Task with a policy; its variants, its calls, and finding a task by its path.
 
-Declaring a task reads neither settings nor TASKS: without ``backend=`` the backend is found at first use
-(`routing.resolve`), and what depends on a backend is validated by ``.using(...)`` and at enqueue.
+Declaring a task reads neither settings nor TASKS. Without ``backend=`` the backend is determined at first use
+(`routing.resolve`), and values that depend on a backend are validated by ``.using(...)`` and at enqueue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Task(GenericTask[P, R]):
     """A function that workers run, its policy, and the options of a call.
 
-    Immutable. Made by ``@task``; `using` makes a variant for one call.
+    Tasks are immutable. ``@task`` makes them, and `using` makes a variant for one call.
     """
 
     # Declared again because Django 6.0 has no defaults for them.
@@ -53,27 +53,27 @@ class Task(GenericTask[P, R]):
     run_after_delta: timedelta | None = None
     """`run_after` given as a timedelta: counted from the enqueue, by the database's clock."""
     max_attempts: int | None = None
-    """Attempts before the job fails; None: the setting MAX_ATTEMPTS."""
+    """The number of attempts before the job fails; None: the setting MAX_ATTEMPTS."""
     timeout: int | None = None
-    """Whole seconds that an attempt may run; None: the setting TIMEOUT."""
+    """How many whole seconds an attempt may run; None: the setting TIMEOUT."""
     backoff: Backoff | None = None
-    """The wait before a retry (see `django_pgqueue.task`); None: by the queue, or the settings."""
+    """The wait before a retry (see `django_pgqueue.task`); None: as the queue or the settings define it."""
     retry_on: tuple[type[BaseException], ...] | None = None
-    """Only these are worth a retry; None: all."""
+    """The only exceptions that are retried; None: all are."""
     fail_on: tuple[type[BaseException], ...] | None = None
-    """These fail the job at once, whatever `retry_on` says."""
+    """Exceptions that fail the job at once, even if `retry_on` includes them."""
     expires_after: timedelta | None = None
-    """A job not started this long after it was enqueued, or after its `run_after`, is cancelled."""
+    """A job that has not started this long after it was enqueued, or after its `run_after`, is cancelled."""
     on_lost: OnLost = "rerun"
-    """Whether a job whose worker died while it ran runs again, or fails."""
+    """Whether a job whose worker died while running it runs again or fails."""
     atomic: bool = False
-    """Whether the function and the finish of its job are one transaction."""
+    """Whether the function and the finish of its job run in one transaction."""
     database: str | None = None
-    """The alias to enqueue on; None: the backend's, or what the router says."""
+    """The database alias to enqueue on; None: that of the backend, or the one that the router returns."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """A JSON object that travels with the job."""
+    """A JSON object that is stored with the job."""
 
-    # Whether the path was seen to lead back to the function: never again for this task or its variants.
+    # Set once the path was found to lead to the function; it is not checked again for the task and variants.
     _reachable: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Task(GenericTask[P, R]):
         _declared[id(self)] = self
 
     def get_backend(self) -> BaseTaskBackend:
-        """The backend of TASKS that this task goes to. Raises InvalidTaskBackend for an unknown alias."""
+        """Return the backend in TASKS for this task. Raise InvalidTaskBackend for an unknown alias."""
         return resolve(self.backend)
 
     def using(
@@ -115,10 +115,10 @@ class Task(GenericTask[P, R]):
         metadata: Mapping[str, Any] | None = None,
         database: str | None = None,
     ) -> Self:
-        """A variant of this task for a call: None leaves an option as it is.
+        """Return a variant of this task for a call; None leaves an option unchanged.
 
-        `run_after` is an aware datetime, or a timedelta that counts from the enqueue, so that a stored
-        variant never goes stale; `metadata` is merged key by key. Raises InvalidTask.
+        `run_after` is an aware datetime, or a timedelta that is counted from the enqueue, so that a stored
+        variant never becomes outdated. `metadata` is merged key by key. Raise InvalidTask for invalid values.
         """
         changes: dict[str, Any] = {}
         if priority is not None:
@@ -134,15 +134,16 @@ class Task(GenericTask[P, R]):
         if database is not None:
             changes["database"] = validation.alias("database", database)
         variant = self.with_values(changes)
-        # While apps load this runs at import: TASKS is not to be read yet. The enqueue validates anyhow.
+        # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
         if apps.ready and (queue_name is not None or backend is not None):
             variant._validate_for_backend()
         return variant
 
     def with_values(self, changes: Mapping[str, Any], /) -> Self:
-        """A variant with other values, which the caller has validated: nothing is validated again.
+        """Return a variant with other values. Nothing is validated: the caller has done that.
 
-        For values of a job that exists: they were valid when it was enqueued, under the settings of then.
+        This is for values of an existing job, which were valid when it was enqueued, with the settings of
+        that time.
         """
         cls: Any = type(self)
         variant = object.__new__(cls)
@@ -151,9 +152,9 @@ class Task(GenericTask[P, R]):
         return variant  # type: ignore[no-any-return]
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
-        """Enqueue one call; Django's interface. See `django_pgqueue.enqueue` for ours.
+        """Enqueue one call through Django's interface. See `django_pgqueue.enqueue` for ours.
 
-        Raises what that one raises: TypeError for arguments that the function does not take.
+        Raise the same exceptions as that function, such as TypeError for arguments that do not fit.
         """
         backend = self.get_backend()
         return backend.enqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
@@ -164,19 +165,19 @@ class Task(GenericTask[P, R]):
         return await backend.aenqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask:
-        """This task with arguments, for `enqueue_many`. Raises TypeError for a call that it cannot take."""
+        """Return this task with arguments, for `enqueue_many`. Raise TypeError if they do not fit."""
         check_call(self, args, kwargs)
         return BoundTask(self, args, kwargs)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here and now, from sync code."""
+        """Run the function directly, from sync code."""
         if iscoroutinefunction(self.func):
             result: R = async_to_sync(self.func)(*args, **kwargs)
             return result
         return self.func(*args, **kwargs)
 
     async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here and now, from async code."""
+        """Run the function directly, from async code."""
         if iscoroutinefunction(self.func):
             result: R = await self.func(*args, **kwargs)
             return result
@@ -185,26 +186,26 @@ class Task(GenericTask[P, R]):
     def check_reachable(self) -> None:
         """Raise InvalidTask unless a worker that imports `module_path` gets this task.
 
-        The verdict is kept: only a module that is fully imported can tell, so a task is looked at when it
-        is first enqueued.
+        The check needs a fully imported module, so it runs when the task is first enqueued. Its result is
+        kept.
         """
         if not self._reachable:
             check_path(self)
             object.__setattr__(self, "_reachable", True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By the path, and what differs from the task that is found there: functions are not pickled."""
+        """Pickle the path and the differences from the task found there: functions cannot be pickled."""
         definition = find_task(self.module_path)
         return _restore, (self.module_path, _differences(definition, self))
 
     def _for(self, backend: BaseTaskBackend) -> Self:
-        """This task as `backend` understands it: somebody else's does not know `run_after_delta`."""
+        """Return this task as `backend` understands it: other backends do not know `run_after_delta`."""
         if self.run_after_delta is None or is_ours(backend):
             return self
         return self.with_values({"run_after": timezone.now() + self.run_after_delta, "run_after_delta": None})
 
     def _validate_for_backend(self) -> None:
-        """What can be said about the task and its backend before its module is fully imported."""
+        """Validate what can be validated before the task's module is fully imported."""
         backend = self.get_backend()
         if is_ours(backend):
             backend.check_queue(self)
@@ -214,10 +215,10 @@ class Task(GenericTask[P, R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DjangoMadeTask(Task[P, R]):
-    """A task made by Django's own ``@task`` on our backend, with the contract of that one.
+    """A task made by Django's own ``@task`` on our backend, which follows Django's contract.
 
-    One attempt, and validated against its backend where it is declared (Django's decorator has read TASKS
-    by then).
+    It has one attempt and is validated against its backend when it is declared (Django's decorator has read
+    TASKS by then).
     """
 
     max_attempts: int | None = 1
@@ -229,7 +230,7 @@ class DjangoMadeTask(Task[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class BoundTask:
-    """A task with the arguments of one call; made by `Task.bind`, taken by `enqueue_many`."""
+    """A task with the arguments of one call; `Task.bind` makes it, and `enqueue_many` takes it."""
 
     task: Task[..., Any]
     args: tuple[Any, ...]
@@ -240,24 +241,24 @@ _declared: WeakValueDictionary[int, Task[..., Any]] = WeakValueDictionary()
 
 
 def declared_tasks() -> Iterator[Task[..., Any]]:
-    """Every task of ours that was declared and still exists, for the system checks."""
+    """Iterate over all declared tasks of this package that still exist, for the system checks."""
     return iter(list(_declared.values()))
 
 
 def find_task(path: str) -> Task[..., Any]:
-    """The task at `path`. Raises UnknownTask, with the failed import as its cause."""
+    """Return the task at `path`. Raise UnknownTask, with the failed import as its cause."""
     return adopt(import_task(path))
 
 
 def adopt(other: DjangoTask[P, R]) -> Task[P, R]:
-    """`other` as a Task of ours, with one attempt.
+    """Return `other` as a Task of this package, with one attempt.
 
-    Django keeps its plain Task when a task of another backend goes to ours by ``.using(backend=...)``.
+    Django keeps its plain Task when a task of another backend is moved to ours by ``.using(backend=...)``.
     """
     if isinstance(other, Task):
         return other
     if not isinstance(other, DjangoTask):
-        raise InvalidTask(f"{other!r} is not a task: decorate the function with @task.")
+        raise InvalidTask(f"{other!r} is not a task. Decorate the function with @task.")
     return Task(
         func=other.func,
         priority=other.priority,
@@ -291,7 +292,7 @@ def _field_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 class AnyTask(Protocol[P, R_co]):
-    """What `enqueue` takes: a task of ours, or of Django's own decorator."""
+    """What `enqueue` takes: a task of this package, or one made by Django's own decorator."""
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """The arguments and the result of the task."""
+        """Declare the arguments and the result of the task."""

@@ -1,7 +1,7 @@
-"""What a task raises to steer its own job, and the errors of this package.
+"""Exceptions that a task raises to control its own job, and the errors of this package.
 
-A task that is wrongly declared raises Django's own ``InvalidTask``. All exceptions here take their
-arguments by position as well, because an exception with keyword-only arguments cannot be unpickled.
+A wrongly declared task raises Django's own ``InvalidTask``. All exceptions here also take their arguments by
+position, because an exception with keyword-only arguments cannot be unpickled.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from datetime import datetime, timedelta
 
 
 class PgQueueError(Exception):
-    """Base of the errors of this package."""
+    """The base class of the errors of this package."""
 
 
 class UnknownTask(PgQueueError, LookupError):
-    """A task path that leads to no task here. The cause, if there is one, is the failed import."""
+    """There is no task at this path. The cause, if there is one, is the failed import."""
 
 
 class PayloadError(PgQueueError, TypeError, ValueError):
-    """Arguments, metadata or a result that JSON or PostgreSQL cannot hold, or that are too large.
+    """Arguments, metadata or a result cannot be stored as JSON in PostgreSQL, or are too large.
 
-    Both a TypeError and a ValueError, as it stands for those that ``json.dumps`` raises.
+    This is both a TypeError and a ValueError, because ``json.dumps`` raises either.
     """
 
 
 class WrongBackend(PgQueueError, TypeError):
-    """A task was given to `enqueue` whose backend in TASKS is somebody else's."""
+    """A task was given to `enqueue` whose backend in TASKS does not belong to this package."""
 
 
 class JobControl(Exception):
-    """Base of what a task raises to steer its own job."""
+    """The base class of exceptions that a task raises to control its own job."""
 
 
 class RetryLater(JobControl):
-    """Raise in a task: this attempt failed, try again.
+    """Raise this in a task to fail the attempt and retry the job.
 
-    `after`: when, in seconds or as a timedelta; None leaves it to the backoff of the task. It counts as
-    an attempt: when the budget is spent, the job fails. ``raise RetryLater(after=60) from error`` keeps
-    the cause in the job's errors.
+    `after`: the delay, in seconds or as a timedelta; None uses the backoff of the task. The attempt counts:
+    when no attempts are left, the job fails. ``raise RetryLater(after=60) from error`` keeps the cause in the
+    job's errors.
     """
 
     def __init__(self, after: timedelta | float | None = None) -> None:
@@ -50,9 +50,9 @@ class RetryLater(JobControl):
 
 
 class Snooze(JobControl):
-    """Raise in a task: not now, run again at `until` (aware datetime, or a timedelta from now).
+    """Raise this in a task to run the job again at `until` (an aware datetime, or a timedelta from now).
 
-    It spends no attempt.
+    It does not count as an attempt.
     """
 
     def __init__(self, until: datetime | timedelta) -> None:
@@ -60,7 +60,7 @@ class Snooze(JobControl):
         if isinstance(until, timedelta):
             duration("Snooze(until=...)", until)
         elif not isinstance(until, datetime) or until.utcoffset() is None:
-            raise TypeError(f"Snooze(until=...) takes an aware datetime or a timedelta, not {until!r}")
+            raise TypeError(f"Snooze(until=...) must be an aware datetime or a timedelta, not {until!r}.")
         self.until = until
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Snooze(JobControl):
 
 
 class CancelJob(JobControl):
-    """Raise in a task: end this job as cancelled, for `reason`, without a retry."""
+    """Raise this in a task to end its job as cancelled, with a `reason` and without a retry."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -76,23 +76,23 @@ class CancelJob(JobControl):
 
 
 class WorkerLost(PgQueueError):
-    """Its worker died while it held a job that must not run twice (`on_lost="fail"`).
+    """The worker died while it ran a job that must not run twice (`on_lost="fail"`).
 
-    Never raised: the recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
+    It is never raised: recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
     """
 
 
 class TooManyCrashes(PgQueueError):
-    """The job has taken its process down `CRASH_LIMIT` times.
+    """The job has crashed its process `CRASH_LIMIT` times.
 
-    Never raised: the recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
+    It is never raised: recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
     """
 
 
 class TaskTimeout(PgQueueError):
-    """A task has run longer than its `timeout`. Raised in the task, wherever it is at that moment.
+    """The task has run longer than its `timeout`. It is raised in the task, wherever that is at the moment.
 
-    The attempt has failed, and is retried like any other failure.
+    The attempt has failed and is retried like any other failure.
     """
 
     def __init__(self, message: str = "the task has run longer than its timeout") -> None:
@@ -100,11 +100,11 @@ class TaskTimeout(PgQueueError):
 
 
 def duration(where: str, value: timedelta | float) -> float:
-    """`value` in seconds; TypeError or ValueError for anything but a duration of at most 100 years."""
+    """Return `value` in seconds. Raise TypeError or ValueError unless it is a duration of up to 100 years."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{where} takes seconds or a timedelta, not {value!r}")
-    if not 0 <= value <= 36525 * 86400:  # NaN too
-        raise ValueError(f"{where} takes a duration from 0 to 100 years, not {value!r} seconds")
+        raise TypeError(f"{where} must be seconds or a timedelta, not {value!r}.")
+    if not 0 <= value <= 36525 * 86400:  # refuses NaN, too
+        raise ValueError(f"{where} must be a duration from 0 to 100 years, not {value!r} seconds.")
     return float(value)

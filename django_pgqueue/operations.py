@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
-# A function with SET search_path FROM CURRENT keeps the path of the moment, and finds its tables under
-# whatever path it is called. So that path is set to the one schema where the objects are created, and
-# put back afterwards: the rest of a migration may rely on it.
+# A function with SET search_path FROM CURRENT keeps the search path that is set when it is created, and finds
+# its tables whatever the caller's path is. So the path is set to the one schema where the objects are
+# created, and restored afterwards, because the rest of a migration may rely on it.
 _ENTER = (
     "SELECT set_config('pgqueue.search_path', current_setting('search_path'), true),"
     " set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);"
@@ -23,7 +23,7 @@ _LEAVE = "SELECT set_config('search_path', current_setting('pgqueue.search_path'
 
 
 class RunSQLFile(migrations.RunSQL):
-    """Create the object in ``sql/<name>``; drop it by the statement ``reverse``. Only on PostgreSQL."""
+    """Create the object in ``sql/<name>``; ``reverse`` is the statement that drops it. Only on PostgreSQL."""
 
     def __init__(self, name: str, reverse: str) -> None:
         self.name = name
@@ -31,16 +31,16 @@ class RunSQLFile(migrations.RunSQL):
         super().__init__([_ENTER, (SQL_FOLDER / name).read_text(encoding="utf-8"), _LEAVE], reverse)
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """For migrations."""
+        """Return the constructor's arguments, for migrations."""
         return self.__class__.__qualname__, [self.name, self.reverse], {}
 
     def describe(self) -> str:
-        """What ``migrate --plan`` shows."""
+        """Return the text that ``migrate --plan`` shows."""
         return f"Install {self.name}"
 
     def _run_sql(self, schema_editor: BaseDatabaseSchemaEditor, sqls: Any) -> None:
         if schema_editor.connection.vendor != "postgresql":
             return
-        # As one string with its comments: Django would split a list of statements for nobody's good.
+        # Each is run as one string with its comments: Django need not split it into statements.
         for sql in [sqls] if isinstance(sqls, str) else sqls:
             schema_editor.execute(sql, params=None)

@@ -1,4 +1,4 @@
-"""The path of a task: what an import of it finds, and whether that is the task itself."""
+"""Import a task by its path, and check that the path of a task leads back to it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ __all__ = ["check_path", "import_task"]
 
 
 def import_task(path: str) -> DjangoTask[..., Any]:
-    """The task at `path`, of ours or Django's. Raises UnknownTask, with the failed import as its cause."""
+    """Return the task at `path`, ours or Django's. Raise UnknownTask, with the failed import as its cause."""
     try:
         found = import_string(path)
     except (Exception, SystemExit) as error:  # whatever the module raises while it is imported
         raise UnknownTask(f"no task {path!r}: {type(error).__qualname__}: {error}") from error
     if isinstance(found, DjangoTask):
         return found
-    raise UnknownTask(f"{path!r} is not a task but a {type(found).__qualname__}: decorate it with @task")
+    raise UnknownTask(
+        f"{path!r} is not a task (its type is {type(found).__qualname__}). Decorate the function with @task."
+    )
 
 
 def check_path(task: DjangoTask[..., Any]) -> None:
@@ -36,8 +38,12 @@ def check_path(task: DjangoTask[..., Any]) -> None:
             f"write @task above def {task.func.__name__}."
         ) from error
     if not isinstance(found, DjangoTask) or found.func is not task.func:
-        what = "another task" if isinstance(found, DjangoTask) else f"a {type(found).__qualname__}"
+        what = (
+            "another task"
+            if isinstance(found, DjangoTask)
+            else f"an object of type {type(found).__qualname__}"
+        )
         raise InvalidTask(
-            f"{path} leads to {what}, not back to this task, so no worker could run it. A task must have the "
-            f"name of its function: write @task above def {task.func.__name__}, outermost."
+            f"{path} leads to {what}, not to this task, so no worker could run it. A task must have the "
+            f"name of its function: write @task above def {task.func.__name__}, as the outermost decorator."
         )

@@ -1,8 +1,8 @@
-"""Arguments, metadata and results as JSON text that jsonb takes and gives back unchanged.
+"""Encode arguments, metadata and results as JSON text that jsonb stores and returns unchanged.
 
-The encoder of the standard library does the work. What it lets through though jsonb, or the way back,
-does not (keys that are not strings, NUL, lone surrogates) is looked for in its output first, which is
-cheap, and only then in the values. A refusal names the path of the value and what to pass instead.
+The encoder of the standard library does the work. It accepts values that jsonb refuses or that would come
+back changed (keys that are not strings, NUL, lone surrogates). These are looked for in its output first,
+which is cheap, and only then in the values. An error names the path of the value and what to pass instead.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from django.utils.functional import Promise
 from .exceptions import PayloadError
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_MAX_DEPTH = 200  # far below what the parsers of Python and PostgreSQL stand
-_MAX_BITS = 14_285  # more has more than the 4,300 digits that Python converts to a string
+_MAX_DEPTH = 200  # far below the limits of the parsers of Python and PostgreSQL
+_MAX_BITS = 14_285  # larger numbers have more than the 4,300 digits that Python converts to a string
 
 
 def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> tuple[str, str]:
-    """`args` and `kwargs` of a call as two JSON texts, together at most `limit` bytes.
+    """Return `args` and `kwargs` of a call as two JSON texts of at most `limit` bytes together.
 
-    Raises PayloadError, with the path of the value (``args[0].when``) and a hint.
+    Raise PayloadError, with the path of the value (``args[0].when``) and a hint.
     """
     first = _text(args, "args") if args else "[]"
     second = _text(kwargs, "kwargs") if kwargs else "{}"
     size = _size(first) + _size(second)
     if size > limit:
         raise PayloadError(
-            f"the arguments take {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
+            f"The arguments take {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
             "Store the data in a row or a file and pass its key."
         )
     return first, second
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str:
-    """`metadata` as JSON text. Raises PayloadError."""
+    """Return `metadata` as JSON text. Raise PayloadError if that is not possible."""
     return _text(metadata, "metadata") if metadata else "{}"
 
 
 def encode_result(value: Any, limit: int) -> str | None:
-    """What a task returned as JSON text of at most `limit` bytes; None for None. Raises PayloadError."""
+    """Return a task's result as JSON text of at most `limit` bytes; None for None. Raise PayloadError."""
     if value is None:
         return None
     text = _text(value, "result")
     size = _size(text)
     if size > limit:
         raise PayloadError(
-            f"the result takes {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
+            f"The result takes {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
             "Store it in a row or a file and return its key."
         )
     return text
@@ -69,7 +69,7 @@ def _text(value: Any, name: str) -> str:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise _refusal(value, name, error) from None
-    # A brace means a dict (or a string with one): its keys may be anything. "\u0000" may be a NUL.
+    # A brace means a dict (or a string with a brace), whose keys may be anything. "\u0000" may be a NUL.
     if "{" in text or "\\u0000" in text or "[[[[[[[[" in text or not _is_utf8(text):
         for complaint in _complaints(value, name, 0):
             raise PayloadError(complaint)
@@ -97,16 +97,19 @@ def _refusal(value: Any, name: str, error: Exception) -> PayloadError:
 
 
 def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
-    """What is wrong with `value`, which lies at `path`, and with everything in it."""
+    """Yield what is wrong with `value`, which is at `path`, and with everything in it."""
     if value is None or isinstance(value, (bool, str, int, float)):
         if complaint := _scalar(value):
             yield f"{path} {complaint}"
     elif depth == _MAX_DEPTH:
-        yield f"{path[:40]}... is more than {_MAX_DEPTH} levels deep, or contains itself. Flatten it."
+        yield f"{path[:40]}... is nested more than {_MAX_DEPTH} levels deep, or contains itself. Flatten it."
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                yield f"{path} has the key {key!r}, a {_name(key)}: JSON keys are strings. Pass str(key)."
+                yield (
+                    f"{path} has the key {key!r} of type {_name(key)}, but JSON keys are strings. "
+                    "Pass str(key)."
+                )
             elif complaint := _scalar(key):
                 yield f"{path} has the key {key!r}, which {complaint}"
             else:
@@ -115,7 +118,7 @@ def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
         for index, item in enumerate(value):
             yield from _complaints(item, f"{path}[{index}]", depth + 1)
     else:
-        yield f"Unsupported type: {path} is a {_name(value)}, which JSON does not have. {_instead(value)}"
+        yield f"Unsupported type: {path} is of type {_name(value)}, which JSON lacks. {_instead(value)}"
 
 
 def _scalar(value: Any) -> str:
@@ -123,11 +126,14 @@ def _scalar(value: Any) -> str:
         if "\0" in value:
             return "contains a NUL character, which PostgreSQL cannot store. Pass value.replace('\\0', '')."
         if not value.isascii() and not _is_utf8(value):
-            return "contains a lone surrogate, not UTF-8. Pass value.encode('utf-8', 'replace').decode()."
+            return (
+                "contains a lone surrogate, which UTF-8 cannot encode. "
+                "Pass value.encode('utf-8', 'replace').decode()."
+            )
     elif isinstance(value, float) and not math.isfinite(value):
-        return f"is {value!r}, which JSON does not have. Pass None or a string."
+        return f"is {value!r}, which JSON lacks. Pass None or a string."
     elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _MAX_BITS:
-        return f"is a whole number of {value.bit_length():,} bits. Pass it as a string: hex(value)."
+        return f"is an integer of {value.bit_length():,} bits, which is too large. Pass hex(value)."
     return ""
 
 
@@ -161,4 +167,4 @@ def _instead(value: Any) -> str:
         return "Pass dataclasses.asdict(value)."
     if isinstance(value, Iterator) or hasattr(value, "__iter__"):
         return "Pass list(value)."
-    return "Pass strings, numbers, booleans, None, lists and dicts, or a key to look it up by."
+    return "Pass strings, numbers, booleans, None, lists or dicts, or a key to look the value up by."

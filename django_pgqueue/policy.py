@@ -1,4 +1,4 @@
-"""Whether a failed attempt is worth another, and how long to wait for it."""
+"""Decide whether a failed attempt is retried, and how long to wait before the retry."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 def should_retry(task: Task[..., Any], exc: BaseException) -> bool:
-    """Whether `exc` is one that the task retries: `fail_on` wins over `retry_on`, which is all if None.
+    """Return whether the task retries after `exc`. `fail_on` wins over `retry_on`; None there means all.
 
-    Says nothing about the budget of attempts.
+    This does not consider how many attempts are left.
     """
     if task.fail_on is not None and isinstance(exc, task.fail_on):
         return False
@@ -34,11 +34,11 @@ def delay_before_retry(
     base: float,
     ceiling: float,
 ) -> float | None:
-    """Seconds to wait after the failed attempt number `attempt` (from 1); None: do not retry.
+    """Return the seconds to wait after the failed attempt number `attempt` (from 1); None: do not retry.
 
-    `job_result_factory` makes the TaskResult that a callable backoff gets; it is called for nothing else.
-    `base` and `ceiling` (seconds) are for a task without a backoff of its own. A callable that raises, or
-    returns what is no delay, is logged and counts as none: it must not cost the job.
+    `job_result_factory` makes the TaskResult for a callable backoff and is not called otherwise. `base` and
+    `ceiling` (seconds) are used for a task without its own backoff. If a callable raises, or returns a value
+    that is not a delay, this is logged and the default backoff is used, so that the job is not lost.
     """
     backoff = task.backoff
     if backoff is None:
@@ -50,14 +50,14 @@ def delay_before_retry(
         return backoff  # type: ignore[return-value]  # a sequence is kept as a tuple
     try:
         answer = backoff(exc, job_result_factory())
-    except BaseException:  # a SystemExit too: the attempt is over, its outcome is what matters
-        logger.exception("backoff of %s raised; the default backoff is used", task.module_path)
+    except BaseException:  # SystemExit, too: the attempt is over, and only its outcome matters
+        logger.exception("backoff of %s raised an exception; using the default backoff", task.module_path)
         return exponential(attempt, base, ceiling)
     if answer is None:
         return None
     if not is_delay(answer):
         logger.error(
-            "backoff of %s returned %.100r, not seconds or None; the default backoff is used",
+            "backoff of %s returned %.100r instead of seconds or None; using the default backoff",
             task.module_path,
             answer,
         )
@@ -66,10 +66,10 @@ def delay_before_retry(
 
 
 def exponential(attempt: int, base: float, ceiling: float) -> float:
-    """`base` doubled for each attempt after the first, up to `ceiling`, less up to half of it at random.
+    """Double `base` for each attempt after the first, up to `ceiling`, and subtract up to half at random.
 
-    The random part keeps jobs that failed together from coming back together.
+    The random part keeps jobs that failed at the same time from being retried at the same time.
     """
-    # Beyond 2**63 the ceiling is reached from any base worth the name, and floats do not overflow.
+    # Any realistic base reaches the ceiling before 2**63, and up to there floats do not overflow.
     longest = min(ceiling, base * 2.0 ** min(attempt - 1, 63))
     return longest * random.uniform(0.5, 1.0)

@@ -1,4 +1,4 @@
-"""A job as ``django.tasks`` sees it: its public id, and a TaskResult with one of four statuses."""
+"""The ``django.tasks`` view of a job: its public id, and a TaskResult with one of four statuses."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ _MAX_ID = 2**63 - 1
 
 
 def public_id(job_id: int, alias: str | None, home: str) -> str:
-    """The id of a job in the database `alias`: ``"5"`` in the backend's own (`home`), else ``"other:5"``."""
+    """Return a job's public id: ``"5"`` in the backend's own database (`home`), else ``"other:5"``."""
     return str(job_id) if alias is None or alias == home else f"{alias}:{job_id}"
 
 
 def parse_id(public: str) -> tuple[str | None, int]:
-    """The alias (None: the backend's own database) and the number of a public id. Raises ValueError."""
+    """Return the alias (None: the backend's own database) and the number of an id. Raise ValueError."""
     alias, colon, number = public.rpartition(":")
     is_number = number.isascii() and number.isdigit() and len(number) <= 19
     if not is_number or (colon and not alias) or not 0 < int(number) <= _MAX_ID:
-        raise ValueError(f"{public!r} is not the id of a job: that is '5', or 'other:5' on another database")
+        raise ValueError(
+            f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
+        )
     return alias or None, int(number)
 
 
 def task_result(job: Job, task: Task[..., Any], backend_alias: str, *, home: str) -> TaskResult[..., Any]:
-    """The TaskResult of `job`, a call of `task`.
+    """Return the TaskResult of `job`, which is a call of `task`.
 
-    The backend `backend_alias` has the database `home` as its own (`PgQueueBackend.home`).
+    `home` is the own database of the backend `backend_alias` (`PgQueueBackend.home`).
     """
     result: TaskResult[..., Any] = TaskResult(
         task=task,

@@ -1,7 +1,8 @@
-"""Which backend of TASKS a task goes to, and whether that is one of ours.
+"""Find the backend in TASKS for a task, and tell whether it is one of ours.
 
-The backend itself stands on top of the package and is not imported here. TASKS names it by its dotted path,
-and so does the entry of the implicit backend: where tasks go that name none while TASKS has none of ours.
+The backend itself is on top of the package's layers and is not imported here. TASKS names it by its dotted
+path, and so does the entry of the implicit backend, which is used for tasks that name no backend if TASKS has
+none of ours.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ __all__ = [
 ]
 
 IMPLICIT = "django_pgqueue"
-"""The `backend` of a task that names none: resolved at first use. Also the alias of the implicit backend."""
+"""The `backend` of a task that names none; resolved at first use. Also the implicit backend's alias."""
 
 _IMPLICIT_ENTRY = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 
 
 class QueueBackend(BaseTaskBackend):
-    """What the rest of the package asks of its backend, `django_pgqueue.backend.PgQueueBackend`."""
+    """What the rest of the package needs from its backend, `django_pgqueue.backend.PgQueueBackend`."""
 
     @abstractmethod
     def home(self) -> str:
-        """The alias of the backend's own database, where the public id of a job is its plain number."""
+        """Return the alias of the backend's own database, where a job's public id is its plain number."""
 
     @abstractmethod
     def check_queue(self, task: DjangoTask[..., Any]) -> None:
@@ -52,12 +53,12 @@ def is_ours(backend: BaseTaskBackend) -> TypeIs[QueueBackend]: ...
 @overload
 def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[QueueBackend]]: ...
 def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
-    """Whether a backend, or its class, puts jobs in PostgreSQL by this package."""
+    """Return whether a backend, or a backend class, belongs to this package."""
     return issubclass(backend if isinstance(backend, type) else type(backend), QueueBackend)
 
 
 def our_aliases() -> list[str]:
-    """The aliases in TASKS of our backends, ``"default"`` first. What cannot be imported is left out."""
+    """Return the aliases of our backends in TASKS, ``"default"`` first, without those that fail to import."""
     configured: Mapping[str, Any] = task_backends.settings
     return [
         alias
@@ -67,7 +68,7 @@ def our_aliases() -> list[str]:
 
 
 def backend_class(params: Any) -> type[BaseTaskBackend] | None:
-    """The class of one entry of TASKS; None if it cannot be imported, which a system check reports."""
+    """Return the class of an entry of TASKS; None if it cannot be imported, which a system check reports."""
     try:
         cls = import_string(params["BACKEND"])
     except Exception:  # whatever the module raises while it is imported
@@ -76,14 +77,14 @@ def backend_class(params: Any) -> type[BaseTaskBackend] | None:
 
 
 def resolve(alias: str) -> BaseTaskBackend:
-    """The backend with this alias, which may be IMPLICIT. Raises InvalidTaskBackend for an unknown one."""
+    """Return the backend with this alias, which may be IMPLICIT. Raise InvalidTaskBackend if unknown."""
     return default_backend() if alias == IMPLICIT else task_backends[alias]
 
 
 def default_backend() -> QueueBackend:
-    """The backend of tasks that name none.
+    """Return the backend for tasks that name none.
 
-    That is ``TASKS["default"]`` if it is ours, else the first of ours, else the implicit one.
+    This is ``TASKS["default"]`` if it is ours, else the first one that is ours, else the implicit backend.
     """
     global _default
     settings = task_backends.settings
@@ -93,12 +94,12 @@ def default_backend() -> QueueBackend:
     return _default[1]
 
 
-# The settings, and the backend they mean: shared by all threads, since our backend keeps no state.
+# The settings and the backend that follows from them. All threads share it, as our backend keeps no state.
 _default: tuple[Any, QueueBackend] | None = None
 
 
 @cache
 def implicit_backend() -> QueueBackend:
-    """The backend that takes any queue, and has the router's database for its own."""
+    """Return the backend that accepts any queue and uses the router's database."""
     backend: QueueBackend = import_string(_IMPLICIT_ENTRY["BACKEND"])(IMPLICIT, {})
     return backend

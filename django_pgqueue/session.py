@@ -1,12 +1,12 @@
-"""The worker's own connection: psycopg, in autocommit, apart from Django's.
+"""The worker's own psycopg connection in autocommit mode, separate from Django's connections.
 
-On a direct path the session is set up once: timeouts, generic plans for the prepared statements. Behind a
-transaction pooler, which shows itself because ``pg_backend_pid()`` is not the process that the connection was
-told of, no state of a session may be used: statements are not prepared, and timeouts and the role are set in
-each transaction.
+On a direct connection the session is set up once: timeouts, generic plans for the prepared statements. Behind
+a transaction pooler, session state must not be used: statements are not prepared, and timeouts and the role
+are set in each transaction. A pooler is detected because ``pg_backend_pid()`` differs from the process id
+that the connection was given.
 
-A worker needs the primary: a standby is refused, with an error of its own. A connection whose other end has
-vanished is found dead within half a minute, by both ends: the server frees the locks of a worker by that.
+A worker needs the primary and refuses a standby with a separate error. Both ends of a connection notice
+within half a minute that the other end has vanished; the server then releases the locks of the worker.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["LOST_CONNECTION", "Session", "StandbyError", "connect", "is_standby"
 
 logger = logging.getLogger(__name__)
 
-#: Milliseconds. A statement of the worker takes milliseconds; one that takes a minute is in the way of all,
-#: and while one waits for a lock the process does nothing else.
+#: Milliseconds. A statement of the worker takes milliseconds. One that takes a minute holds up everything,
+#: and the process does nothing else while a statement waits for a lock.
 STATEMENT_TIMEOUT = 60_000
 LOCK_TIMEOUT = 2_000
 
-#: How the driver notices that the server has vanished, unless OPTIONS say otherwise: within 10 s while
-#: something is sent (milliseconds), within 25 s in silence (seconds). Of no effect on a Unix socket.
+#: How the driver notices that the server has vanished, unless OPTIONS say otherwise: within 10 s while data
+#: is sent (milliseconds), within 25 s when the connection is idle (seconds). No effect on a Unix socket.
 _HALF_OPEN = {
     "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000,
 }  # fmt: skip
 
-#: How the server notices that the worker has vanished, unless somebody has configured it.
+#: How the server notices that the worker has vanished, unless its configuration sets this already.
 _HALF_OPEN_SERVER = """
     SELECT set_config(name, given, false)
     FROM (VALUES ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'),
@@ -47,14 +47,14 @@ _HALF_OPEN_SERVER = """
 _SETTINGS = {
     "statement_timeout": str(STATEMENT_TIMEOUT),
     "lock_timeout": str(LOCK_TIMEOUT),
-    # But for what is reported. What a crash of the server forgets then is claimed, beaten or recovered again.
+    # Reports are the exception. Claims, heartbeats and recoveries that a server crash loses are repeated.
     "synchronous_commit": "off",
-    # Times come as text, which is compared as text.
+    # Times are returned as text and compared as text.
     "TimeZone": "UTC",
     "DateStyle": "ISO",
 }
-#: From PostgreSQL 17 on: the end of a transaction in which the process was stopped. Of two equal times the
-#: server heeds only this one, and it ends the session, not just the statement: so it is the longer one.
+#: PostgreSQL 17 and later: ends a transaction in which the process was stopped. It ends the whole session,
+#: not just the statement, and the server ignores the statement timeout if both are equal. So it is longer.
 _TRANSACTION_TIMEOUT = {"transaction_timeout": str(2 * STATEMENT_TIMEOUT)}
 
 
@@ -62,10 +62,10 @@ class StandbyError(psycopg.OperationalError):
     """The server is a standby."""
 
     def __init__(self) -> None:
-        super().__init__("this server is a standby: a worker needs the primary, and waits for it")
+        super().__init__("this server is a standby: a worker needs the primary and waits for it")
 
 
-#: What a worker waits out, over a new connection.
+#: Errors after which a worker reconnects and continues.
 LOST_CONNECTION = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -74,48 +74,49 @@ LOST_CONNECTION = (
 
 
 class Session:
-    """A connection and what it can do."""
+    """A connection, with what is known about it."""
 
     def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool, commit: str, role: str) -> None:
         self.connection = connection
         self.pooled = pooled
         self.holds_lock = False
-        """Whether it holds the lock that says that its worker lives."""
-        self._commit = commit  # as the server is configured
+        """Whether the session holds the lock which shows that its worker is alive."""
+        self._commit = commit  # the configured synchronous_commit
         self._role = role
 
     def set_up(self) -> None:
-        """Set up what stays as it is in the session; behind a pooler that goes with each transaction."""
+        """Set the session's parameters, once. Behind a pooler each transaction sets them instead."""
         self.connection.execute(*_set(self._settings(), local=False))
         self.connection.execute(_HALF_OPEN_SERVER)
         self.connection.execute("SET plan_cache_mode TO force_generic_plan")
         self.connection.execute("SET default_transaction_isolation TO 'read committed'")
 
     def rows(self, query: str, parameters: Any = None) -> list[Any]:
-        """The rows that one statement returns."""
+        """Run one statement and return its rows."""
         (rows,) = self.run((query, parameters))
         return rows
 
     def row(self, query: str, parameters: Any = None) -> Any:
-        """The only row that it returns."""
+        """Run one statement and return its only row."""
         (row,) = self.rows(query, parameters)
         return row
 
     def value(self, query: str, parameters: Any = None) -> Any:
-        """The only value that it returns."""
+        """Run one statement and return its only value."""
         (value,) = self.row(query, parameters)
         return value
 
     def run(self, *statements: tuple[str, Any], durable: bool = False) -> list[list[Any]]:
-        """Run statements in one round trip and one transaction; the rows of each.
+        """Run statements in one round trip and one transaction, and return the rows of each.
 
-        ``durable``: the commit waits for the disk, as far as the server is configured for that, and so do all
-        that came before it.
+        ``durable``: the commit waits for the disk, as far as the server is configured for that. This includes
+        all earlier commits.
 
-        Race: several statements leave the process one by one, and the end of their transaction after them. A
-        process that is stopped in between (SIGSTOP, a frozen container) keeps their locks. A single statement
-        leaves together with the end. So what everybody depends on, as beats and recovery, is a single one;
-        for the rest, the session of a worker that is found dead is ended (``end_sessions_v1.sql``).
+        Race: several statements leave the process one by one, followed by the end of their transaction. If
+        the process is stopped in between (SIGSTOP, a frozen container), it keeps their locks. A single
+        statement is sent together with the end of its transaction. So everything that others depend on, such
+        as heartbeats and recovery, is a single statement. For the rest, the session of a worker that is found
+        dead is terminated (``end_sessions_v1.sql``).
         """
         settings = self._settings() if self.pooled else {}
         if durable:
@@ -133,11 +134,11 @@ class Session:
         return self.connection.execute(query, parameters, prepare=True)
 
     def _run_in_one_message(self, *statements: tuple[str, Any]) -> list[list[Any]]:
-        """By the simple protocol, where the text holds the parameters and all of it is one transaction.
+        """Use the simple protocol: the text contains the parameters, and all of it is one transaction.
 
-        Race: a pipeline's last message, a Flush, comes after the end of the transaction. A pooler may have
-        taken the server's connection back by then; it gives out one for that message (pgbouncer 1.18 does),
-        to which nothing is ever answered. So it would stay with a worker that sleeps.
+        Race: the last message of a pipeline, a Flush, comes after the end of the transaction. By then a
+        pooler may have taken the server connection back. It assigns another one for that message (pgbouncer
+        1.18 does), which never gets an answer, so a sleeping worker would keep it.
         """
         with psycopg.ClientCursor(self.connection) as cursor:
             cursor.execute("; ".join(cursor.mogrify(*statement) for statement in statements))
@@ -151,22 +152,22 @@ class Session:
         return {**_SETTINGS, **newest, **({"role": self._role} if self._role else {})}
 
     def notifications(self) -> Sequence[psycopg.Notify]:
-        """What has arrived since the last call; does not wait."""
+        """Return the notifications since the last call, without waiting."""
         return list(self.connection.notifies(timeout=0))
 
     def close(self) -> None:
-        """Close the connection, whatever state it is in."""
+        """Close the connection, in whatever state it is."""
         try:
             self.connection.close()
-        except psycopg.Error:  # pragma: no cover - the server is gone, so is the connection
+        except psycopg.Error:  # pragma: no cover - the server is gone, and so is the connection
             logger.debug("closing the connection failed", exc_info=True)
 
 
 def connect(alias: str) -> Session:
-    """A new session of the database ``alias``.
+    """Open a new session of the database ``alias``.
 
-    Raises ``StandbyError`` where the server is a standby, another ``psycopg.OperationalError`` where there is
-    none.
+    Raise ``StandbyError`` if the server is a standby, and another ``psycopg.OperationalError`` if no server
+    can be reached.
     """
     connection = psycopg.connect(**_parameters(alias), autocommit=True)
     try:
@@ -178,7 +179,7 @@ def connect(alias: str) -> Session:
 
 
 def is_standby(alias: str) -> bool:
-    """Whether a standby answers where ``target_session_attrs`` makes the driver refuse one by itself."""
+    """Return whether a standby answers, if ``target_session_attrs`` makes the driver itself refuse it."""
     parameters = _parameters(alias)
     if parameters.pop("target_session_attrs", None) is None:
         return False
@@ -191,14 +192,14 @@ def is_standby(alias: str) -> bool:
 
 
 def _parameters(alias: str) -> dict[str, Any]:
-    """Those of Django's own connections, and what a worker needs beside them."""
+    """Return the parameters of Django's own connections, with those that a worker adds."""
     parameters = connections[alias].get_connection_params()
     for name in ("cursor_factory", "context", "autocommit"):
         parameters.pop(name, None)
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     defaults = {"application_name": "pgqueue worker", "connect_timeout": 10, **_HALF_OPEN}
     return {
-        **{name: value for name, value in defaults.items() if name in known},  # an old libpq knows fewer
+        **{name: value for name, value in defaults.items() if name in known},  # an old libpq has fewer
         **parameters,
         "prepare_threshold": None,
     }
@@ -206,7 +207,7 @@ def _parameters(alias: str) -> dict[str, Any]:
 
 def _enter(connection: psycopg.Connection[Any], role: str) -> Session:
     for name in ("jsonb", "timestamptz"):
-        # As text: whoever needs a value converts it, on the thread that runs the job.
+        # As text: the thread that runs the job converts the values that are needed.
         connection.adapters.register_loader(name, TextLoader)
     about = connection.execute(
         "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
@@ -227,6 +228,6 @@ def _rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
 
 
 def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:
-    """The statement that sets them, ``local``: in this transaction only."""
+    """Return the statement that sets these parameters; ``local``: in this transaction only."""
     calls = ", ".join(["set_config(%s, %s, %s)"] * len(settings))
     return f"SELECT {calls}", [each for setting in settings.items() for each in (*setting, local)]

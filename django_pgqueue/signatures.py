@@ -1,8 +1,8 @@
-"""Whether a task can be called with given arguments: they are bound to its signature, as in a call.
+"""Check whether a task can be called with given arguments, by binding them to its signature.
 
-A function counts as it is called: a decorator that takes ``*args, **kwargs`` may add arguments of its own,
-so what it wraps says nothing about the call, unless the wrapper has a ``__signature__``. The wrappers of
-`contextlib` (``transaction.atomic`` makes one) are known to pass on what they get.
+The signature of the outermost function counts: a decorator that takes ``*args, **kwargs`` may add arguments
+of its own, so the wrapped function says nothing about the call, unless the wrapper has a ``__signature__``.
+The wrappers of `contextlib` (``transaction.atomic`` makes one) are known to pass on what they receive.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["check_call", "signature_of"]
 def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise TypeError unless `task` can be called with these arguments.
 
-    The context argument is not among them: the worker passes it. A function whose signature cannot be read
-    takes anything.
+    They do not include the context argument, which the worker passes. A function whose signature cannot be
+    read accepts anything.
     """
     parameters = _parameters_of(task.func, task.takes_context)
     if parameters is None:
         return
     if parameters.any_keyword:
-        # What goes there is never wrong. `bind` refuses the names of positional-only parameters, which Python
-        # takes as well, or passes them to those.
+        # Any name may go there. `bind` refuses names of positional-only parameters or assigns them to these
+        # parameters, although Python accepts them in ``**kwargs``.
         kwargs = {name: kwargs[name] for name in kwargs if name in parameters.free_until}
     if parameters.fit(args, kwargs):
         return
-    message = "got some positional-only arguments passed as keyword arguments"  # Python 3.13.0 overlooks it
+    message = "got some positional-only arguments passed as keyword arguments"  # Python 3.13.0 misses this
     try:
         parameters.signature.bind(*parameters.context, *args, **kwargs)
     except TypeError as error:
@@ -46,41 +46,41 @@ def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def signature_of(func: Callable[..., Any]) -> inspect.Signature:
-    """The signature by which `func` itself is called. Raises TypeError or ValueError if it has none."""
+    """Return the signature of the call of `func` itself. Raise TypeError or ValueError if it has none."""
     while getattr(func, "__code__", None) in _PASS_ON:
         func = func.__wrapped__  # type: ignore[attr-defined]
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
-        # An annotation may name what only type checkers import.
+        # An annotation may use a name that only type checkers import.
         return inspect.signature(func, follow_wrapped=False, annotation_format=Format.FORWARDREF)
     return inspect.signature(func, follow_wrapped=False)
 
 
 class Parameters(NamedTuple):
-    """A signature, taken apart, to tell a right call in a fraction of the time that `bind` takes.
+    """The parts of a signature, which recognize a correct call in a fraction of the time that `bind` takes.
 
-    What is wrong with another call `inspect.Signature.bind` says.
+    For an incorrect call, `inspect.Signature.bind` says what is wrong.
     """
 
     signature: inspect.Signature
     context: tuple[None, ...]
-    """What stands for the context argument: one None, or nothing."""
+    """The placeholder for the context argument: one None, or nothing."""
     least: float
     most: float
-    """How many arguments a call without keywords has."""
+    """The minimum and maximum number of arguments of a call without keywords."""
     required: tuple[str, ...]
     """The positional parameters without a default, which come first."""
     free_until: dict[str, float]
-    """The names that may be keywords, each with how many positional arguments leave it free."""
+    """The names that may be keywords, each with the number of positional arguments that leaves it free."""
     required_keywords: frozenset[str]
     """The keyword-only parameters without a default."""
     any_keyword: bool
-    """Whether there is a ``**kwargs``, which takes whatever else is named."""
+    """Whether there is a ``**kwargs``, which accepts any other name."""
 
     @classmethod
     def of(cls, signature: inspect.Signature, *, takes_context: bool) -> Parameters:
-        """Take a signature apart."""
+        """Make the parts of a signature."""
         every = signature.parameters.values()
         positional = [
             each for each in every if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
@@ -104,7 +104,7 @@ class Parameters(NamedTuple):
         )
 
     def fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call with these arguments is right, those for a ``**kwargs`` left out."""
+        """Return whether a call with these arguments is correct, not counting those for ``**kwargs``."""
         if not kwargs:
             return self.least <= len(args) <= self.most
         given = len(self.context) + len(args)

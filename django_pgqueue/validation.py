@@ -1,8 +1,8 @@
-"""What a task may be: its function, and each option of its policy and of one call.
+"""Validate a task: its function, and each option of its policy and of a call.
 
-Nothing here reads settings or TASKS, so that declaring a task reads none either. Every function returns
-the value as the task keeps it, or raises InvalidTask; the messages that Django's own validation has too
-begin with its words.
+Nothing here reads settings or TASKS, so declaring a task does not read them either. Every function returns
+the value in the form in which the task stores it, or raises InvalidTask. Messages that also exist in Django's
+own validation begin with Django's words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .exceptions import PayloadError
 
 OnLost = Literal["rerun", "fail"]
 Backoff = float | Sequence[float] | Callable[[Any, Any], float | None]
-"""Seconds; a sequence of them, the last one for all that follow; or ``(exc, result) -> seconds or None``."""
+"""Seconds; a sequence of seconds, whose last value repeats; or ``(exc, result) -> seconds or None``."""
 
 ExceptionTypes = type[BaseException] | Sequence[type[BaseException]]
 
@@ -32,45 +32,47 @@ _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 def check_function(func: Any, *, takes_context: bool, atomic: bool) -> None:
-    """Refuse what a worker could not find again by its path, or could not run."""
+    """Raise InvalidTask for a function that a worker could not find by its path, or could not run."""
     at = "Task function must be defined at a module level."
     if not inspect.isfunction(func):
         raise InvalidTask(f"{at} {func!r} is {_kind(func)}, not an ordinary function.{_function_hint(func)}")
     path = f"{func.__module__}.{func.__qualname__}"
     if func.__name__ == "<lambda>":
-        raise InvalidTask(f"{at} {path} is a lambda: write it as a def, with a name.")
+        raise InvalidTask(f"{at} {path} is a lambda. Write it as a def, with a name.")
     if "<locals>" in func.__qualname__:
-        raise InvalidTask(f"{at} {path} is nested in another function: move it to the top of its module.")
+        raise InvalidTask(f"{at} {path} is nested in another function. Move it to the top of its module.")
     if not func.__qualname__.isidentifier():
-        raise InvalidTask(f"{at} {path} is a method: move it out of its class and pass it what it needs.")
+        raise InvalidTask(f"{at} {path} is a method. Move it out of its class and pass it what it needs.")
     if len(path) > _MAX_PATH:
-        raise InvalidTask(f"the path {path} has {len(path)} characters, and a job holds {_MAX_PATH}.")
+        raise InvalidTask(
+            f"The path {path} has {len(path)} characters, but a job can store only {_MAX_PATH}. Shorten it."
+        )
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
-        raise InvalidTask(f"{path} is a generator function: calling it would run nothing. Return a list.")
+        raise InvalidTask(f"{path} is a generator function. Calling it would run nothing. Return a list.")
     if atomic and inspect.iscoroutinefunction(func):
         raise InvalidTask(
-            f"{path} is async: atomic=True needs a sync task, as Django's transactions are sync."
+            f"{path} is async, but atomic=True needs a sync task because Django's transactions are sync."
         )
     if takes_context and next(iter(inspect.signature(func).parameters), None) != "context":
         raise InvalidTask(f"Task takes context but does not have a first argument of 'context': {path}.")
 
 
 def priority(value: Any) -> int:
-    """A whole number from -100 to 100; higher runs first."""
+    """Accept a whole number from -100 to 100; higher priorities run first."""
     if not isinstance(value, (int, float)) or not -100 <= value <= 100 or int(value) != value:
         raise InvalidTask(f"priority must be a whole number between -100 and 100. It is {value!r}.")
     return int(value)
 
 
 def queue_name(value: Any) -> str:
-    """Up to 100 ASCII letters, digits, underscores, hyphens and full stops."""
+    """Accept 1 to 100 ASCII letters, digits, underscores, hyphens and periods."""
     if not isinstance(value, str) or not _QUEUE_NAME.fullmatch(value):
         raise InvalidTask(f"queue_name must be 1 to 100 letters, digits, '_', '-' or '.'. It is {value!r}.")
     return value
 
 
 def run_after(value: Any) -> tuple[datetime | None, timedelta | None]:
-    """The time, or the delay, that was given as `run_after`; the other one is None."""
+    """Return the time and the delay that `run_after` stands for; one of them is None."""
     if value is None:
         return None, None
     if isinstance(value, timedelta):
@@ -83,8 +85,8 @@ def run_after(value: Any) -> tuple[datetime | None, timedelta | None]:
         raise InvalidTask(f"run_after must be an aware datetime or a timedelta. It is {value!r}.")
     if value.utcoffset() is None:
         raise InvalidTask(
-            f"run_after must be an aware datetime. {value!r} has no time zone: "
-            "use now() or make_aware() of django.utils.timezone."
+            f"run_after must be an aware datetime. {value!r} has no time zone. "
+            "Use now() or make_aware() of django.utils.timezone."
         )
     if abs(value - datetime.now(UTC)) > CENTURY:
         raise InvalidTask(f"run_after must be within 100 years. It is {value!r}.")
@@ -92,7 +94,7 @@ def run_after(value: Any) -> tuple[datetime | None, timedelta | None]:
 
 
 def whole(name: str, value: Any) -> int | None:
-    """None, or a whole number of at least 1."""
+    """Accept None, or a whole number of at least 1."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_INT:
@@ -102,7 +104,7 @@ def whole(name: str, value: Any) -> int | None:
 
 
 def backoff(value: Any) -> Backoff | None:
-    """As the type says; a sequence comes back as a tuple."""
+    """Accept what the type says; return a sequence as a tuple."""
     if value is None:
         return None
     if callable(value):
@@ -116,13 +118,13 @@ def backoff(value: Any) -> Backoff | None:
 
 
 def is_delay(value: Any) -> bool:
-    """Whether `value` is a number of seconds to wait: finite, from 0 to 100 years."""
+    """Return whether `value` is a number of seconds to wait: finite, from 0 to 100 years."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number and math.isfinite(value) and 0 <= value <= CENTURY.total_seconds()
 
 
 def exception_types(name: str, value: Any) -> tuple[type[BaseException], ...] | None:
-    """None, or the given exception class or classes as a tuple."""
+    """Accept None, or one or several exception classes; return them as a tuple."""
     if value is None:
         return None
     types = (value,) if isinstance(value, type) else value
@@ -130,19 +132,21 @@ def exception_types(name: str, value: Any) -> tuple[type[BaseException], ...] | 
         raise InvalidTask(f"{name} must be exception classes. It is {value!r}.")
     for item in types:
         if not isinstance(item, type) or not issubclass(item, BaseException):
-            raise InvalidTask(f"{name} must be exception classes. {item!r} is none.")
+            raise InvalidTask(f"{name} must be exception classes. {item!r} is not one.")
     return tuple(types)
 
 
 def expires_after(value: Any) -> timedelta | None:
-    """None, or a timedelta above zero."""
+    """Accept None, or a timedelta greater than zero."""
     if value is not None and (not isinstance(value, timedelta) or not timedelta(0) < value <= CENTURY):
-        raise InvalidTask(f"expires_after must be a timedelta above zero, within 100 years. It is {value!r}.")
+        raise InvalidTask(
+            f"expires_after must be a timedelta greater than zero and within 100 years. It is {value!r}."
+        )
     return value
 
 
 def on_lost(value: Any) -> OnLost:
-    """What becomes of a job whose worker died while it ran."""
+    """Accept what to do with a job whose worker died while running it: 'rerun' or 'fail'."""
     if value == "rerun":
         return "rerun"
     if value == "fail":
@@ -151,21 +155,21 @@ def on_lost(value: Any) -> OnLost:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Accept True or False."""
     if not isinstance(value, bool):
         raise InvalidTask(f"{name} must be True or False. It is {value!r}.")
     return value
 
 
 def alias(name: str, value: Any) -> str | None:
-    """None, or the alias of a database or a backend."""
+    """Accept None, or the alias of a database or a backend."""
     if value is not None and (not isinstance(value, str) or not value):
-        raise InvalidTask(f"{name} must be an alias. It is {value!r}.")
+        raise InvalidTask(f"{name} must be an alias (a string). It is {value!r}.")
     return value
 
 
 def metadata(value: Any) -> dict[str, Any]:
-    """A JSON object, copied; None is an empty one."""
+    """Accept a JSON object and return a copy; None means an empty one."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -181,8 +185,8 @@ def metadata(value: Any) -> dict[str, Any]:
 def _delay(value: Any) -> float:
     if not is_delay(value):
         raise InvalidTask(
-            "backoff must be seconds from 0 to 100 years, a sequence of them or a callable (exc, result). "
-            f"It is {value!r}."
+            "backoff must be seconds from 0 to 100 years, a sequence of seconds, or a callable "
+            f"(exc, result). It is {value!r}."
         )
     return float(value)
 
@@ -192,7 +196,7 @@ def _kind(func: Any) -> str:
         return "a builtin"
     if inspect.ismethod(func):
         return "a method"
-    return f"a {type(func).__qualname__}"
+    return f"of type {type(func).__qualname__}"
 
 
 def _function_hint(func: Any) -> str:

@@ -258,7 +258,7 @@ def test_a_job_that_is_not_there() -> None:
     [
         ("no_such_module.run", "is there, but no task 'no_such_module.run'"),
         ("tests.test_backend.gone", "is there, but no task"),
-        ("tests.test_backend.finished", "is not a task but a function"),
+        ("tests.test_backend.finished", r"is not a task \(its type is function\)"),
     ],
 )
 def test_a_job_whose_task_is_not_there(path: str, reason: str) -> None:

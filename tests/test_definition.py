@@ -239,13 +239,13 @@ def test_bind_refuses_a_call_that_the_function_does_not_take() -> None:
         (Holder.method, "is a method"),
         (Holder.static, "is a method"),
         (Holder().method, "is a method, not an ordinary function"),
-        (vars(Holder)["static"], "a staticmethod, not an ordinary function"),
+        (vars(Holder)["static"], "is of type staticmethod, not an ordinary function"),
         (nested(), "is nested in another function"),
         (len, "is a builtin"),
         (print, "is a builtin"),
-        (functools.partial(replaced, 1), "a partial, not an ordinary function"),
-        (Holder, "a type, not an ordinary function"),
-        (send, "a Task, not an ordinary function"),
+        (functools.partial(replaced, 1), "is of type partial, not an ordinary function"),
+        (Holder, "is of type type, not an ordinary function"),
+        (send, "is of type Task, not an ordinary function"),
     ],
 )
 def test_what_no_worker_could_find_is_refused(function: Any, reason: str) -> None:
@@ -276,7 +276,7 @@ def test_takes_context_needs_a_context() -> None:
 
 
 def test_atomic_is_refused_for_async() -> None:
-    with pytest.raises(InvalidTask, match=r"coroutine is async: atomic=True"):
+    with pytest.raises(InvalidTask, match=r"coroutine is async, but atomic=True"):
         task(atomic=True)(coroutine)
     assert task(atomic=True)(plain.func).atomic
 
@@ -285,7 +285,7 @@ def test_a_path_too_long_for_a_job_is_refused() -> None:
     def long(x: int) -> None: ...
 
     long.__qualname__ = "f" * 300
-    with pytest.raises(InvalidTask, match="a job holds 255"):
+    with pytest.raises(InvalidTask, match="a job can store only 255"):
         task(long)
 
 
@@ -512,8 +512,8 @@ def test_a_path_that_leads_back() -> None:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (replaced, "leads to a function, not back to this task"),
-        (_of_the_first, "leads to another task, not back to this task"),
+        (replaced, "leads to an object of type function, not to this task"),
+        (_of_the_first, "leads to another task, not to this task"),
     ],
 )
 def test_a_path_that_does_not_lead_back(function: Callable[..., None], reason: str) -> None:
@@ -629,7 +629,7 @@ def test_a_plain_task_with_a_bad_time_gets_a_clear_error(of_another_backend: Any
 
 
 def test_adopt_refuses_what_is_no_task() -> None:
-    with pytest.raises(InvalidTask, match="decorate the function"):
+    with pytest.raises(InvalidTask, match="Decorate the function"):
         adopt(replaced)  # type: ignore[arg-type]
 
 

@@ -121,9 +121,9 @@ def test_what_is_not_json_is_refused_with_its_path_and_a_hint(value: object, pat
 
 @pytest.mark.django_db
 def test_models_and_querysets_are_refused_with_what_to_pass_instead() -> None:
-    with pytest.raises(PayloadError, match=r"args\[0\] is a User.* primary key"):
+    with pytest.raises(PayloadError, match=r"args\[0\] is of type User,.* primary key"):
         encode_arguments((User(pk=1),), {}, MIB)
-    with pytest.raises(PayloadError, match=r"args\[0\] is a QuerySet.* list of primary keys"):
+    with pytest.raises(PayloadError, match=r"args\[0\] is of type QuerySet,.* list of primary keys"):
         encode_arguments((User.objects.all(),), {}, MIB)
 
 
