@@ -1,1 +1,1 @@
-"""A job's life, one module a transition: enqueue, claim, finish, and control from outside."""
+"""The life of a job, one module for each transition: enqueue, claim, finish, and control from outside."""

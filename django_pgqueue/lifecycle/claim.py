@@ -1,15 +1,15 @@
-"""The claim: a Django queryset with ``select_for_update(skip_locked=True)``, wrapped into one UPDATE.
+"""The claim: a Django queryset with ``select_for_update(skip_locked=True)``, wrapped in one UPDATE.
 
-A worker looks at ranges: a range is one (queue, priority), bounded below by the mark that the worker holds
-for it (``worker/producer/ranges.py``) and above by the clock. The ranges come as arrays in the order in which
-they are to be drained, and one statement takes rows from them until it has enough: the nested loop hands out
-and locks one row at a time, so the outer LIMIT locks no more than it returns.
+A worker reads ranges. A range is one (queue, priority), bounded below by the mark that the worker holds for
+it (``worker/producer/ranges.py``) and above by the clock. The ranges are passed as arrays in the order in
+which they are to be drained, and one statement takes rows from them until it has enough. The nested loop
+returns and locks one row at a time, so the outer LIMIT does not lock more rows than it returns.
 
-Three things that look odd and are on purpose. The statuses are literals, since a generic plan cannot match a
-parameter with the predicate of the partial index. The rows are named by ``= ANY (ARRAY(..))``: a join with
-``picked``, whose size a generic plan overestimates, becomes a hash join over the table. And the commit of a
-claim is asynchronous: a claim that a crash of the server forgets is harmless, since the lease comes from the
-memory of the worker and never returns, while a finish is always durable.
+Three things look odd but are on purpose. The statuses are literals, because a generic plan cannot match a
+parameter with the predicate of the partial index. The rows are selected by ``= ANY (ARRAY(..))``: a join with
+``picked``, whose size a generic plan overestimates, becomes a hash join over the table. The commit of a claim
+is asynchronous: losing a claim in a server crash is harmless, because the lease comes from the memory of the
+worker and is never reused. A finish is always durable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Claimed", "claim_sql"]
 
 
 class Claimed(NamedTuple):
-    """One claimed job as its row came from the server: times and JSON as text, read when they are needed."""
+    """The row of a claimed job as the server sent it: times and JSON are text, parsed when needed."""
 
     id: int
     lease: int
@@ -55,7 +55,7 @@ class Claimed(NamedTuple):
     waited: float  # seconds from run_after to the claim
 
 
-# Values that stand for the parameters while Django compiles; each is found again in the compiled list.
+# Placeholder values for the parameters while Django compiles; each is found again in the compiled list.
 _LIMIT = 987_654_321
 _SENTINELS = {
     "~queue~": "range.queue_name",
@@ -69,7 +69,7 @@ _SENTINELS = {
 
 @cache
 def claim_sql(alias: str) -> str:
-    """The statement, with the parameters ``queues, priorities, marks, mark_ids, limit, worker, lease``."""
+    """Return the statement; it takes ``queues, priorities, marks, mark_ids, limit, worker, lease``."""
     due = (
         LiveJob._default_manager.using(alias)
         .filter(
@@ -83,8 +83,8 @@ def claim_sql(alias: str) -> str:
         .values_list("id")
         .select_for_update(skip_locked=True, no_key=True)
     )
-    # Outside a transaction Django refuses to compile select_for_update(). Nothing is sent in this one, and a
-    # connection that was opened for it alone is closed: the thread that claims has one of its own.
+    # Django refuses to compile select_for_update() outside a transaction. Nothing is sent in this one. If the
+    # connection was opened only for this, it is closed: the thread that claims has its own connection.
     connection = connections[alias]
     was_open = connection.connection is not None
     try:
@@ -118,4 +118,4 @@ def claim_sql(alias: str) -> str:
             deadline = clock_timestamp() + job.timeout * interval '1 second', waiting_reason = ''
         WHERE job.id = ANY (ARRAY(SELECT picked.id FROM picked))
         RETURNING {returned}
-    """  # noqa: S608 - made of constants and of what Django compiled
+    """  # noqa: S608 - consists of constants and of SQL that Django compiled

@@ -1,6 +1,6 @@
-"""Cancel, retry, run now, extend: one statement each, whatever they are given.
+"""Cancel, retry, run now, extend: each runs one statement, for one job or for a queryset.
 
-What the statements do to one id, or to a queryset, is in ``models.changes``.
+``models.changes`` applies these statements to an id or to a queryset.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["acancel", "aextend", "aretry", "arun_now", "cancel", "extend", "retr
 def cancel(jobs: Jobs, /) -> int:
     """Cancel a job (a ``Job``, an id, a ``TaskResult``) or a queryset of jobs.
 
-    What has not started is cancelled at once. What runs is asked to stop: an async task is cancelled at its
-    next ``await``, a sync one finds ``current_job().cancel_requested``. Returns how many rows changed; jobs
-    that are over already do not count.
+    Jobs that have not started are cancelled at once. Running jobs are asked to stop: an async task is
+    cancelled at its next ``await``, and a sync task can check ``current_job().cancel_requested``. Return the
+    number of changed rows, which does not include finished jobs.
     """
     return _change(changes.CANCEL, jobs)
 
@@ -43,8 +43,8 @@ async def acancel(jobs: Jobs, /) -> int:
 def retry(jobs: Jobs, /) -> int:
     """Run a job (a ``Job``, an id, a ``TaskResult``) or a queryset of jobs again, now.
 
-    It is the same job: id, attempts and errors stay; the budget of attempts, the count of crashes and the
-    expiry start afresh. Running jobs are left alone. Returns how many rows changed.
+    It stays the same job, with its id, attempts and errors. It gets a new budget of attempts, its crash count
+    is reset, and its expiry is removed. Running jobs do not change. Return the number of changed rows.
     """
     return _change(changes.RETRY, jobs)
 
@@ -55,7 +55,7 @@ async def aretry(jobs: Jobs, /) -> int:
 
 
 def run_now(jobs: Jobs, /) -> int:
-    """Let jobs that wait for a later time run now; nothing else about them changes. Returns how many did."""
+    """Run jobs now that wait for a later time, and change nothing else. Return the number of changed jobs."""
     return _change(changes.RUN_NOW, jobs)
 
 
@@ -67,9 +67,9 @@ async def arun_now(jobs: Jobs, /) -> int:
 def extend(jobs: Jobs, seconds: float | timedelta, /) -> int:
     """Let running jobs (a ``Job``, an id, a ``TaskResult``, a queryset) run ``seconds`` more from now.
 
-    Deadlines that are later stay, and a job without a timeout stays without one. Returns how many of the jobs
-    run. The worker reads the deadline before it acts on it, so a job is reached in time until that moment.
-    Raises ``TypeError`` or ``ValueError`` if ``seconds`` is no duration of up to 100 years.
+    Later deadlines do not change, and a job without a timeout does not get one. Return how many of the jobs
+    are running. The worker reads the deadline again before it times a job out, so an extension works until
+    that moment. Raise ``TypeError`` or ``ValueError`` if ``seconds`` is not a duration of up to 100 years.
     """
     more = duration("extend(jobs, seconds)", seconds)
     return _change(changes.EXTEND, jobs, more)
@@ -85,12 +85,15 @@ def _change(statement: str, jobs: Jobs, *more: Any) -> int:
         alias, pk = _locate(jobs)
         return changes.change_one(statement, alias, pk, *more)
     if not issubclass(jobs.model, Job):
-        raise TypeError(f"a queryset of {jobs.model.__name__} holds no jobs: Job.objects.filter(...) does")
+        raise TypeError(
+            f"A queryset of {jobs.model.__name__} does not contain jobs. Use one of Job, such as "
+            "Job.objects.filter(...)."
+        )
     return changes.change_all(statement, jobs, *more)
 
 
 def _locate(job: Any) -> tuple[str, int]:
-    """The alias and the key of one job, given as a ``Job``, an id or a ``TaskResult``."""
+    """Return the alias and the primary key of a job, given as a ``Job``, an id or a ``TaskResult``."""
     if isinstance(job, Job):
         return job._state.db or router.db_for_write(Job), job.pk
     if isinstance(job, TaskResult):
@@ -98,10 +101,13 @@ def _locate(job: Any) -> tuple[str, int]:
     elif isinstance(job, str) or (isinstance(job, int) and not isinstance(job, bool)):
         backend, public = default_backend(), str(job)
     else:
-        raise TypeError(f"expected a Job, its id, a TaskResult or a queryset of jobs, not {job!r}")
+        raise TypeError(f"Expected a Job, an id, a TaskResult or a queryset of jobs, not {job!r}.")
     if not is_ours(backend):
-        raise WrongBackend(f"the result {public!r} comes from the backend {backend.alias!r}, not from ours")
+        raise WrongBackend(
+            f"The result {public!r} comes from the backend {backend.alias!r}, which is not one of "
+            "django_pgqueue."
+        )
     alias, pk = results.parse_id(public)
     if alias is not None and alias not in connections.settings:
-        raise ValueError(f"{public!r} names a database {alias!r}, which is not in DATABASES")
+        raise ValueError(f"The id {public!r} names the database {alias!r}, which is not in DATABASES.")
     return alias or backend.home(), pk

@@ -1,7 +1,6 @@
-"""The job that is running here: known to the task's own code, its threads by ``to_thread``, its
-coroutines.
+"""The job that is running here. The task's own code, its coroutines and its ``to_thread`` threads know it.
 
-A module of tasks imports this while apps load, so it imports no models.
+Task modules import this module while apps load, so it imports no models.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ RUNNING: ContextVar[Running] = ContextVar("django_pgqueue.running")
 
 
 def current_job() -> CurrentJob:
-    """The job whose task is running here: a ``Job`` that can ask its worker.
+    """Return the job whose task is running here, a ``Job`` that can ask its worker.
 
-    Raises ``LookupError`` outside of a task.
+    Raise ``LookupError`` outside of a task.
     """
     try:
         running = RUNNING.get()
     except LookupError:
         raise LookupError(
-            "No job is running here: current_job() is for code that a worker runs. "
-            "Called in a thread of your own? Start it with contextvars.copy_context().run."
+            "No job is running here. current_job() works only in code that a worker runs. "
+            "If you call it in a thread of your own, start the thread with contextvars.copy_context().run."
         ) from None
     return running.job

@@ -1,9 +1,9 @@
-"""Enqueue: from a call of a task to a row, on the connection and in the transaction of the caller.
+"""Enqueue: turn a call of a task into a row, on the caller's connection and in its transaction.
 
-One statement for one job, one for each chunk of many. Nothing is committed here: a rollback takes the jobs
-away together with the rows that they belong to. What a call asks for is checked before the database sees it
-(``backend.validate_task``, ``signatures``, ``payload``); the functions in SQL check once more what they can,
-for those who call them directly.
+One job takes one statement, and many jobs take one for each chunk. Nothing is committed here: a rollback
+removes the jobs together with the rows that they belong to. Calls are checked before they reach the database
+(``backend.validate_task``, ``signatures``, ``payload``). The SQL functions check again what they can, for
+users who call them directly.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Jobs in one statement of ``enqueue_many``: enough to make the round trip cheap, few enough to stay small.
+#: Jobs in one statement of ``enqueue_many``: enough to make the round trip cheap, but not a huge statement.
 CHUNK = 2_000
 
-#: What the checks of a call raise, beside TypeError and ValueError.
+#: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
 
 _ONE = (
@@ -56,19 +56,19 @@ _MANY = (
 def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     """Enqueue one call of a task and return its ``Job``.
 
-    Works inside and outside of transactions: the job becomes visible to workers with the commit, and a
-    rollback takes it away. Options of this one call go through ``task.using(...)``.
+    This works inside and outside of transactions: workers see the job after the commit, and a rollback
+    removes it. Use ``task.using(...)`` to set options for this call.
 
-    Raises ``TypeError`` for what is not a task of ours and for arguments that the function does not take,
-    ``InvalidTask`` for a call that cannot be enqueued, ``PayloadError`` for arguments that are not JSON or
-    too large.
+    Raise ``TypeError`` for something that is not a task of this package and for arguments that the function
+    does not take, ``InvalidTask`` for a call that cannot be enqueued, and ``PayloadError`` for arguments that
+    cannot be written as JSON or are too large.
     """
     return enqueue_task(_as_ours(task), args, kwargs)
 
 
 async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
-    """Like ``enqueue()``, for async code; inside ``transaction.atomic`` call ``enqueue`` by
-    ``sync_to_async``.
+    """Like ``enqueue()``, for async code. Inside ``transaction.atomic``, call ``enqueue`` with
+    ``sync_to_async`` instead.
     """
     return await aenqueue_task(_as_ours(task), args, kwargs)
 
@@ -76,8 +76,8 @@ async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
 def enqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
     """Enqueue many calls (``task.bind(...)``), all or none, and return their ids in the same order.
 
-    The iterable may be a generator and may mix tasks, but not databases. Raises what ``enqueue()`` raises;
-    the message names the item that caused it (``item 3: ...``), and nothing is inserted.
+    The iterable may be a generator and may mix tasks, but not databases. Raise the same exceptions as
+    ``enqueue()``; the message names the item that caused it (``item 3: ...``), and nothing is inserted.
     """
     prepared = _prepare_all(calls)
     chunk = list(islice(prepared, CHUNK))
@@ -100,8 +100,8 @@ async def aenqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
 
 
 def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
-    """``enqueue`` for a task that is ours, with the arguments apart: the backend holds them as a list and a
-    dict.
+    """Like ``enqueue()`` for a task of this package, with the arguments as a sequence and a mapping, as the
+    backend holds them.
     """
     call = _prepare(task, _call_options(task), args, kwargs)
     options = call.options
@@ -127,12 +127,12 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
-    """``enqueue_task`` in the thread that async code shares for its database work."""
+    """Run ``enqueue_task`` in the thread that async code uses for its database work."""
     return await sync_to_async(enqueue_task)(task, args, kwargs)
 
 
 class _CallOptions(NamedTuple):
-    """What every call of one task (with its options) has in common."""
+    """What all calls of a task with the same options have in common."""
 
     alias: str
     task_path: str
@@ -158,20 +158,20 @@ class _Call(NamedTuple):
 
 
 def _as_ours(task: Any) -> Task[..., Any]:
-    """What a caller gave as a task."""
+    """Return the task that a caller passed as one of ours. Raise ``TypeError`` if it is not a task."""
     if not isinstance(task, DjangoTask):
-        hint = "; decorate the function with django_pgqueue.task" if callable(task) else ""
-        raise TypeError(f"enqueue() takes a task, not {task!r}{hint}")
+        hint = " Decorate the function with django_pgqueue.task." if callable(task) else ""
+        raise TypeError(f"enqueue() takes a task, not {task!r}.{hint}")
     return adopt(task)
 
 
 def _call_options(task: Task[..., Any]) -> _CallOptions:
-    """Check a task with its options, and settle what its settings leave open."""
+    """Check a task with its options, and fill in the defaults from the settings."""
     backend = task.get_backend()
     if not is_ours(backend):
         raise WrongBackend(
-            f"{task.module_path} is bound to the backend {task.backend!r} ({type(backend).__name__}), which "
-            "is not a queue of django_pgqueue: call its .enqueue() for that one, or name another backend."
+            f"{task.module_path} uses the backend {task.backend!r} ({type(backend).__name__}), which is not "
+            "one of django_pgqueue. Call the task's own .enqueue(), or select another backend."
         )
     backend.validate_task(task)
     alias = task.database or backend.home()
@@ -181,7 +181,7 @@ def _call_options(task: Task[..., Any]) -> _CallOptions:
     metadata = encode_metadata(task.metadata) if task.metadata else "{}"
     if len(metadata.encode()) > settings.max_payload_bytes:
         raise PayloadError(
-            f"the metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
+            f"The metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
             f"MAX_PAYLOAD_BYTES ({settings.max_payload_bytes:,}). Store the data and pass its key."
         )
     return _CallOptions(
@@ -207,24 +207,24 @@ def _prepare(
 
 
 def _prepare_all(calls: Iterable[BoundTask]) -> Iterator[_Call]:
-    """The calls, checked one by one; each task (it is immutable) is checked once."""
+    """Check the calls one by one and yield them. A task is immutable, so each is checked only once."""
     options_of: dict[int, tuple[Any, _CallOptions]] = {}
     first: _CallOptions | None = None
     place = 0
     try:
-        for call in calls:  # a generator raises here what is wrong with its next .bind()
+        for call in calls:  # a generator may raise here, if its next .bind() fails
             if not isinstance(call, BoundTask):
-                raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}")
+                raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}.")
             known = options_of.get(id(call.task))
             if known is None:
-                # The task itself is kept beside its options, so that its id() is not given to another one.
+                # The task is stored with its options, so that no other object can get the same id().
                 known = options_of[id(call.task)] = (call.task, _call_options(_as_ours(call.task)))
             task, options = known
             first = first or options
             if options.alias != first.alias:
                 raise ValueError(
-                    f"the database {options.alias!r} is not that of the items before ({first.alias!r}): "
-                    "call enqueue_many() once for each database"
+                    f"The database is {options.alias!r}, but the items before use {first.alias!r}. "
+                    "Call enqueue_many() once for each database."
                 )
             yield _prepare(task, options, call.args, call.kwargs)
             place += 1
@@ -234,9 +234,9 @@ def _prepare_all(calls: Iterable[BoundTask]) -> Iterator[_Call]:
 
 
 def _name_item(error: Exception, place: int) -> None:
-    """Say in `error` which item of `enqueue_many` it is about."""
+    """Add to `error` which item of `enqueue_many` caused it."""
     error.add_note(f"in item {place} of enqueue_many()")
-    # Whatever else a generator raises is the caller's own: its arguments may be more than a message.
+    # Any other exception comes from the caller's generator, and its arguments may be more than a message.
     checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
     if checked and error.args == (str(error),):
         error.args = (f"item {place}: {error}",)
@@ -264,12 +264,12 @@ def _insert(alias: str, first: int, calls: list[_Call]) -> list[int]:
 
 
 def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The only row of the answer."""
+    """Run the statement and return its only row."""
     connection = connections[alias]
     if connection.vendor != "postgresql":
         raise NotSupportedError(
-            f"the database {alias!r} is {connection.display_name}, and jobs lie in PostgreSQL: name one by "
-            "@task(database=...), in the OPTIONS of TASKS or in a router"
+            f"The database {alias!r} is {connection.display_name}, but jobs are stored in PostgreSQL. Set a "
+            "PostgreSQL database with @task(database=...), in the OPTIONS of TASKS, or in a router."
         )
     with connection.cursor() as cursor:
         try:

@@ -1,4 +1,4 @@
-"""Finish: the outcomes of a batch as arrays for ``pgqueue_finish_v1``."""
+"""Finish: write the outcomes of a batch as arrays for ``pgqueue_finish_v1``."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ FINISH_ONE_SQL = (
 )
 
 
-#: How a job went. What nobody reports, because the row says so already: crash (it took down the process in
-#: which it ran isolated) and lost (so is its lease).
+#: How a job ended. Two kinds are never reported, because the row already shows them: crash (the job crashed
+#: the process in which it ran isolated) and lost (the worker lost the lease).
 Kind = Literal[
     "done", "failed", "cancelled", "retry", "snooze", "release", "unknown", "crash", "lost"
 ]  # fmt: skip
 
 
 class Outcome(NamedTuple):
-    """How one claimed job went."""
+    """How one claimed job ended."""
 
     id: int
     lease: int
@@ -36,13 +36,13 @@ class Outcome(NamedTuple):
     error: str | None = None  # JSON, one entry of Job.errors
     fingerprint: str | None = None
     delay: float | None = None  # seconds until the next run
-    started: float | None = None  # time.monotonic() when the task began; None: it never did
-    ran: float | None = None  # seconds that the task ran; it may wait for its report for longer
+    started: float | None = None  # time.monotonic() when the task started; None: it never started
+    ran: float | None = None  # seconds that the task ran, without the wait for its report
     reason: str | None = None
 
 
 def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
-    """The parameters of ``FINISH_SQL``. What nobody uses is sent as NULL, not as an array of NULLs."""
+    """Return the parameters of ``FINISH_SQL``. An unused column is sent as NULL, not as an array of NULLs."""
     columns = zip(*outcomes, strict=True)
     ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons = columns
     now = monotonic()
@@ -62,7 +62,7 @@ def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, .
 
 
 def finish_one_parameters(outcome: Outcome, keep_errors: int) -> tuple[Any, ...]:
-    """The parameters of ``FINISH_ONE_SQL``."""
+    """Return the parameters of ``FINISH_ONE_SQL``."""
     started = None if outcome.started is None else monotonic() - outcome.started
     return (*outcome[:7], started, outcome.ran, outcome.reason, keep_errors)
 

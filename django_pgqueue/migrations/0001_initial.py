@@ -136,7 +136,7 @@ class Migration(migrations.Migration):
                         ),
                         (
                             "max_attempts",
-                            models.IntegerField(blank=True, null=True, verbose_name="attempts at most"),
+                            models.IntegerField(blank=True, null=True, verbose_name="maximum attempts"),
                         ),
                         (
                             "timeout",
@@ -145,14 +145,14 @@ class Migration(migrations.Migration):
                         (
                             "on_lost",
                             models.CharField(
-                                blank=True, max_length=8, null=True, verbose_name="when its worker is lost"
+                                blank=True, max_length=8, null=True, verbose_name="if the worker is lost"
                             ),
                         ),
                         ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                         (
                             "forgiven_attempts",
                             models.IntegerField(
-                                db_default=0, verbose_name="attempts before the last retry by hand"
+                                db_default=0, verbose_name="attempts before the last manual retry"
                             ),
                         ),
                         ("crash_count", models.SmallIntegerField(db_default=0, verbose_name="crashes")),
@@ -169,7 +169,7 @@ class Migration(migrations.Migration):
                         ("deadline", models.DateTimeField(blank=True, null=True, verbose_name="deadline")),
                         (
                             "cancel_requested_at",
-                            models.DateTimeField(blank=True, null=True, verbose_name="asked to stop at"),
+                            models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at"),
                         ),
                         (
                             "waiting_reason",
@@ -198,7 +198,7 @@ class Migration(migrations.Migration):
                                 blank=True,
                                 db_default="",
                                 max_length=40,
-                                verbose_name="fingerprint of the error",
+                                verbose_name="error fingerprint",
                             ),
                         ),
                     ],
@@ -233,7 +233,7 @@ class Migration(migrations.Migration):
                         validators=[
                             django.core.validators.RegexValidator(
                                 "\\A[A-Za-z0-9_.-]+\\Z",
-                                "Letters, digits and any of _ - . make a queue's name.",
+                                "Use only letters, digits and the characters _ - .",
                             )
                         ],
                         verbose_name="name",
@@ -243,7 +243,7 @@ class Migration(migrations.Migration):
                     "keep_done",
                     models.DurationField(
                         blank=True,
-                        help_text="Such as “90 00:00:00” for 90 days. Zero: nothing; empty: RETENTION.",
+                        help_text="“90 00:00:00” means 90 days. Zero keeps nothing; empty uses RETENTION.",
                         null=True,
                         verbose_name="keep done and cancelled jobs for",
                     ),
@@ -253,7 +253,7 @@ class Migration(migrations.Migration):
                     models.DurationField(
                         blank=True,
                         help_text=(
-                            "Such as “90 00:00:00” for 90 days. Zero: nothing; empty: FAILED_RETENTION."
+                            "“90 00:00:00” means 90 days. Zero keeps nothing; empty uses FAILED_RETENTION."
                         ),
                         null=True,
                         verbose_name="keep failed jobs for",
@@ -317,7 +317,7 @@ class Migration(migrations.Migration):
                     "holds_lock",
                     models.BooleanField(
                         db_default=True,
-                        help_text="Its process holds a session lock while it lives; not behind a pooler.",
+                        help_text="Its process holds a session lock while it lives, except behind a pooler.",
                         verbose_name="holds its lock",
                     ),
                 ),
@@ -336,7 +336,7 @@ class Migration(migrations.Migration):
                 (
                     "started_jobs",
                     django_pgqueue.models.fields.ArrayColumn(
-                        "bigint", null=True, verbose_name="jobs that had begun at the last heartbeat"
+                        "bigint", null=True, verbose_name="jobs that had started at the last heartbeat"
                     ),
                 ),
             ],

@@ -1,4 +1,4 @@
-"""The tables as Django models: fields and querysets. What changes a job's state is SQL, in ``sql/``."""
+"""The tables as Django models: fields and querysets. The SQL in ``sql/`` changes the state of jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The statements that change jobs which exist, for one of them or for those of a queryset.
+"""The statements that change existing jobs, for one job or for the jobs of a queryset.
 
-``{ids}`` in a statement stands for an array of ids. Each returns how many jobs it changed.
+``{ids}`` in a statement stands for an array of ids. Each statement returns how many jobs it changed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def change_one(statement: str, alias: str, pk: int, *more: Any) -> int:
 
 
 def change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
-    """Run the statement on the jobs of a queryset, where its database may be written to."""
-    jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router for a place to write
+    """Run the statement on the jobs of a queryset, in the database that the router selects for writing."""
+    jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router where to write
     alias = jobs.db
     query = jobs.values("pk").query
-    if not (query.is_sliced or query.select_for_update):  # rows are locked in the order that was asked for
+    if not (query.is_sliced or query.select_for_update):  # rows are locked in the requested order
         query.clear_ordering(force=True)
     try:
         ids, parameters = query.get_compiler(alias).as_sql()

@@ -1,7 +1,7 @@
-"""``CurrentJob``: the job whose task is running here, a ``Job`` that asks its worker for the latest news.
+"""``CurrentJob``: the job whose task is running here, a ``Job`` that asks its worker for the current state.
 
-It is a proxy of ``Job`` in a registry of its own, like ``LiveJob``: no migration, content type or permission
-knows it. Only a worker makes one. What is read from the database, copied or pickled is a plain ``Job``.
+It is a proxy of ``Job`` in a separate registry, like ``LiveJob``, so it has no migration, content type or
+permissions. Only a worker makes one. Rows from the database, copies and pickles are plain ``Job`` objects.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["CurrentJob", "Running"]
 
 
 class Running(Protocol):
-    """What a worker holds of a job while its task runs."""
+    """What a worker stores about a job while its task runs."""
 
     @property
     def job(self) -> CurrentJob:
-        """Made when somebody asks, for most tasks never do."""
+        """The job, which is made at the first use because most tasks never use it."""
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether somebody has cancelled the job."""
+        """Whether the job was asked to stop."""
 
     @property
     def cancel_event(self) -> Event:
-        """Set when somebody cancels the job."""
+        """An event that is set when the job is asked to stop."""
 
     def extend(self, seconds: float | timedelta) -> bool:
-        """Put the timeout off; whether the lease is still held."""
+        """Postpone the timeout, and return whether the worker still holds the lease."""
 
 
 class CurrentJob(Job):
@@ -55,11 +55,11 @@ class CurrentJob(Job):
 
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Any:
-        """Rows are plain jobs, by whichever class they are asked for."""
+        """Return a plain job: rows are never instances of this class."""
         return Job.from_db(*args, **kwargs)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """A copy is a plain job as well: it may go where there is no worker to ask."""
+        """Copy and pickle as a plain job, which may be used where there is no worker to ask."""
         plain = Job.__new__(Job)
         plain.__dict__.update(self.__dict__)
         del plain.__dict__["_running"]
@@ -67,21 +67,21 @@ class CurrentJob(Job):
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether the job was asked to stop: the latest news, without a query."""
+        """Whether the job was asked to stop. This is up to date and needs no query."""
         return self._running.asked_to_stop or super().cancel_requested
 
     def wait_for_cancel(self, timeout: float) -> bool:
-        """In a sync task: sleep up to ``timeout`` seconds, but no longer than until the job is asked to stop.
-        Returns whether it was.
+        """In a sync task: sleep for ``timeout`` seconds, or until the job is asked to stop. Return whether it
+        was.
         """
         return self._running.cancel_event.wait(timeout)
 
     def extend(self, seconds: float | timedelta) -> bool:
-        """Let the timeout come no sooner than ``seconds`` from now.
+        """Postpone the timeout so that it does not come within the next ``seconds``.
 
-        Returns whether the job is still this worker's; False when its lease is lost, and then nothing that
-        the task does will count. A job without a timeout has nothing to extend, and gets the answer all the
-        same. Raises ``TypeError`` or ``ValueError`` if ``seconds`` is no duration of up to 100 years.
+        Return whether this worker still holds the lease of the job. If it does not, the outcome of the task
+        will be refused. A job without a timeout has nothing to extend but gets the same answer. Raise
+        ``TypeError`` or ``ValueError`` if ``seconds`` is not a duration of up to 100 years.
         """
         return self._running.extend(seconds)
 

@@ -1,4 +1,4 @@
-"""A plain array column: Django's ``ArrayField`` would ask every project to install
+"""A plain array column. Django's ``ArrayField`` would require every project to install
 ``django.contrib.postgres``.
 """
 
@@ -17,7 +17,7 @@ else:
 
 
 class ArrayColumn(Field):
-    """A list in a column of PostgreSQL's type ``element[]``; psycopg converts both ways. Never edited."""
+    """A list in a column of PostgreSQL's type ``element[]``, converted by psycopg. It is never editable."""
 
     def __init__(self, element: str, *args: Any, **kwargs: Any) -> None:
         self.element = element
@@ -25,11 +25,11 @@ class ArrayColumn(Field):
         super().__init__(*args, **kwargs)
 
     def deconstruct(self) -> tuple[str, str, list[Any], dict[str, Any]]:
-        """For migrations."""
+        """Return the constructor's arguments, for migrations."""
         name, path, args, kwargs = super().deconstruct()
         del kwargs["editable"]
         return name, path, [self.element, *args], kwargs
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
-        """The type of the column."""
+        """Return the type of the column."""
         return f"{self.element}[]"

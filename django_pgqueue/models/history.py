@@ -1,4 +1,4 @@
-"""Two small tables that RunSQL creates and fills: a flush between tests must not empty them."""
+"""Two small tables that RunSQL creates and fills. They are unmanaged, so that a flush does not empty them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class QueueStatus(models.Model):
-    """The words for the states of a job, in the database for reports and foreign tools."""
+    """The names of a job's states, in the database for reports and other tools."""
 
     status = models.CharField(_("status"), max_length=16, primary_key=True)
     is_claimable = models.BooleanField(_("may be claimed"))
@@ -26,7 +26,9 @@ class QueueStatus(models.Model):
 
 
 class Ring(models.Model):
-    """Where the ring of history stands: one row. ``PGQUEUE`` sets its times when a worker starts."""
+    """The position of the ring of history, in one row. A worker that starts writes the retentions of
+    ``PGQUEUE`` here.
+    """
 
     one = models.BooleanField(primary_key=True)
     current = models.SmallIntegerField(_("current shelf"))

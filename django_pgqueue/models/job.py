@@ -1,9 +1,9 @@
-"""``Job``: one call of a task, with its life.
+"""``Job``: one call of a task, and everything that happened to it.
 
-Two models look at one partitioned table. ``Job`` is the whole of it, for everybody. ``LiveJob`` is the leaf
-with the jobs that are not over, for what must be quick and must not wait for upkeep of the history: a plan
-through the root locks every leaf. ``LiveJob`` lives in a registry of its own, so that nothing in Django
-(flush, admin, relations) takes it for a second model of the project.
+Two models use one partitioned table. ``Job`` is the whole table and is public. ``LiveJob`` is the leaf with
+the jobs that are not finished, for queries that must be quick and must not wait for upkeep of the history: a
+plan through the root locks every leaf. ``LiveJob`` is in a separate registry, so that nothing in Django
+(flush, admin, relations) treats it as a second model of the project.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = ["Job", "JobQuerySet", "LiveJob", "Status"]
 
 
 _NOT_DELETED = (
-    "A job is not deleted, it would be lost from the history: use django_pgqueue.cancel(job); "
-    "history is emptied after PGQUEUE['RETENTION'], or set Queue.keep_done and keep_failed."
+    "Jobs cannot be deleted, because they would be missing from the history. Use "
+    "django_pgqueue.cancel(job) to cancel a job. Finished jobs are removed after PGQUEUE['RETENTION'] and "
+    "PGQUEUE['FAILED_RETENTION'], or after keep_done and keep_failed of their Queue."
 )
 
 
 class Status(models.TextChoices):
-    """The states of a job; the table ``pgqueue_status`` holds the same words."""
+    """The states of a job; the table ``pgqueue_status`` contains the same names."""
 
     PENDING = "pending", _("pending")
     RETRY = "retry", _("retry")
@@ -45,7 +46,7 @@ class Status(models.TextChoices):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the job is over."""
+        """Whether the job is finished: done, failed or cancelled."""
         return self in {Status.DONE, Status.FAILED, Status.CANCELLED}
 
     @property
@@ -55,10 +56,10 @@ class Status(models.TextChoices):
 
 
 class JobQuerySet(models.QuerySet["Job"]):
-    """Jobs, and what may be done with many of them: each in one statement."""
+    """A queryset of jobs, with methods that change many jobs in one statement."""
 
     def cancel(self) -> int:
-        """Cancel these jobs; running ones are asked to stop. Returns how many rows changed."""
+        """Cancel these jobs; running ones are asked to stop. Return the number of changed rows."""
         return changes.change_all(changes.CANCEL, self)
 
     async def acancel(self) -> int:
@@ -66,7 +67,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         return await sync_to_async(self.cancel)()
 
     def retry(self) -> int:
-        """Run these jobs again now, with a fresh budget of attempts. Returns how many rows changed."""
+        """Run these jobs again now, with a new budget of attempts. Return the number of changed rows."""
         return changes.change_all(changes.RETRY, self)
 
     async def aretry(self) -> int:
@@ -74,10 +75,10 @@ class JobQuerySet(models.QuerySet["Job"]):
         return await sync_to_async(self.retry)()
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Refused with ``TypeError``, like ``Job.delete()``: cancel the jobs; history empties itself."""
+        """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; upkeep removes finished jobs."""
         raise TypeError(_NOT_DELETED)
 
-    # Not from templates, and not on the manager: ``Job.objects.cancel()`` would mean every job there is.
+    # Not in templates, and not on the manager: ``Job.objects.cancel()`` would cancel every job.
     _method: Any
     for _method in (cancel, acancel, retry, aretry, delete):
         _method.alters_data = True
@@ -88,7 +89,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 if TYPE_CHECKING:
 
     class JobManager(models.Manager["Job"]):
-        """``Job.objects`` for type checkers: those without Django's mypy plugin would lose ``cancel()``."""
+        """``Job.objects`` for type checkers. Without Django's mypy plugin they would miss ``cancel()``."""
 
         def all(self) -> JobQuerySet: ...
         def filter(self, *args: Any, **kwargs: Any) -> JobQuerySet: ...
@@ -98,7 +99,7 @@ if TYPE_CHECKING:
 
 
 class JobFields(models.Model):
-    """The columns, in groups: what to do, where and when, policy, life, outcome."""
+    """The columns, in groups: what to do, where and when, policy, progress, outcome."""
 
     Status: ClassVar[type[Status]] = Status
 
@@ -119,28 +120,26 @@ class JobFields(models.Model):
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
     enqueued_at = models.DateTimeField(_("enqueued at"), db_default=Now())
 
-    max_attempts = models.IntegerField(_("attempts at most"), null=True, blank=True)
+    max_attempts = models.IntegerField(_("maximum attempts"), null=True, blank=True)
     timeout = models.IntegerField(_("timeout in seconds"), null=True, blank=True)
-    on_lost = models.CharField(_("when its worker is lost"), max_length=8, null=True, blank=True)
+    on_lost = models.CharField(_("if the worker is lost"), max_length=8, null=True, blank=True)
 
     attempts = models.IntegerField(_("attempts"), db_default=0)
-    forgiven_attempts = models.IntegerField(_("attempts before the last retry by hand"), db_default=0)
+    forgiven_attempts = models.IntegerField(_("attempts before the last manual retry"), db_default=0)
     crash_count = models.SmallIntegerField(_("crashes"), db_default=0)
     worker = models.BigIntegerField(_("worker"), null=True, blank=True)
     lease = models.BigIntegerField(_("lease"), null=True, blank=True)
     started_at = models.DateTimeField(_("first started at"), null=True, blank=True)
     last_attempted_at = models.DateTimeField(_("last attempted at"), null=True, blank=True)
     deadline = models.DateTimeField(_("deadline"), null=True, blank=True)
-    cancel_requested_at = models.DateTimeField(_("asked to stop at"), null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True, blank=True)
     waiting_reason = models.CharField(_("reason"), max_length=500, db_default="", blank=True)
 
     finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
     duration = models.FloatField(_("duration in seconds"), null=True, blank=True)
     result = models.JSONField(_("result"), null=True, blank=True)
     errors = models.JSONField(_("errors"), db_default=models.Value([], models.JSONField()))
-    error_fingerprint = models.CharField(
-        _("fingerprint of the error"), max_length=40, db_default="", blank=True
-    )
+    error_fingerprint = models.CharField(_("error fingerprint"), max_length=40, db_default="", blank=True)
 
     class Meta:
         abstract = True
@@ -149,8 +148,8 @@ class JobFields(models.Model):
     def worker_ids(self) -> list[str]:
         """The worker of each attempt, oldest first.
 
-        A job remembers its first and its last errors only; for attempts in between the list holds ``"?"``,
-        so that its length is the number of attempts, as ``django.tasks`` has it.
+        A job keeps only its first and last errors. The list contains ``"?"`` for attempts in between, so that
+        its length is the number of attempts, as in ``django.tasks``.
         """
         known = [str(error.get("worker", "?")) for error in self.errors]
         if self.worker is not None and len(known) < self.attempts:
@@ -171,7 +170,7 @@ class JobFields(models.Model):
 
 
 class Job(JobFields):
-    """One call of a task. Its state is changed by ``enqueue``, ``cancel``, ``retry`` and the worker only."""
+    """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:
         objects: ClassVar[JobManager]
@@ -183,7 +182,7 @@ class Job(JobFields):
         required_db_vendor = "postgresql"
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
-        # What the admin offers: nobody adds, changes or deletes a job by hand.
+        # For the admin, where nobody adds, changes or deletes a job.
         default_permissions = ("view",)
         permissions = (
             ("cancel_job", "Can cancel job"),
@@ -204,23 +203,23 @@ class Job(JobFields):
         using: str | None = None,
         update_fields: Iterable[str] | None = None,
     ) -> None:
-        """Insert a new row. Raises ``TypeError`` on a job that exists: its state belongs to the queue."""
+        """Insert a new row. Raise ``TypeError`` for an existing job, because only the queue changes it."""
         if not self._state.adding:
             raise TypeError(
-                "A job that exists is not saved, its state belongs to the queue: "
-                "use django_pgqueue.cancel(job) or django_pgqueue.retry(job), or enqueue a new job."
+                "An existing job cannot be saved, because only the queue changes its state. "
+                "Use django_pgqueue.cancel(job) or django_pgqueue.retry(job), or enqueue a new job."
             )
         super().save(
             force_insert=force_insert, force_update=force_update, using=using, update_fields=update_fields
         )
 
     def delete(self, using: Any = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:
-        """Refused with ``TypeError``: cancel the job; history empties itself."""
+        """Raise ``TypeError``. Cancel the job instead; upkeep removes finished jobs."""
         raise TypeError(_NOT_DELETED)
 
 
 class LiveJob(JobFields):
-    """The leaf with the jobs that are not over. Read it; nothing writes through it but the claim."""
+    """The leaf with the jobs that are not finished. It is for reading; only the claim writes through it."""
 
     class Meta:
         db_table = "pgqueue_job_live"

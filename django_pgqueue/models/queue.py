@@ -1,4 +1,4 @@
-"""``Queue``: the settings of a queue. A queue needs no row; one without it has the defaults."""
+"""``Queue``: the settings of a queue. A queue without a row uses the defaults."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Queue(models.Model):
-    """Settings of one queue; an empty field means: as ``PGQUEUE`` says."""
+    """The settings of one queue; an empty field means that the value in ``PGQUEUE`` is used."""
 
     name = models.CharField(
         _("name"),
         max_length=100,
         primary_key=True,
         validators=[
-            RegexValidator(r"\A[A-Za-z0-9_.-]+\Z", _("Letters, digits and any of _ - . make a queue's name."))
+            RegexValidator(r"\A[A-Za-z0-9_.-]+\Z", _("Use only letters, digits and the characters _ - ."))
         ],
     )
     keep_done = models.DurationField(
         _("keep done and cancelled jobs for"),
         null=True,
         blank=True,
-        help_text=_("Such as “90 00:00:00” for 90 days. Zero: nothing; empty: RETENTION."),
+        help_text=_("“90 00:00:00” means 90 days. Zero keeps nothing; empty uses RETENTION."),
     )
     keep_failed = models.DurationField(
         _("keep failed jobs for"),
         null=True,
         blank=True,
-        help_text=_("Such as “90 00:00:00” for 90 days. Zero: nothing; empty: FAILED_RETENTION."),
+        help_text=_("“90 00:00:00” means 90 days. Zero keeps nothing; empty uses FAILED_RETENTION."),
     )
     backoff_base = models.FloatField(
         _("first wait before a retry, in seconds"), null=True, blank=True, validators=[MinValueValidator(0)]

@@ -1,4 +1,4 @@
-"""``JobStat``: what ran in each minute. Workers count in memory and add their figures now and then."""
+"""``JobStat``: what ran in each minute. Workers count in memory and add their figures every few seconds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from django.utils.translation import gettext_lazy as _
 
 from .fields import ArrayColumn
 
-#: Upper bounds of the histograms' classes in seconds: 1 ms and its doubles up to 70 minutes; the class
-#: after the last bound holds the rest.
+#: Upper bounds of the histogram classes in seconds: 1 ms, doubled up to 70 minutes. One more class after the
+#: last bound counts the rest.
 HISTOGRAM_BOUNDS = tuple(0.001 * 2**k for k in range(23))
 
 
 class JobStat(models.Model):
-    """One minute of one task in one queue: how jobs ended, how long they waited and ran."""
+    """One minute of one task in one queue: how its jobs ended, and how long they waited and ran."""
 
     id = models.BigAutoField(primary_key=True)
     minute = models.DateTimeField(_("minute"))

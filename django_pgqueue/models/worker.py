@@ -1,4 +1,4 @@
-"""``Worker``: the processes that run jobs. A narrow table of its own, so that a heartbeat touches no job."""
+"""``Worker``: the processes that run jobs. Heartbeats update this narrow table and no jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .fields import ArrayColumn
 
 
 class Worker(models.Model):
-    """One worker process. Registered before its first claim, removed when it stops."""
+    """One worker process. It is registered before its first claim and removed when it stops."""
 
     id = models.BigIntegerField(_("id"), primary_key=True)
     host = models.CharField(_("host"), max_length=255)
@@ -29,10 +29,10 @@ class Worker(models.Model):
     holds_lock = models.BooleanField(
         _("holds its lock"),
         db_default=True,
-        help_text=_("Its process holds a session lock while it lives; not behind a pooler."),
+        help_text=_("Its process holds a session lock while it lives, except behind a pooler."),
     )
     started_jobs = ArrayColumn(
-        "bigint", verbose_name=_("jobs that had begun at the last heartbeat"), null=True
+        "bigint", verbose_name=_("jobs that had started at the last heartbeat"), null=True
     )
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())

@@ -42,7 +42,7 @@ def test_settings_of_a_queue(root: Client) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"name": "a b"}, "Letters, digits"),
+        ({"name": "a b"}, "Use only letters"),
         ({"name": "taken"}, "There is a queue of this name already."),
         ({"keep_done": "-1 00:00:00"}, "Zero or more."),
         ({"backoff_base": "9", "backoff_ceiling": "3"}, "The longest wait is not shorter than the first."),

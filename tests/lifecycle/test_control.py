@@ -224,16 +224,16 @@ def test_the_database_of_the_job_its_id_or_its_queryset() -> None:
 @pytest.mark.parametrize(
     ("what", "kind", "message"),
     [
-        (None, TypeError, "expected a Job, its id"),
-        (True, TypeError, "expected a Job, its id"),
-        (1.5, TypeError, "expected a Job, its id"),
-        ([1, 2], TypeError, "expected a Job, its id"),
+        (None, TypeError, "Expected a Job, an id"),
+        (True, TypeError, "Expected a Job, an id"),
+        (1.5, TypeError, "Expected a Job, an id"),
+        ([1, 2], TypeError, "Expected a Job, an id"),
         ("", ValueError, "is not the id of a job"),
         ("five", ValueError, "is not the id of a job"),
         (-5, ValueError, "is not the id of a job"),
         (2**63, ValueError, "is not the id of a job"),
-        ("nowhere:5", ValueError, "names a database 'nowhere'"),
-        (Queue.objects.all(), TypeError, "a queryset of Queue holds no jobs"),
+        ("nowhere:5", ValueError, "names the database 'nowhere'"),
+        (Queue.objects.all(), TypeError, "queryset of Queue does not contain jobs"),
     ],
 )
 @pytest.mark.parametrize("function", [cancel, retry, run_now])

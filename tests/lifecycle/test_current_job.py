@@ -57,9 +57,9 @@ def test_it_is_a_job(row: Job, running: Running) -> None:
     assert len({job, row}) == 1
     assert (job.pk, job.metadata, job.status) == (row.pk, {"why": ["audit"]}, Job.Status.RUNNING)
     assert str(job) == str(row)
-    with pytest.raises(TypeError, match="state belongs to the queue"):
+    with pytest.raises(TypeError, match="only the queue changes its state"):
         job.save()
-    with pytest.raises(TypeError, match="is not deleted"):
+    with pytest.raises(TypeError, match="cannot be deleted"):
         job.delete()
     Job.objects.filter(pk=row.pk).update(waiting_reason="news")
     job.refresh_from_db()

@@ -207,7 +207,7 @@ def test_the_size_is_that_of_the_json_and_measured_once(settings: Any) -> None:
         (len, "takes a task"),
         ("tests.app.tasks.noop", "takes a task"),
         (None, "takes a task"),
-        (noop.func, "decorate the function"),
+        (noop.func, "Decorate the function"),
         (noop.bind(1), "takes a task"),
     ],
 )
@@ -236,7 +236,7 @@ def test_a_database_without_the_functions_says_what_to_run() -> None:
 
 def test_a_database_that_is_not_postgresql_is_named(tmp_path: Path) -> None:
     file = tmp_path / "lite.db"
-    message = "'lite' is SQLite, and jobs lie in PostgreSQL"
+    message = "'lite' is SQLite, but jobs are stored in PostgreSQL"
     with (
         alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file, OPTIONS={}) as lite,
         pytest.raises(NotSupportedError, match=message),

@@ -161,7 +161,7 @@ def test_items_of_two_databases_are_refused_by_index(place: int) -> None:
     items = [noop.bind(number) for number in range(7)]
     items[place] = elsewhere.bind(1)
     with pytest.raises(
-        ValueError, match=r"^item \d: the database 'other' is not that of the items before \('default'\)"
+        ValueError, match=r"^item \d: The database is 'other', but the items before use 'default'"
     ) as caught:
         enqueue_many(items)
     assert str(caught.value).startswith(f"item {place}: ")
