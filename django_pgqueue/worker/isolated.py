@@ -1,4 +1,4 @@
-"""The process of one isolated job (``executor/isolation.py``): a row comes in, an outcome goes out."""
+"""The process of one isolated job (``executor/isolation.py``): it reads a row and writes an outcome."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _run(runner: Runner, job: Claimed) -> Result:
 
 
 def _read_line(line: int) -> tuple[bytes, bytes]:
-    """What is to be done, and what came together with it."""
+    """Return the assignment, which is the first line, and what arrived after it."""
     heard = b""
     while b"\n" not in heard:
         piece = os.read(line, 2**16)
@@ -71,10 +71,10 @@ def _read_line(line: int) -> tuple[bytes, bytes]:
 
 
 def _obey(line: int, runner: Runner, job_id: int, heard: bytes) -> None:
-    """Do what the worker says, which is nothing but "cancel"; at the end of its life, end too."""
+    """Follow the worker's commands, of which "cancel" is the only one, and exit when the worker ends."""
     while heard or (heard := os.read(line, 1024)):
         heard = b""
-        while not runner.cancel(job_id):  # it may not have begun
+        while not runner.cancel(job_id):  # the job may not have started yet
             time.sleep(0.05)
     os._exit(1)
 

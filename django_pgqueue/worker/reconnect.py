@@ -1,11 +1,11 @@
-"""A connection that is lost, or not there yet: when to try again, and what the log says meanwhile.
+"""When to reconnect after a connection was lost or refused, and what to log in the meantime.
 
     works --failure--> outage: pauses of 0.1, 0.2, 0.4 ... seconds up to the longest, each with jitter
-    outage --it works again, not merely connects--> works: the next failure is tried again at once
+    outage --it works again, not only connects--> works: the next failure is tried again at once
 
-A server that takes connections but refuses the work (its disk is full) must not be called ten times a second:
-hence the end of an outage is a round of work that went well. It may last for hours, so the log repeats itself
-only once a minute.
+A server that accepts connections but refuses the work (its disk is full) must not be called ten times a
+second. This is why an outage ends with a round of work that succeeded. An outage may last for hours, so the
+same message is logged only once a minute.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SAY_AGAIN = 60.0
 
 
 class Outage:
-    """The tries of one process to work with its database again. ``longest``: the longest pause, seconds."""
+    """The attempts of a process to reach its database again. ``longest``: the longest pause, in seconds."""
 
     def __init__(self, longest: float = LONGEST_PAUSE) -> None:
         self._longest = longest
@@ -43,7 +43,7 @@ class Outage:
         self._say_again_at = 0.0
 
     def tell(self, what: str, error: Exception) -> None:
-        """Log a failure, unless the log has said the same less than a minute ago."""
+        """Log a failure, unless the same message was logged less than a minute ago."""
         text = f"{what}: {str(error).strip() or type(error).__name__}"
         now = monotonic()
         if text != self._said or now >= self._say_again_at:
@@ -52,12 +52,12 @@ class Outage:
             logger.warning("%s", text)
 
     def pause(self) -> float:
-        """Seconds until the next try."""
+        """Return the seconds until the next attempt."""
         self._pause = min(self._longest, 2 * self._pause or FIRST_PAUSE)
         return self._pause * random.uniform(0.5, 1.0)
 
     def over(self) -> None:
-        """Everything works. Cheap where there was no outage."""
+        """Note that everything works. This is cheap if there was no outage."""
         if self._pause:
             self._pause = 0.0
             self._said = ""
@@ -67,10 +67,10 @@ class Outage:
 def wait_for_primary(
     alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
 ) -> Session | None:
-    """The first session of a supervisor. A standby is waited out, and None returned if it is told to stop.
+    """Open the first session of a supervisor. Wait while the server is a standby; return None if stopped.
 
-    Raises ``psycopg.OperationalError`` if there is no server at all at the start. One that goes away later
-    may be a standby that restarts in order to become the primary.
+    Raise ``psycopg.OperationalError`` if no server answers at the start. A server that becomes unreachable
+    later may be a standby that restarts in order to become the primary.
     """
     waits = False
     while not stopped():

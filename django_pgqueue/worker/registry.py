@@ -1,4 +1,4 @@
-"""The worker's entry in the table of workers, and the lock that says that its process lives."""
+"""The worker's entry in the table of workers, and the lock which shows that its process is alive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Registration"]
 
-REGISTER_EVERY = 10.0  # seconds; after two of these at most a deaf session is found: it must be below 15
+REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
 
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
@@ -28,7 +28,7 @@ _REGISTER = """
 
 
 class Registration:
-    """The entry of one worker process."""
+    """The entry of one worker process in the table."""
 
     def __init__(self, options: WorkerOptions, worker: int, supervisor: int) -> None:
         self._options = options
@@ -37,27 +37,27 @@ class Registration:
         self._next = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether it is time to register again.
+        """Return whether it is time to register again.
 
-        A worker that stood still for long counts as dead and is forgotten, and the jobs of one that is not
-        on the list would never be recovered.
+        A worker that was suspended for a long time counts as dead and is removed from the table. The jobs of
+        a worker that is not in the table would never be recovered.
         """
         return now >= self._next
 
     def renew(self, session: Session, now: float) -> None:
-        """Register, and note when to do it next."""
+        """Register, and note when to do so next."""
         self.register(session)
-        # Race: one that stood still for a lease may be forgotten. It registers before it claims again, so
-        # that it never is on its way out with a job that it has just claimed.
+        # Race: a worker that was suspended for a lease may be removed from the table. It registers before it
+        # claims again, so that it is never removed while it holds a job that it has just claimed.
         self._next = now + min(REGISTER_EVERY, conf.current().lease / 3) * random.uniform(0.9, 1.1)
 
     def register(self, session: Session) -> None:
-        """Before the first claim: what a lease names must be there.
+        """Register before the first claim: the worker that a lease names must exist.
 
-        On a direct path it holds the worker's advisory lock first: that falls with the session, so with the
-        process. Race: after a reconnect the old session may still hold it, since the server has not noticed
-        its end. Then the worker says so, and takes it the next time: a free lock must never be a living
-        worker's.
+        On a direct connection, take the worker's advisory lock first. It is released when the session ends,
+        and so when the process ends. Race: after a reconnect the old session may still hold the lock because
+        the server has not noticed its end. The worker then notes this in the table and takes the lock the
+        next time, because a lock of a living worker must never look free.
         """
         self._take_lock(session)
         options = self._options
@@ -68,15 +68,15 @@ class Registration:
         session.run((_REGISTER, parameters))
 
     def set_draining(self, session: Session) -> None:
-        """Show that the worker takes no more jobs."""
+        """Show in the table that the worker claims no more jobs."""
         session.run(("UPDATE pgqueue_worker SET state = 'draining' WHERE id = %s", (self._worker,)))
 
     def sign_off(self, session: Session) -> None:
-        """The worker has ended. If it holds a job all the same, it stays listed, so that it is found dead."""
+        """Remove the worker at its end. If it still holds a job, it stays in the table, to be found dead."""
         session.run(("SELECT pgqueue_forget_workers_v1(%s::bigint[])", ([self._worker],)))
 
     def _take_lock(self, session: Session) -> None:
-        """Once for each session: advisory locks are counted."""
+        """Take the lock once for each session, because advisory locks are counted."""
         if not session.pooled and not session.holds_lock:
             lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
             session.holds_lock = session.value(lock, (str(self._worker),))

@@ -1,4 +1,4 @@
-"""What a producer and a supervisor sleep on: a pipe that other threads and signal handlers write to."""
+"""The sleep of a producer or supervisor, on a pipe that other threads and signal handlers write to."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Waker"]
 
 
 class Waker:
-    """A sleep that anybody can end.
+    """A sleep that any thread can end.
 
-    Race: news may come between the last look and the sleep. So the sleeper raises its flag first, then looks
-    once more, then sleeps; whoever brings news puts it where the sleeper looks, then reads the flag.
+    Race: news may arrive between the last look and the sleep. So the sleeper sets its flag first, then looks
+    once more, and then sleeps. A thread with news stores it where the sleeper looks, and then reads the flag.
     """
 
     def __init__(self) -> None:
@@ -27,17 +27,17 @@ class Waker:
         self._asleep = False
 
     def wake(self) -> None:
-        """End the sleep, if there is one. Cheap otherwise."""
+        """End the sleep, if there is one. This is cheap otherwise."""
         if self._asleep:
             self.interrupt()
 
     def interrupt(self) -> None:
-        """End the sleep, or the next one. Safe in a signal handler."""
+        """End the current or the next sleep. This is safe in a signal handler."""
         with suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._write, b"!")
 
     def sleep(self, seconds: float, has_news: Callable[[], bool], *files: int) -> None:
-        """Sleep until woken, or one of ``files`` has something to read, or the time is over."""
+        """Sleep until woken, until one of ``files`` is readable, or until ``seconds`` have passed."""
         self._asleep = True
         try:
             if not has_news():
@@ -51,7 +51,7 @@ class Waker:
             self._asleep = False
 
     def files(self) -> tuple[int, int]:
-        """The two ends of the pipe."""
+        """Return the two ends of the pipe."""
         return self._read, self._write
 
     def close(self) -> None:

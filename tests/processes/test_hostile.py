@@ -33,7 +33,7 @@ def test_threads_that_outlive_their_tasks_do_not_hold_up_the_end(start: Start, t
     over(*jobs)
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
-    assert "does not wait any longer for the threads that its tasks have left: left-False" in command.log
+    assert "does not wait any longer for threads that its tasks have left running: left-False" in command.log
     assert "killed" not in command.log
     assert not Worker.objects.exists()
     assert not said.exists()

@@ -149,7 +149,7 @@ def test_a_process_that_is_stopped_longer_than_its_lease(scene: Scene) -> None:
     scene.tell("process stopped", second.began - stopped, LEASE + 2 * HEARTBEAT)
     # It wakes, comes to its end, and is refused: the job is another's.
     scene.go.with_name(f"go-{first.lease}").touch()
-    command.logged("the lease was lost, its outcome (done) was refused")
+    command.logged("the lease was lost, so its outcome (done) was refused")
     assert fresh(job).status == "running"
     scene.end(job, crashes=1)
 

@@ -65,7 +65,7 @@ def test_a_thread_that_never_ends_does_not_keep_the_process(start: Start) -> Non
     command = start("--burst")
     assert command.wait() == 0, command.log
     assert fresh(job).status == "done"
-    assert "does not wait any longer for the threads that its tasks have left: of-a-task" in command.log
+    assert "does not wait any longer for threads that its tasks have left running: of-a-task" in command.log
 
 
 def test_a_task_that_exits_with_0_has_not_finished_the_work_of_its_process(start: Start) -> None:

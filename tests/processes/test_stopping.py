@@ -147,7 +147,7 @@ def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_
         assert fresh(job).worker != worker.pk
     finally:
         os.kill(worker.pid, signal.SIGCONT)
-    command.logged("the lease was lost, its outcome (done) was refused")
+    command.logged("the lease was lost, so its outcome (done) was refused")
     assert fresh(job).attempts == 1
     # It says anew who it is, and works on.
     until(lambda: Worker.objects.filter(pk=worker.pk).exists(), seconds=SLOW)

@@ -31,7 +31,7 @@ def test_a_task_that_goes_on_costs_its_process_and_nobody_else(start: Start) -> 
     neighbour = enqueue(tasks.wait_for_entry, "go")
     begun("go")
     deaf = enqueue(timing.deaf_for_ever, "deaf")
-    command.logged("this process finishes what else it runs and is replaced")
+    command.logged("this process finishes its other jobs and is replaced")
     assert is_alive(worker.pid)
     Entry.objects.create(key="go")
     assert over(neighbour).status == "done"

@@ -66,7 +66,7 @@ def test_a_lost_lease_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
     assert fresh(job).status == "pending"
     (record,) = lines(caplog)
     assert (record.levelname, getattr(record, "outcome", None)) == ("WARNING", "lost its lease")
-    assert f"job {job.pk}: the lease was lost, its outcome (done) was refused" in caplog.text
+    assert f"job {job.pk}: the lease was lost, so its outcome (done) was refused" in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,1 +1,1 @@
-"""Links between a process and those that it starts: what they share, how they end, how they die together."""
+"""Links between a process and its children: what they share, how they end, and how they die together."""

@@ -1,6 +1,6 @@
-"""The end of a worker process, which no thread that a task has left behind may hold up.
+"""End a worker process even if a task has left threads behind.
 
-Python waits at its end for every thread that is not a daemon, for ever. They get some seconds.
+Python waits at exit for every thread that is not a daemon, without a limit. Here they get a few seconds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["LINGER", "leave_after"]
 
 logger = logging.getLogger(__name__)
 
-LINGER = 3.0  # seconds; less than what the supervisor adds to the grace before it kills
+LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period before it kills
 
 
 def leave_after(main: Callable[[], int]) -> NoReturn:
-    """Call `main` and exit with the code that it returns, as ``sys.exit`` does, but not later than LINGER."""
+    """Call `main` and exit with its return code as ``sys.exit`` does, but no later than LINGER afterwards."""
     code = 1
     try:
         code = main()
@@ -38,7 +38,7 @@ def _force(code: int) -> None:
         names = [thread.name for thread in threading.enumerate() if _holds_up(thread)]
         logger.warning(
             "this process does not wait any longer for %s",
-            f"the threads that its tasks have left: {', '.join(names)}" if names else "its exit handlers",
+            f"threads that its tasks have left running: {', '.join(names)}" if names else "its exit handlers",
         )
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""Memory behind a descriptor, which a process hands to another by inheritance. No folder has it."""
+"""Memory behind a file descriptor that a child process inherits. It is not a file in any directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["new_memory", "read_memory", "write_memory"]
 
 
 def new_memory(name: str) -> int:
-    """A descriptor of new, empty memory; ``name`` is only for who looks at the process."""
+    """Return a descriptor of new, empty memory; ``name`` is only shown by tools that list open files."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as temporary:  # pragma: no cover - not on Linux
@@ -17,7 +17,7 @@ def new_memory(name: str) -> int:
 
 
 def write_memory(name: str, text: str) -> int:
-    """A descriptor of new memory that holds a text. Unlike a pipe it takes any length at once."""
+    """Return a descriptor of new memory that contains a text. Unlike a pipe, it takes any length at once."""
     file = new_memory(name)
     data = memoryview(text.encode())
     while data:
@@ -26,7 +26,7 @@ def write_memory(name: str, text: str) -> int:
 
 
 def read_memory(file: int) -> str:
-    """The text behind an inherited descriptor, which is closed."""
+    """Return the text behind an inherited descriptor, and close it."""
     with os.fdopen(file, "rb") as memory:
         memory.seek(0)
         return memory.read().decode()

@@ -1,11 +1,11 @@
-"""What ties a process to the one that started it: a pair of sockets, and on Linux its death.
+"""The link between a process and the one that started it: a pair of sockets, and on Linux a death signal.
 
-The supervisor says nothing on the link; its end shows that the supervisor is gone. The worker process speaks
-once, when it ends: that it meant to, or what kept it from its work. Its exit code alone would not do: a task
-that calls ``os._exit(0)`` ends the process as well, and a module that fails at import can only be named from
-inside.
+The supervisor sends nothing on the link; the end of the link shows that the supervisor is gone. The worker
+process sends one message when it ends: that it ended as intended, or which error ended it. Its exit code
+alone is not enough: a task that calls ``os._exit(0)`` ends the process as well, and only the process itself
+can name a module that failed to import.
 
-On Linux a process dies with the one that started it, in the same instant, whatever it does (``die_with``).
+On Linux a process dies at the same moment as the one that started it, whatever it does (``die_with``).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """What a process has said at its end; nothing, if it could not."""
+    """The last message of a process; empty if it could not send one."""
 
     code: int | None = None
-    """The exit code with which it meant to end, its work being done."""
+    """The exit code with which it intended to end after its work was done."""
     cause: str = ""
     """The exception that ended it."""
 
@@ -42,33 +42,33 @@ class ParentLink:
 
     def __init__(self, file: int) -> None:
         self.file = file
-        """Its number."""
+        """The file descriptor of the link."""
         self._owner = os.getpid()
         self._spoken = False
 
     @classmethod
     def from_standard_input(cls) -> ParentLink:
-        """The link comes as standard input, and is moved away from there."""
+        """Take the link, which is passed as standard input, and move it to another descriptor."""
         return cls(take_standard_input())
 
     def wait_for_end(self) -> None:
         """Return when the supervisor is gone."""
-        with suppress(OSError):  # it went before it had read what we said
+        with suppress(OSError):  # it ended before it had read our message
             while os.read(self.file, 1024):
                 pass
 
     def finished(self, code: int) -> None:
-        """Say that the work is done, and with which exit code this process will end."""
+        """Report that the work is done, and with which exit code this process will end."""
         self._say(f"exit {code}")
 
     def failed(self, error: BaseException) -> None:
-        """Say what ends this process."""
+        """Report the exception that ends this process."""
         lines = traceback.format_exception_only(error)
         cause = " ".join("".join(lines).split())
         self._say(f"failed {cause[:LONGEST_CAUSE]}")
 
     def _say(self, words: str) -> None:
-        # Once, and only for ourselves: what a task has forked is another process.
+        # Only once, and only in this process: a process that a task has forked must not send anything.
         if os.getpid() == self._owner and not self._spoken:
             self._spoken = True
             with suppress(OSError):  # nobody listens
@@ -76,10 +76,10 @@ class ParentLink:
 
 
 def last_words(line: socket.socket) -> Farewell:
-    """What the process at the other end, which has ended, has said."""
+    """Return the last message of the process at the other end, which has ended."""
     line.setblocking(False)
     words = ""
-    with suppress(OSError):  # nothing, and something that it started still holds its end
+    with suppress(OSError):  # there is no message, and a process that it started still holds its end open
         words = line.recv(65536).decode(errors="replace")
     kind, _, rest = words.partition(" ")
     if kind == "exit" and rest.isdigit():
@@ -88,10 +88,10 @@ def last_words(line: socket.socket) -> Farewell:
 
 
 def take_standard_input() -> int:
-    """Another number for what is standard input now, which is empty afterwards.
+    """Move the current standard input to a new descriptor and return it. Standard input is empty afterwards.
 
-    A program that a task starts and that looks for commands there, as ffmpeg does, must not wait for ever,
-    nor hear what is meant for us.
+    A program that a task starts and that reads commands from there, as ffmpeg does, must not wait forever,
+    and must not read what is meant for this process.
     """
     taken = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -101,11 +101,11 @@ def take_standard_input() -> int:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the process ``parent``, which has started this one, ends. Elsewhere: nothing happens.
+    """On Linux, have this process killed when ``parent``, the process that started it, ends.
 
-    To be called before anything that takes time. The kernel ties this to the *thread* of the parent that
-    started us, so that thread must last as long as the parent does. It is not inherited: what a task starts
-    must see to itself.
+    Call this before anything that takes time. The kernel ties it to the *thread* of the parent that started
+    this process, so that thread must live as long as the parent does. It is not inherited by processes that a
+    task starts.
     """
     if sys.platform != "linux":
         return
@@ -115,6 +115,6 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     except (ImportError, OSError, AttributeError):  # a Python without ctypes, a libc without prctl
         return
-    # Race: the parent may have died before that call, and we have been handed on to another process.
+    # Race: the parent may have died before that call, so that this process already has another parent.
     if os.getppid() != parent:
         os._exit(1)

@@ -1,8 +1,8 @@
-"""Around ``Popen``: the environment for a process that we start, and what has become of it.
+"""Helpers for ``Popen``: the environment of a new process, and whether a process has ended.
 
-The news is not taken away from ``Popen``: where ``waitid`` exists one can look and leave everything as it
-was. A process that has ended keeps its number, and with it the number of its group, until ``Popen.wait``.
-macOS has it since Python 3.13; before, ``Popen`` and ``ps`` must do, and the number is free a moment earlier.
+Where ``waitid`` exists, the state of a process can be read without reaping it. A process that has ended keeps
+its id, and the id of its group, until ``Popen.wait``. macOS has ``waitid`` since Python 3.13. Before that,
+``Popen`` and ``ps`` are used, and the id becomes free a moment earlier.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _HERE = str(Path.cwd())
 
 
 def child_environment() -> dict[str, str]:
-    """Ours, with the path by which this process finds the project's modules, whatever started it."""
-    # An empty entry means the working directory of whoever reads it; a task may have changed ours since.
+    """Return our environment with the path on which this process finds the project's modules."""
+    # An empty entry means the reader's working directory. A task may have changed ours in the meantime.
     path = os.pathsep.join(entry or _HERE for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path, **test_environment()}
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended, waited for or not."""
+    """Return whether the process has ended, whether or not it was waited for."""
     if not HAS_WAITID:
         return process.poll() is not None
     return process.returncode is not None or _last_change(process.pid) in {
@@ -41,7 +41,7 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it exists, but does nothing until it gets SIGCONT."""
+    """Return whether the process exists but is stopped until it gets SIGCONT."""
     if HAS_WAITID:
         return _last_change(process.pid) == os.CLD_STOPPED
     state = subprocess.run(
@@ -51,7 +51,7 @@ def is_stopped(process: subprocess.Popen[bytes]) -> bool:
 
 
 def how_it_ended(code: int) -> str:
-    """In words; ``code`` as ``Popen`` has it: the exit code, or minus the signal."""
+    """Describe the end of a process. ``code`` is that of ``Popen``: the exit code, or the negated signal."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -61,10 +61,10 @@ def how_it_ended(code: int) -> str:
 
 
 def _last_change(pid: int) -> int | None:
-    """What happened to it last; None: nothing yet."""
+    """Return the last state change of the process; None if there was none."""
     flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
     try:
         found = os.waitid(os.P_PID, pid, flags)
-    except ChildProcessError:  # somebody else has waited for it: its exit code is lost
+    except ChildProcessError:  # somebody else has waited for it, so its exit code is lost
         return os.CLD_EXITED
     return None if found is None else found.si_code

@@ -1,1 +1,1 @@
-"""The producer: claims jobs, hands them to the executor, reports how they went, sleeps meanwhile."""
+"""The producer: claims jobs, passes them to the executor, reports their outcomes, and sleeps in between."""

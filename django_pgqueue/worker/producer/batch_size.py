@@ -1,7 +1,8 @@
-"""How many jobs a worker takes: as many as can start soon, never more.
+"""How many jobs a worker claims: only as many as can start soon.
 
-Free slots, and what the slots will be through with within 50 ms at the pace of late. So jobs of microseconds
-come in large batches, and a job of seconds is never held by a worker that has no slot for it.
+This is one job for each free slot, and as many as the slots will finish within 50 ms at their recent pace. So
+jobs that take microseconds are claimed in large batches, and a job that takes seconds is never held by a
+worker that has no free slot for it.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ __all__ = ["BatchSize"]
 AHEAD = 0.05  # seconds
 MOST = 1_000  # jobs claimed and not finished
 BATCH = 500  # jobs in one claim
-UNKNOWN = 1.0  # seconds that a job takes, as long as nobody knows better
+UNKNOWN = 1.0  # assumed seconds of a job until the first one was measured
 _WEIGHT = 0.3  # of the newest batch in the average
 
 
 class BatchSize:
-    """The moving average of how long a job takes, and what follows from it."""
+    """The moving average of how long a job takes, and the batch size that follows from it."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._learned = False
         self.job_seconds = UNKNOWN
-        """What a job takes; before the first one is known, none is taken ahead."""
+        """How long a job takes. Until the first one was measured, no jobs are claimed ahead."""
 
     def learn(self, seconds: Iterable[float]) -> None:
         """Take the run times of finished jobs into account."""
         known = list(seconds)
         if known:
             average = max(1e-6, sum(known) / len(known))
-            # Slower at once, faster by and by: holding too many jobs hurts more than holding too few.
+            # It slows down at once and speeds up gradually: too many held jobs are worse than too few.
             if average > self.job_seconds or not self._learned:
                 self.job_seconds = average
             else:
@@ -47,7 +48,7 @@ class BatchSize:
         return min(max(MOST, self._slots), self._slots + int(self._slots * AHEAD / self.job_seconds))
 
     def wanted(self, held: int, running_low: bool) -> int:
-        """How many to claim now; 0 while there is enough."""
+        """Return how many jobs to claim now; 0 while enough are held."""
         target = self.target
         free = target - held
         if free <= 0 or (free < target // 2 and not running_low):

@@ -1,5 +1,5 @@
-"""Requests to cancel a job that runs here, found in its row: for notifications that got lost, and behind a
-transaction pooler, where there are none.
+"""Read requests to cancel running jobs from their rows, in case a notification was lost. Behind a transaction
+pooler there are no notifications.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _CANCELS_SQL = """
 
 
 class CancelRequests:
-    """Looks at the rows of what runs for longer than a poll interval, once in each."""
+    """Reads the rows of jobs that have run longer than a poll interval, once in each interval."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._next_look = 0.0
 
     def look(self, session: Session, now: float) -> None:
-        """Pass on what is found, if it is time."""
+        """If it is time, look for requests and pass them on."""
         if now < self._next_look:
             return
         interval = conf.current().poll_interval

@@ -1,4 +1,4 @@
-"""Finding and claiming jobs: which ranges to read, and the claim itself."""
+"""Find and claim jobs: which ranges to read, and the claim itself."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Claimer:
 
     @property
     def knows_ranges(self) -> bool:
-        """Whether a claim could find anything at all."""
+        """Whether a claim could find any job."""
         return len(self._ranges) > 0
 
     def claim_statement(self, limit: int) -> tuple[str, dict[str, Any]]:
-        """The next claim, under a lease of its own."""
+        """Return the next claim, with a new lease."""
         self._lease += 1
         parameters = self._ranges.claim_parameters()
         return claim_sql(self._alias), {
@@ -49,25 +49,26 @@ class Claimer:
         }  # fmt: skip
 
     def claim(self, session: Session, limit: int) -> list[Claimed]:
-        """Claim up to ``limit`` jobs, and nothing else in the same round trip."""
+        """Claim up to ``limit`` jobs in a round trip that does nothing else."""
         return self.claimed(session.rows(*self.claim_statement(limit)))
 
     def claimed(self, answer: Iterable[Any]) -> list[Claimed]:
-        """The rows of a claim in its order: priority, run_after, id. UPDATE returns them in any."""
+        """Return the claimed rows sorted by priority, run_after and id. UPDATE returns them in any order."""
         rows = [Claimed._make(row) for row in answer]
-        # Times as text sort as times: one zone, one format, years of four digits.
+        # Times as text sort like times: they have one time zone, one format, and years of four digits.
         rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
         self._ranges.advance(rows, monotonic())
         return rows
 
     def may_search(self, now: float) -> bool:
-        """Whether the last search for new ranges is long enough ago to look for one under load."""
+        """Return whether the last search for new ranges is long enough ago to search again under load."""
         return now - self._searched >= 0.05 and self._ranges.may_rescan(now)
 
     def search(self, session: Session, *, thorough: bool = False) -> tuple[bool, float | None]:
-        """Look for new ranges; whether any job is due, and the seconds until the next one that is not.
+        """Search for new ranges. Return whether a job is due, and the seconds until the next one that is not.
 
-        A rescan from the start if the ration allows it, or if it must be ``thorough``; else the gaps only.
+        This rescans from the start if the ration allows it, or if it must be ``thorough``. Otherwise it only
+        searches the gaps.
         """
         started = self._searched = monotonic()
         rescan = thorough or self._ranges.may_rescan(started)

@@ -2,9 +2,9 @@
 
     waiting --in one statement with all others--> reported
     waiting --the statement is refused--> one by one: the bad one fails, the others are reported
-    waiting --somebody holds the lock of a row--> one by one: that one is held back, and tried each second
+    waiting --somebody holds a lock on a row--> one by one: that one is held back and tried every second
 
-Nothing that one job does, or that is done to its row, may keep the outcomes of the others back.
+No job, and nothing that is done to its row, may hold up the outcomes of the other jobs.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ __all__ = ["LOCKED", "REFUSALS", "Completer", "accepted"]
 
 logger = logging.getLogger(__name__)
 
-#: The server refuses what it was sent; asking again will not help.
+#: The server refuses what it was sent; sending it again does not help.
 REFUSALS = (
     psycopg.DataError,
     psycopg.ProgrammingError,
     psycopg.IntegrityError,
     psycopg.NotSupportedError,
-    psycopg.errors.ProgramLimitExceeded,  # an OperationalError, but no outage: too large
-    psycopg.errors.StatementTooComplex,  # and too deep
+    psycopg.errors.ProgramLimitExceeded,  # too large: an OperationalError, but not an outage
+    psycopg.errors.StatementTooComplex,  # nested too deeply: the same
 )
 
-#: Somebody else holds a lock: of the row of a job, or of the table.
+#: Somebody else holds a lock on the row of a job, or on the table.
 LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 
 SHORT_LOCK_TIMEOUT = "50ms"
 TRY_LOCKED_AGAIN = 1.0  # seconds
-TABLE_IS_LOCKED = 3  # rows in a row: the others need not be tried
+TABLE_IS_LOCKED = 3  # so many locked rows one after another: the others need not be tried
 
 COLLECT_SECONDS = 0.005
-"""How long outcomes wait for company: one commit for many, and nobody sees the difference."""
+"""How long outcomes wait for others, so that many share one commit. The delay is too short to matter."""
 
 
 class Completer:
@@ -63,42 +63,42 @@ class Completer:
         return len(self._waiting) + len(self._locked)
 
     def ids(self) -> set[int]:
-        """The jobs whose outcomes wait."""
+        """Return the ids of the jobs whose outcomes wait."""
         return {result.row.id for result in [*self._waiting, *self._locked]}
 
     def add(self, results: list[Result]) -> None:
-        """Take outcomes in."""
+        """Add outcomes."""
         if results and not self._waiting:
             self._since = monotonic()
         self._waiting += results
 
     def due(self, now: float, enough: int) -> bool:
-        """Whether to report now: there are ``enough``, or the first has waited its time."""
+        """Return whether to report now: there are ``enough``, or the first has waited long enough."""
         return bool(self._waiting) and (len(self._waiting) >= enough or now - self._since >= COLLECT_SECONDS)
 
     def seconds_left(self, now: float) -> float:
-        """Until the outcomes are due by their age; ``inf`` where there are none."""
+        """Return the seconds until the outcomes are due by their age; ``inf`` if there are none."""
         times = [self._since + COLLECT_SECONDS] if self._waiting else []
         if self._locked:
             times.append(self._try_locked_at)
         return max(0.0, min(times, default=float("inf")) - now)
 
     def statement(self) -> tuple[str, Any] | None:
-        """The report of all that wait; None if there is nothing to say."""
+        """Return the statement that reports all waiting outcomes; None if there are none."""
         outcomes = self._outcomes()
         if not outcomes:
             return None
         return FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)
 
     def reported(self, accepted: Iterable[int]) -> list[Result]:
-        """The answer has come: what was reported. A job that is not among the accepted had lost its lease."""
+        """Return what was reported, given the answer. The lease of a job that was not accepted was lost."""
         ids = set(accepted)
         results, self._waiting = self._waiting, []
         return [result if result.reported or result.row.id in ids else _lost(result) for result in results]
 
     def report_one_by_one(self, session: Session) -> list[Result]:
-        """The server has refused the batch: find whose fault it is. That job fails, the others do not. What
-        cannot be reported now because somebody holds its lock is held back.
+        """Find the outcome for which the server refused the batch. That job fails, and the others do not.
+        Outcomes that cannot be reported now because somebody holds a lock are held back.
         """
         ids: list[int] = []
         locked: set[int] = set()
@@ -117,7 +117,7 @@ class Completer:
         return self.reported(ids)
 
     def try_locked_again(self, now: float) -> bool:
-        """Whether there are outcomes that were held back, and it is time; they wait with the others then."""
+        """If it is time, put the held-back outcomes among the others. Return whether there were any."""
         if not self._locked or now < self._try_locked_at:
             return False
         self.add(self._locked)
@@ -128,18 +128,18 @@ class Completer:
         try:
             return _report(session, outcome)
         except REFUSALS as refusal:
-            logger.error("job %s: the server refuses its outcome, it fails: %s", outcome.id, refusal)
+            logger.error("job %s fails: the server refused its outcome: %s", outcome.id, refusal)
             failed = _refused(outcome, refusal)
             self._replace(outcome, failed)
         try:
             return _report(session, failed)
         except REFUSALS:
-            logger.exception("job %s: the server refuses even its failure", outcome.id)
+            logger.exception("job %s: the server refused even to store its failure", outcome.id)
             return []
 
     def _hold_back(self, locked: set[int]) -> None:
         if locked:
-            logger.warning("%d jobs cannot be reported yet: somebody holds a lock on their rows", len(locked))
+            logger.warning("jobs cannot be reported yet because their rows are locked: %d", len(locked))
             self._locked = [result for result in self._waiting if result.row.id in locked]
             self._waiting = [result for result in self._waiting if result.row.id not in locked]
             self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
@@ -150,7 +150,7 @@ class Completer:
         ]
 
     def _outcomes(self) -> list[Outcome]:
-        # In the order of the ids, as every statement that locks several jobs.
+        # In the order of the ids, as in every statement that locks several jobs.
         return sorted(
             (result.outcome for result in self._waiting if not result.reported),
             key=lambda outcome: outcome.id,
@@ -158,7 +158,7 @@ class Completer:
 
 
 def accepted(answer: Iterable[tuple[list[int]]]) -> list[int]:
-    """The ids of the jobs whose outcomes were taken, from the answer to a report."""
+    """Return the ids of the jobs whose outcomes were accepted, from the answer to a report."""
     return [job_id for (ids,) in answer for job_id in ids]
 
 
@@ -171,12 +171,12 @@ def _report(session: Session, outcome: Outcome) -> list[int]:
 
 def _lost(result: Result) -> Result:
     outcome = result.outcome
-    logger.warning("job %s: the lease was lost, its outcome (%s) was refused", outcome.id, outcome.kind)
+    logger.warning("job %s: the lease was lost, so its outcome (%s) was refused", outcome.id, outcome.kind)
     return result._replace(outcome=outcome._replace(kind="lost"))
 
 
 def _refused(outcome: Outcome, error: Exception) -> Outcome:
-    """A failure in the place of an outcome that cannot be stored."""
+    """Return a failure to report in place of an outcome that cannot be stored."""
     cls = type(error)
     entry = {
         "class": f"{cls.__module__}.{cls.__qualname__}",

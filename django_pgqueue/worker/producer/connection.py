@@ -1,7 +1,7 @@
-"""The producer's session: how it enters the database, at its start and whenever it has lost its connection.
+"""The producer's session: how it is set up at the start and whenever the connection was lost.
 
-none --open--> open: registered, with its lock, what nobody holds given back, LISTEN
-open --an error--> none --reopen--> open, for ever; if the worker stops, for as long as there is a reason
+none --open--> open: registered, holds its lock, has requeued claims that it does not know of, LISTENs
+open --an error--> none --reopen--> open. It tries forever, or until a worker that stops has nothing to report
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STRANGERS_SQL = """
 
 
 class Connection:
-    """The session that there is now, if there is one."""
+    """The current session, if there is one."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Connection:
         started_jobs: StartedJobs,
         *connected: Callable[[Session], None],
     ) -> None:
-        """``connected``: whoever wants to know each new session, and may use it."""
+        """``connected``: callables that are called with each new session and may use it."""
         self.session: Session | None = None
         self._alias = alias
         self._worker = worker
@@ -66,17 +66,17 @@ class Connection:
 
     @property
     def live(self) -> Session:
-        """The session, where there must be one."""
+        """The session, for callers that run only when there is one."""
         assert self.session is not None
         return self.session
 
     def files(self) -> set[int]:
-        """The files that are its own."""
+        """Return the file descriptors of the connection."""
         session = self.session
         return set() if session is None or session.connection.closed else {session.connection.fileno()}
 
     def open(self) -> None:
-        """Enter the database. Raises ``psycopg.Error`` where that cannot be done."""
+        """Connect and register. Raise ``psycopg.Error`` if that fails."""
         session = enter(self._alias, self._worker, self._registration, self._in_flight)
         try:
             for tell in self._connected:
@@ -88,15 +88,15 @@ class Connection:
         self.tell_supervisor()
 
     def tell_supervisor(self) -> None:
-        """Note whether the lock is held, which may come to pass later than the session."""
+        """Note whether the lock is held, which may become true some time after the session was opened."""
         self._started_jobs.connect(holds_lock=self.live.holds_lock)
 
     def works(self) -> None:
-        """A round of work went well."""
+        """Note that a round of work succeeded."""
         self._outage.over()
 
     def reopen(self, error: Exception) -> None:
-        """Until it succeeds; if the worker stops, until the grace ends or nothing is left to report."""
+        """Try until it succeeds. If the worker stops, try until the grace period ends or nothing is left."""
         self._outage.tell("no connection yet" if self.session is None else "the connection is lost", error)
         self._started_jobs.disconnect()
         if self.session is not None:
@@ -115,7 +115,7 @@ class Connection:
                 return
 
     def _wait(self, seconds: float) -> None:
-        """Sleep however many jobs end meanwhile; only a stop, or the end of the grace, cuts it short."""
+        """Sleep, even if jobs end in the meantime. Only a stop, or the end of the grace period, ends it."""
         grace_ends = self._lifetime.grace_ends
         ends = min(monotonic() + seconds, grace_ends)
         while (left := ends - monotonic()) > 0 and self._lifetime.grace_ends == grace_ends:
@@ -123,9 +123,9 @@ class Connection:
 
 
 def enter(alias: str, worker: int, registration: Registration, held: Iterable[int]) -> Session:
-    """A session in which the worker is registered and holds its lock.
+    """Open a session in which the worker is registered and holds its lock.
 
-    ``held``: the jobs that it knows of. Raises ``psycopg.Error`` where the server cannot be had.
+    ``held``: the jobs that the worker knows of. Raise ``psycopg.Error`` if the server cannot be used.
     """
     session = connect(alias)
     try:
@@ -141,17 +141,17 @@ def enter(alias: str, worker: int, registration: Registration, held: Iterable[in
 
 @cache
 def _say_that_it_polls(alias: str) -> None:
-    """Once in the life of the process, however often it connects."""
+    """Log this once in each process, however often it connects."""
     logger.warning(
-        "the database %r is behind a transaction pooler: the worker polls every %g s, without "
-        "notifications; a direct connection starts jobs sooner",
+        "the database %r is behind a transaction pooler: the worker polls every %g s and does not receive "
+        "notifications; with a direct connection jobs start sooner",
         alias,
         conf.current().poll_interval,
     )
 
 
 def _give_back_strangers(session: Session, worker: int, held: Iterable[int]) -> None:
-    """Claims that were committed but whose answer was lost with the connection: nobody runs them."""
+    """Requeue jobs whose claim was committed but whose answer was lost with the connection."""
     rows = session.rows(_STRANGERS_SQL, (worker, list(held)))
     if rows:
         outcomes = [Outcome(job_id, lease, "release") for job_id, lease in rows]

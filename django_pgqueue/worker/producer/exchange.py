@@ -1,7 +1,7 @@
-"""The exchange with the server: outcomes go out and new jobs come in, in one round trip and one commit.
+"""The exchange with the server: report outcomes and claim new jobs in one round trip and one commit.
 
-What the server refuses must not hold up the rest: then the outcomes are reported one by one (``completer``),
-and the claim waits for the next exchange.
+An outcome that the server refuses must not hold up the rest. In that case the outcomes are reported one by
+one (``completer``), and the claim waits for the next exchange.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Exchange"]
 
 
 class _Answers(NamedTuple):
-    """The rows that came back; none to what was not sent."""
+    """The rows that came back for each statement; empty for a statement that was not sent."""
 
     release: Sequence[Any] = ()
     report: Sequence[Any] = ()
@@ -32,7 +32,7 @@ class _Answers(NamedTuple):
 
 
 class Exchange:
-    """``reported`` is called with what the server has taken, and with what nobody needs to tell it."""
+    """``reported`` is called with the results that the server knows, from this report or from their rows."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Exchange:
         self._reported = reported
 
     def run(self, session: Session, limit: int, now: float, enough: int) -> list[Claimed]:
-        """Report what is due, ``enough`` outcomes or old ones, and claim up to ``limit`` jobs."""
+        """Report outcomes if they are ``enough`` or old enough, and claim up to ``limit`` jobs."""
         if self._completer.try_locked_again(now):
             self._reported(self._completer.report_one_by_one(session))
         due = self._completer.due(now, enough)
         report = self._completer.statement() if due else None
-        if due and report is None:  # the rows of all that wait say so already
+        if due and report is None:  # the rows of all waiting results show their outcomes already
             self._reported(self._completer.reported([]))
         claim = self._claimer.claim_statement(limit) if limit and self._may_claim() else None
         if report is None and claim is None:
@@ -69,7 +69,7 @@ class Exchange:
         return self._claimer.claimed(answers.claim)
 
     def _may_claim(self) -> bool:
-        # A sleeper that nobody has called only looks whether there is anything: one statement, not two.
+        # A sleeping worker without a notification only searches for jobs: one statement instead of two.
         return self._claimer.knows_ranges and (self._idle.called or not self._idle.announced)
 
     def _send(

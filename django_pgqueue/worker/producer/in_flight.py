@@ -1,7 +1,7 @@
-"""The jobs in flight in a worker process: claimed, and not yet reported.
+"""The jobs in flight in a worker process, which are claimed but not yet reported.
 
 taken --the task starts--> begun (see ``started_jobs``) --reported--> gone
-begun --goes on after its timeout and the grace--> overdue: only the end of the process ends it
+begun --still runs after its timeout and the grace period--> overdue: only the end of the process ends it
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["Held", "InFlight"]
 
 
 class Held(NamedTuple):
-    """One of them."""
+    """A job in flight."""
 
     row: Claimed
     since: float  # monotonic
 
 
 class InFlight:
-    """By id. Used by the producer alone, but for ``overdue``."""
+    """The jobs by id. Only the producer uses this, except for ``overdue``."""
 
     def __init__(self, started_jobs: StartedJobs) -> None:
         self.overdue: dict[int, RunningJob] = {}
-        """Those that do not end."""
+        """The jobs that do not end."""
         self._started_jobs = started_jobs
         self._jobs: dict[int, Held] = {}
 
@@ -41,13 +41,13 @@ class InFlight:
         return iter(self._jobs)
 
     def take(self, rows: list[Claimed], now: float) -> None:
-        """They were claimed."""
+        """Add jobs that were claimed."""
         for row in rows:
             self._jobs[row.id] = Held(row, now)
 
     def drop(self, row: Claimed) -> Held | None:
-        """It is reported. None if it is not held under this lease: one that lost its lease may have come back
-        meanwhile.
+        """Remove a job that was reported, and return it. Return None if it is not held under this lease: a
+        job that lost its lease may have been claimed again in the meantime.
         """
         held = self._jobs.get(row.id)
         if held is None or held.row.lease != row.lease:
@@ -58,11 +58,11 @@ class InFlight:
         return held
 
     def is_through(self) -> bool:
-        """Whether nothing is held but what does not end."""
+        """Return whether only overdue jobs are left, or none."""
         return len(self._jobs) == len(self.overdue) and self._jobs.keys() == self.overdue.keys()
 
     def rest(self, reported: Collection[int]) -> list[Claimed]:
-        """Those that are neither ``reported`` nor overdue."""
+        """Return the jobs that are neither ``reported`` nor overdue."""
         return [
             held.row
             for job_id, held in self._jobs.items()
@@ -70,6 +70,6 @@ class InFlight:
         ]
 
     def may_have_begun(self, row: Claimed) -> bool:
-        """Whether its task was started, as far as that could be noted."""
+        """Return whether the task may have started. True if that could not be noted."""
         begun = self._started_jobs.begun()
         return begun is None or row.id in begun

@@ -1,8 +1,8 @@
-"""How long a worker process goes on: until it is told to stop, or has had its day.
+"""How long a worker process runs: until it is told to stop, or until it is due for replacement.
 
-works --stop(grace)--> stopping --all through, or the grace over--> ends
-works --so many jobs, so much memory--> stopping, without an end to the grace: it is replaced
-works --a job that does not end--> stopping, within the grace: it is replaced
+works --stop(grace)--> stopping --all jobs finished, or the grace period over--> ends
+works --the limit of jobs or memory reached--> stopping, with an unlimited grace period: it is replaced
+works --a job that does not end--> stopping, within the grace period: it is replaced
 """
 
 from __future__ import annotations
@@ -18,65 +18,63 @@ if TYPE_CHECKING:
 
 __all__ = ["Lifetime"]
 
-MEMORY_LOOK = 1.0  # seconds between two looks at the memory
+MEMORY_LOOK = 1.0  # seconds between two checks of the memory
 
 
 class Lifetime:
-    """The end of one worker process, and what leads to it."""
+    """When one worker process ends, and why."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self.stopping = False
-        """Whether nothing more is to be begun."""
+        """Whether no more jobs are started."""
         self.replaced = False
-        """Whether another process is to follow."""
+        """Whether another process replaces this one."""
         self.grace_ends = float("inf")
-        """When what still runs is given up, by the monotonic clock."""
+        """When jobs that still run are given up, by the monotonic clock."""
         self.claimed = 0
-        """Jobs taken and not given back."""
+        """The number of jobs claimed and not given back."""
         self.executed = 0
-        """Jobs run so far."""
+        """The number of jobs run so far."""
         self._options = options
         self._next_memory_look = 0.0
 
     def stop(self, grace: float) -> None:
-        """Begin nothing more, and end within ``grace`` seconds. Safe in a signal handler."""
+        """Start no more jobs, and end within ``grace`` seconds. This is safe in a signal handler."""
         self.stopping = True
         self.grace_ends = min(self.grace_ends, monotonic() + grace)
 
     def replace(self, grace: float) -> None:
-        """The same, with another process to follow."""
+        """Stop, and let another process replace this one."""
         self.replaced = True
         self.stop(grace)
 
     def grace_left(self) -> float:
-        """Seconds until what still runs is given up."""
+        """Return the seconds until jobs that still run are given up."""
         return max(0.0, self.grace_ends - monotonic())
 
     def jobs_left(self) -> int | None:
-        """How many jobs may be claimed yet; None: no end to it."""
+        """Return how many more jobs may be claimed; None: there is no limit."""
         most = self._options.max_jobs
         return None if most is None else max(0, most - self.claimed)
 
     def is_worn_out(self, *, idle: bool) -> bool:
-        """Whether the process has run its number of jobs, ``idle`` now that the last has ended; or has grown
-        too large.
-        """
+        """Return whether the process has run its maximum of jobs and is ``idle``, or uses too much memory."""
         if self.jobs_left() == 0:
             return idle
         now = monotonic()
         if self._options.max_rss is None or now < self._next_memory_look or not self.executed:
-            return False  # at least one job: a limit below what it takes to start must not stop everything
+            return False  # run at least one job, even if starting up already uses more than the limit
         self._next_memory_look = now + MEMORY_LOOK
         return _resident_megabytes() > self._options.max_rss
 
 
 def _resident_megabytes() -> float:
-    """Resident memory; where there is no /proc, the most that it has been so far."""
+    """Return the resident memory; without /proc, its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
         import resource
 
-        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kilobytes elsewhere
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kilobytes
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

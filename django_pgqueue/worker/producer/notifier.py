@@ -1,14 +1,16 @@
-"""What the worker hears, by LISTEN, and the proof that it still hears: now and then it notifies itself.
+"""The notifications that a worker receives by LISTEN. It checks now and then that they arrive, by notifying
+itself.
 
     silent --prove--> sent --heard--> silent
     sent --prove, and still not heard--> deaf: the connection is replaced
 
-A session can work and be deaf all the same: a pooler or proxy has given it another process of the server, or
-somebody has run DISCARD ALL in it. No statement fails then; jobs only wait for the poll, for ever.
+A session can run statements and still be deaf: a pooler or proxy may have given it another process of the
+server, or somebody may have run DISCARD ALL in it. No statement fails then, but from there on every job waits
+for the next poll.
 
-NOTIFY takes a lock on the whole database until the end of the commit. So a proof is rare, rides with a round
-trip that is made anyway, and its commit does not wait for the disk. All workers hear it; to none of them does
-it mean that there are jobs. Behind a transaction pooler nobody listens, and there is nothing to prove.
+NOTIFY takes a lock on the whole database until the end of the commit. So a proof is rare, is sent with a
+round trip that is needed anyway, and its commit does not wait for the disk. All workers receive it, but none
+takes it as a sign of new jobs. Behind a transaction pooler nobody listens, and there is nothing to prove.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ PROOF = "proof"  # the first word of the payload: `proof <worker> <number>`
 
 
 class DeafSessionError(psycopg.OperationalError):
-    """The session does not hear notifications; a new one is needed."""
+    """The session does not receive notifications and must be replaced."""
 
 
 class Notifier:
-    """Hears the notifications of one worker's session, and knows whether it does.
+    """Receive the notifications of one worker's session, and check that they arrive.
 
-    ``on_cancel`` is called with the id of a job that is to stop, ``on_call`` when there may be jobs.
+    ``on_cancel`` is called with the id of a job that is asked to stop, ``on_call`` when there may be jobs.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Notifier:
         self._sent_at: float | None = None
 
     def connected(self, session: Session) -> None:
-        """A new session: LISTEN. What was sent over the last one is not awaited any more."""
+        """Start to LISTEN in a new session, and stop waiting for a proof that the last session sent."""
         self._sent_at = None
         self._listens = not session.pooled
         if self._listens:
@@ -56,7 +58,7 @@ class Notifier:
             session.connection.execute(f'LISTEN "{channel}"')
 
     def hear(self, session: Session) -> None:
-        """Read what has come, and pass it on."""
+        """Read the notifications that have arrived, and pass them on."""
         if session.pooled:
             return
         for notification in session.notifications():
@@ -69,18 +71,18 @@ class Notifier:
                 self._on_call()
 
     def prove(self, now: float) -> list[tuple[str, Any]]:
-        """The next proof, to be sent with other statements. ``now``: seconds of the monotonic clock.
+        """Return the next proof, to be sent with other statements. ``now``: seconds of the monotonic clock.
 
-        Raises ``DeafSessionError`` if the last one has not been heard. A worker that stood still has read
-        what came meanwhile before it asks: each turn of the producer begins with that.
+        Raise ``DeafSessionError`` if the last one has not been received. A worker that was suspended does not
+        raise it by mistake: each turn of the producer first reads what has arrived in the meantime.
         """
         if not self._listens:
             return []
         if self._sent_at is not None:
             raise DeafSessionError(
-                "the session is deaf: the notification that it sent to itself "
-                f"{now - self._sent_at:.0f} s ago has not come. It is replaced; if this happens again and "
-                "again, look for a pooler or proxy in between"
+                "the session does not receive notifications: the one that it sent to itself "
+                f"{now - self._sent_at:.0f} s ago has not arrived. The session is replaced; if this happens "
+                "repeatedly, check whether there is a pooler or proxy in between"
             )
         self._number += 1
         self._sent_at = now
@@ -88,6 +90,6 @@ class Notifier:
         return [("SELECT pg_notify(pgqueue_channel_v1(), %s)", (payload,))]
 
     def heard(self, payload: str) -> None:
-        """A proof has come, ours or another worker's."""
+        """Note that a proof has arrived, which may be another worker's."""
         if payload == f"{PROOF} {self._worker} {self._number}":
             self._sent_at = None

@@ -1,4 +1,4 @@
-"""Jobs from plain SQL come without a policy: the worker that claims them fills in what their task says."""
+"""Fill in the policy of jobs that were enqueued with plain SQL, from their task, when they are claimed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FILL_SQL = (
 
 
 def fill_policy(session: Session, rows: list[Claimed]) -> list[Claimed]:
-    """The rows with the policy of their tasks, which is also written to the table before they run.
+    """Return the rows with the policy of their tasks, which is also written to the table before they run.
 
-    A row whose task is unknown here stays as it is: it will go back.
+    A row whose task is unknown here does not change: it will be requeued.
     """
     settings = conf.current()
     filled: dict[int, Claimed] = {}

@@ -1,12 +1,13 @@
-"""The producer: claims jobs, hands them to the executor, reports how they went. One to a process.
+"""The producer: claims jobs, passes them to the executor, and reports their outcomes. One for each process.
 
-    look:     is there room, and is it time? claim; found nothing: search for new ranges, claim again
-    report:   collected outcomes, together with the next claim in one round trip and one commit
+    look:     if there is room and it is time, claim; if nothing is found, search for new ranges, claim again
+    report:   collected outcomes, together with the next claim, in one round trip and one commit
     sleep:    until outcomes, a notification, a signal, or the next look
 
-Stopping: nothing more is claimed, what nobody has started goes back, running jobs may finish within the
-grace, the rest goes back without spending an attempt. Losing the connection: jobs go on, outcomes wait, the
-producer reconnects for ever; claims whose answer was lost on the way are given back.
+When the worker stops, it claims no more jobs, and jobs that have not started are requeued. Running jobs may
+finish within the grace period; the rest are requeued without counting an attempt. When the connection is
+lost, jobs keep running, outcomes wait, and the producer tries to reconnect forever. Claims whose answer was
+lost with the connection are given back.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ logger = logging.getLogger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
-HOARD_SECONDS = 1.0  # a job that nobody has started after this time goes back: another worker may be free
+HOARD_SECONDS = 1.0  # a job that has not started after this time is requeued: another worker may be free
 
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
 
 
 class Producer:
-    """The loop of a worker process."""
+    """The main loop of a worker process."""
 
     def __init__(
         self,
@@ -99,16 +100,16 @@ class Producer:
     # -- from outside
 
     def stop(self, grace: float) -> None:
-        """Claim no more, finish what runs within ``grace`` seconds, then end. Safe in a signal handler."""
+        """Stop claiming, finish running jobs within ``grace`` seconds, then end. Safe in a signal handler."""
         self.lifetime.stop(grace)
         self._waker.interrupt()
 
     def files(self) -> set[int]:
-        """The files that are its own: a process that a task forks must not hold them."""
+        """Return the file descriptors that belong to it. A process that a task forks must not keep them."""
         return {*self._waker.files(), *self._connection.files()}
 
     def run(self) -> None:
-        """Work until stopped, or in a burst until nothing is due."""
+        """Work until stopped, or in burst mode until no job is due."""
         try:
             try:
                 self._connection.open()
@@ -119,7 +120,7 @@ class Producer:
                     self._turn()
                     self._connection.works()
                 except _TRANSIENT as error:
-                    logger.info("once more after %s", type(error).__name__)
+                    logger.info("trying again after %s", type(error).__name__)
                 except LOST_CONNECTION as error:
                     self._connection.reopen(error)
         finally:
@@ -131,7 +132,7 @@ class Producer:
 
     def _turn(self) -> None:
         session = self._connection.live
-        # Notifications first, then the look: one read after the look might be of a job that it missed.
+        # Notifications first, then the look: one that is read after it might be about a job that it missed.
         self._notifier.hear(session)
         self._collect()
         if self.lifetime.stopping and not self._drained:
@@ -160,13 +161,13 @@ class Producer:
             self._batch_size.learn([result.ran for result in done])
 
     def _register(self, session: Session, now: float) -> None:
-        """Say anew who we are; before that prove that we hear, and ask how the queues want retries spaced."""
+        """Register again. Before that, check that notifications arrive, and read the queues' backoffs."""
         (rows, *_) = session.run((BACKOFFS_SQL, None), *self._notifier.prove(now))
         self._runner.backoffs = backoffs(rows)
         self._registration.renew(session, now)
 
     def _room(self, now: float) -> int:
-        """How many jobs to claim now."""
+        """Return how many jobs to claim now."""
         if self.lifetime.stopping or not self._idle.due(now):
             return 0
         held = len(self.in_flight) - len(self._completer)
@@ -175,12 +176,12 @@ class Producer:
         return limit if left is None else min(limit, left)
 
     def _enough(self) -> int:
-        """How many outcomes are worth a report of their own."""
+        """Return how many outcomes are enough for a report."""
         nothing_else_runs = len(self._completer) == len(self.in_flight)
         return 1 if nothing_else_runs or self.lifetime.stopping else max(1, self._batch_size.target // 4)
 
     def _look_further(self, session: Session) -> None:
-        """The known ranges gave nothing: search, and claim what was found."""
+        """Search for new ranges after the known ones gave nothing, and claim what is found."""
         thorough = self.options.burst and not self.in_flight
         due, next_due = self._claimer.search(session, thorough=thorough)
         if due:
@@ -188,7 +189,7 @@ class Producer:
             if rows:
                 self._dispatch(session, rows)
                 return
-        # A job that still runs may enqueue more: a burst looks once again when the last one has ended.
+        # A running job may enqueue more: in burst mode the worker looks again when the last one has ended.
         self._exhausted = not due and not self.in_flight
         if self.options.burst:
             self._idle.pause(monotonic(), BURST_PAUSE)
@@ -203,7 +204,7 @@ class Producer:
         self._dispatched_at = now
         self.in_flight.take(rows, now)
         if self.lifetime.stopping:
-            # Race: the worker was told to stop while the claim was on its way.
+            # Race: the worker was told to stop during the claim.
             self._returns.release(rows)
             return
         if any(row.on_lost is None for row in rows):
@@ -219,8 +220,8 @@ class Producer:
     def _sleep(self, session: Session) -> None:
         if self.in_flight.is_through() and (self.lifetime.stopping or self._is_worn_out()):
             return
-        # Race: a notification that came during the statements of this turn is no longer in the socket, so
-        # nothing would end the sleep. It is heard here, and the next turn looks.
+        # Race: a notification that arrived during the statements of this turn is no longer in the socket, so
+        # nothing would end the sleep. It is read here, and the next turn looks.
         self._notifier.hear(session)
         now = monotonic()
         seconds = LONGEST_SLEEP
@@ -239,7 +240,7 @@ class Producer:
             self._waker.sleep(seconds, lambda: bool(self._executor.results), *files)
 
     def _give_hoard_back(self, now: float) -> None:
-        """Jobs that looked quick and are not: what was claimed ahead of them must not wait here."""
+        """If jobs take longer than expected, requeue the jobs that were claimed ahead."""
         if now - self._dispatched_at > HOARD_SECONDS and len(self.in_flight) > self.options.threads:
             self._dispatched_at = now
             self._batch_size.learn([HOARD_SECONDS])
@@ -248,7 +249,7 @@ class Producer:
     # -- the end
 
     def _drain(self) -> None:
-        """Give back what nobody has started."""
+        """Requeue the jobs that have not started."""
         self._returns.release_unstarted()
         self._drained = True
         self._registration.set_draining(self._connection.live)
@@ -258,16 +259,16 @@ class Producer:
             gave_back = self._drained or self._connection.session is None
             return (gave_back and self.in_flight.is_through()) or not self.lifetime.grace_left()
         if self._is_worn_out():
-            self.lifetime.replace(float("inf"))  # it drains, however long that takes: nothing is dropped
+            self.lifetime.replace(float("inf"))  # it finishes its jobs, however long that takes
         return self.options.burst and self._exhausted and not self.in_flight
 
     def _is_worn_out(self) -> bool:
         return self.lifetime.is_worn_out(idle=not self.in_flight)
 
     def _give_up(self, running: RunningJob) -> None:
-        """A job does not end: its neighbours get the grace, then the process is replaced. From any thread."""
+        """Let the other jobs finish, then replace the process, as a job does not end. Runs on any thread."""
         logger.error(
-            "job %s goes on %g s after its timeout: this process finishes what else it runs and is replaced",
+            "job %s still runs %g s after its timeout: this process finishes its other jobs and is replaced",
             running.row.id,
             conf.current().timeout_grace,
         )
@@ -276,7 +277,7 @@ class Producer:
         self._waker.interrupt()
 
     def _end(self) -> None:
-        """Report the last outcomes, give the rest back without spending an attempt, sign off."""
+        """Report the last outcomes, requeue the rest without counting an attempt, and sign off."""
         self._collect()
         self._returns.abandon_rest()
         while (session := self._connection.session) is not None:
@@ -287,9 +288,7 @@ class Producer:
                 session.close()
                 return
             except _TRANSIENT as error:
-                logger.info("once more after %s", type(error).__name__)
+                logger.info("trying again after %s", type(error).__name__)
             except LOST_CONNECTION as error:
                 self._connection.reopen(error)
-        logger.error(
-            "the server is gone; outcomes of %d jobs are lost, they will run again", len(self.in_flight)
-        )
+        logger.error("the server is gone; jobs that could not be reported run again: %d", len(self.in_flight))

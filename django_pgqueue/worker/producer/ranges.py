@@ -1,20 +1,20 @@
 """Where a worker looks for jobs: ranges, each with its mark.
 
-A range is one (queue, priority). Its mark is the pair (run_after, id) below which this worker expects
-nothing: the claim reads the index from there, so that it does not walk again over the entries of jobs that
-are gone, which stay in the index as long as anybody holds an old snapshot.
+A range is one (queue, priority). Its mark is the pair (run_after, id) below which this worker does not expect
+jobs. The claim reads the index from there, so that it does not read the entries of deleted jobs again, which
+stay in the index as long as anybody holds an old snapshot.
 
     unknown --learn(first job)--> known: mark just below its first job, but never later than half a second ago
     known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
     known   --learn(first job below the mark)--> mark lowered to it
     known   --nothing found for a minute--> forgotten
 
-Marks are hints: a wrong one costs time, never a job. Whatever becomes claimable gets a ``run_after`` that is
-not in the past, so it lies above the marks. Below one lies only what committed late (a long bulk insert makes
-all of its rows late; half a second covers the usual ones), or was edited by hand. ``learn`` with the first
-jobs of a rescan from the start finds those. A rescan walks over the dead entries, so it is rationed: the next
-one comes when fifty times its own cost has passed. Between rescans new ranges are found by probing only the
-gaps between known ones.
+Marks are hints: a wrong mark costs time but never loses a job. A job that becomes claimable gets a
+``run_after`` that is not in the past, so it is above the marks. Below a mark there are only jobs that were
+committed late (a long bulk insert makes all of its rows late; half a second covers the usual ones) or edited
+by hand. ``learn`` finds these with the first jobs of a rescan from the start. A rescan reads the dead
+entries, so it is rationed: the next one comes after fifty times its own duration. Between rescans, new ranges
+are found by probing only the gaps between known ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["FirstDue", "Ranges"]
 
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
-RESCAN_RATION = 50.0  # a rescan may take this part of the time
+RESCAN_RATION = 50.0  # the pause after a rescan, as a multiple of its duration
 RESCAN_SOONEST = 0.05  # seconds
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -58,7 +58,7 @@ class _Range:
 
 
 class Ranges:
-    """The ranges that a worker knows. All times of the database; ``now`` is a monotonic clock in seconds."""
+    """The ranges that a worker knows. Times are the database's; ``now`` is a monotonic clock in seconds."""
 
     def __init__(self) -> None:
         self._ranges: dict[tuple[str, int], _Range] = {}
@@ -70,7 +70,7 @@ class Ranges:
         return len(self._ranges)
 
     def claim_parameters(self) -> dict[str, list[object]]:
-        """The arrays of the claim: highest priority first, queues of one priority taking turns."""
+        """Return the arrays of the claim: highest priority first; queues of the same priority take turns."""
         self._turn += 1
         order = self._rotated() if len(self._order) > 1 else self._order
         ranges = [self._ranges[key] for key in order]
@@ -82,7 +82,7 @@ class Ranges:
         }
 
     def known(self) -> tuple[list[str], list[int], list[datetime], list[int]]:
-        """The arrays of a search for what is new in the gaps."""
+        """Return the arrays of a search for new ranges in the gaps."""
         keys = list(self._ranges)
         ranges = list(self._ranges.values())
         return (
@@ -100,7 +100,7 @@ class Ranges:
         last = {(row.queue_name, row.priority): row for row in rows}
         for key, row in last.items():
             found = self._ranges.get(key)
-            if found is None:  # pragma: no cover - forgotten in between cannot happen on one thread
+            if found is None:  # pragma: no cover - it cannot be forgotten in between on one thread
                 continue
             reached = (_time(row.run_after), row.id)
             if reached[0] > latest:
@@ -110,12 +110,12 @@ class Ranges:
             found.used = now
 
     def learn(self, firsts: Iterable[FirstDue], now: float) -> None:
-        """Take up ranges that are new, and lower the marks of those with a job below."""
+        """Add new ranges, and lower the marks of ranges that have a job below their mark."""
         for first in firsts:
             key = (first.queue_name, first.priority)
             start = (_time(first.run_after), first.id - 1)
             if first.due_in > -LAG.total_seconds():
-                # What is enqueued next, or committed late, may be due before this first job.
+                # A job that is enqueued next, or committed late, may be due before this first job.
                 start = (start[0] - timedelta(seconds=first.due_in) - LAG, 0)
             found = self._ranges.get(key)
             if found is None:
@@ -127,7 +127,7 @@ class Ranges:
                 found.run_after, found.id = start
 
     def forget(self, now: float) -> None:
-        """Drop the ranges in which nothing was found for a minute."""
+        """Remove the ranges in which nothing was found for a minute."""
         old = [key for key, found in self._ranges.items() if now - found.used > FORGET_AFTER]
         for key in old:
             del self._ranges[key]
@@ -135,18 +135,18 @@ class Ranges:
             self._sort()
 
     def may_rescan(self, now: float) -> bool:
-        """Whether the last rescan is far enough away."""
+        """Return whether the last rescan is long enough ago."""
         return now >= self._next_rescan
 
     def rescanned(self, started: float, now: float) -> None:
-        """Note what a rescan from the start has cost."""
+        """Note how long a rescan from the start has taken."""
         self._next_rescan = now + max(RESCAN_SOONEST, (now - started) * RESCAN_RATION)
 
     def _sort(self) -> None:
         self._order = sorted(self._ranges, key=lambda key: (-key[1], key[0]))
 
     def _rotated(self) -> list[tuple[str, int]]:
-        """The order with the queues of each priority turned by one place at each claim: none starves."""
+        """Return the order. The queues of each priority rotate with each claim, so that none starves."""
         order: list[tuple[str, int]] = []
         level: list[tuple[str, int]] = []
         for key in self._order:
@@ -165,5 +165,5 @@ def _turned(level: list[tuple[str, int]], turn: int) -> list[tuple[str, int]]:
 def _time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
-    except ValueError:  # an edit by hand: infinity, a year before Christ or after 9999
+    except ValueError:  # edited by hand: infinity, or a year before 1 or after 9999
         return _EARLIEST if text.startswith("-") or text.endswith("BC") else _LATEST

@@ -1,4 +1,4 @@
-"""Jobs that this worker has claimed and will not run: they go back without spending an attempt."""
+"""Jobs that this worker has claimed but will not run. They are requeued without counting an attempt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Returns:
-    """Puts them among the outcomes of the next report."""
+    """Adds these jobs to the outcomes of the next report."""
 
     def __init__(
         self, worker: int, runner: Runner, executor: Executor, in_flight: InFlight, completer: Completer
@@ -34,23 +34,23 @@ class Returns:
         self._completer = completer
 
     def release(self, rows: list[Claimed], reason: str | None = None) -> None:
-        """Rows that nobody will run here."""
+        """Requeue rows that will not run here."""
         self._completer.add(
             [Result(row, Outcome(row.id, row.lease, "release", reason=reason)) for row in rows]
         )
 
     def release_unstarted(self) -> None:
-        """What lies in the executor, and nobody has started."""
+        """Requeue the rows in the executor that have not been started."""
         self.release(self._executor.take_back())
 
     def abandon_rest(self) -> None:
-        """At the end: what still runs goes back, or fails where it must not run twice or is overdue."""
+        """At the end, requeue the jobs that still run. Fail those that must not run twice or are overdue."""
         rest = self._in_flight.rest(self._completer.ids())
         if rest:
-            logger.warning("%d jobs did not finish within the grace and go back to their queues", len(rest))
+            logger.warning("requeuing jobs that did not finish within the grace period: %d", len(rest))
             once = [row for row in rest if row.on_lost == "fail" and self._in_flight.may_have_begun(row)]
             self._completer.add([Result(row, outcomes.stopped(row, self._worker)) for row in once])
             self.release([row for row in rest if row not in once], "its worker was stopped")
-        # Last of all: until the process ends such a job runs on, while its next attempt may begin.
+        # Last of all: such a job runs until the process ends, and its next attempt may start before that.
         overdue = list(self._in_flight.overdue.values())
         self._completer.add([Result(job.row, self._runner.overdue(job), job.ran) for job in overdue])

@@ -1,4 +1,6 @@
-"""Counting what ran, in memory, for ``JobStat``: added to the table every ten seconds and at the end."""
+"""Count in memory what ran, for ``JobStat``. The counts are added to the table every ten seconds and at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ STAT_SQL = (
 )
 FLUSH_EVERY = 10.0  # seconds
 
-# Where the outcome of a kind is counted; those that come back unstarted are not.
+# The column in which each kind of outcome is counted. Jobs that were given back unstarted are not counted.
 _COLUMNS = {"done": 0, "failed": 1, "retry": 2, "cancelled": 3}
 
 
@@ -36,18 +38,18 @@ class _Minute:
 
 
 class Counter:
-    """The figures since the last flush, by minute, queue and task. Used by the producer alone."""
+    """The counts since the last flush, by minute, queue and task. Only the producer uses it."""
 
     def __init__(self) -> None:
         self._minutes: dict[tuple[str, str, str], _Minute] = {}
         self._flushed = 0.0
 
     def add(self, row: Claimed, kind: str, waited: float, ran: float) -> None:
-        """Count one attempt; ``waited`` and ``ran`` in seconds. The minute is that of the claim."""
+        """Count one attempt in the minute of its claim; ``waited`` and ``ran`` are in seconds."""
         column = _COLUMNS.get(kind)
         if column is None:
             return
-        # "2026-11-21 01:38:16+00" up to the minute: the database's clock, without parsing a time.
+        # "2026-11-21 01:38:16+00" up to the minute: this uses the database's clock and parses no time.
         key = (row.last_attempted_at[:16], row.queue_name, row.task_path)
         minute = self._minutes.get(key)
         if minute is None:
@@ -59,15 +61,15 @@ class Counter:
         minute.run_seconds += ran
 
     def due(self, now: float) -> bool:
-        """Whether it is time to flush."""
+        """Return whether it is time to flush."""
         return bool(self._minutes) and now - self._flushed >= FLUSH_EVERY
 
     def flush(self, session: Session) -> None:
-        """Add what was counted to the table."""
+        """Add the counts to the table."""
         session.run((STAT_SQL, self.take(monotonic())))
 
     def take(self, now: float) -> tuple[Any, ...]:
-        """The parameters of ``STAT_SQL`` for everything counted; the counting starts afresh."""
+        """Return the parameters of ``STAT_SQL`` for all counts, and reset them."""
         keys = sorted(self._minutes)
         minutes = [self._minutes[key] for key in keys]
         self._minutes = {}

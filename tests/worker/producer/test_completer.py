@@ -52,7 +52,7 @@ def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixtu
     completer = completer_with(("done", False), ("failed", False), ("done", True))
     reported = completer.reported([1])
     assert [result.outcome.kind for result in reported] == ["done", "lost", "done"]
-    assert "job 2: the lease was lost, its outcome (failed) was refused" in caplog.text
+    assert "job 2: the lease was lost, so its outcome (failed) was refused" in caplog.text
 
 
 def test_jobs_are_reported_in_the_order_of_their_ids() -> None:
@@ -137,7 +137,7 @@ def test_a_job_that_cannot_even_fail_spoils_nothing_else(caplog: pytest.LogCaptu
             cursor.execute("DROP FUNCTION refuse CASCADE")
     states = [fresh(job).status for job in jobs]
     assert states == ["done", "done", "running", "done", "done"]
-    assert "the server refuses even its failure" in caplog.text
+    assert "the server refused even to store its failure" in caplog.text
     # It stays on the list of workers, so that its job is recovered when it counts as dead.
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM pgqueue_worker")

@@ -229,7 +229,7 @@ def test_when_the_grace_is_over_and_the_server_away_the_job_is_left_to_recovery(
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [backend_of(worker.producer)])
     worker.stop(0)
-    assert "outcomes of 1 jobs are lost, they will run again" in caplog.text
+    assert "jobs that could not be reported run again: 1" in caplog.text
     assert fresh(job).status == "running"
     assert [worker.pk for worker in Worker.objects.all()] == [fresh(job).worker]
     tasks.gate("a").set()

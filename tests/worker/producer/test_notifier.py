@@ -52,7 +52,7 @@ def test_a_deaf_session_is_replaced_and_the_worker_is_called_again(
         until(lambda: sleeps(worker.producer))
         job = enqueue(tasks.noop)
         until(lambda: fresh(job).status == "done")
-    assert caplog.text.count("the connection is lost: the session is deaf") == 1
+    assert caplog.text.count("the connection is lost: the session does not receive notifications") == 1
 
 
 def test_a_session_that_hears_is_kept(
