@@ -77,7 +77,7 @@ def test_a_child_of_the_event_loop_runs_no_other_job(start: Start, path: Path, t
     stop.touch()
     over(*ticking)
     assert [fresh(job).result for job in forks] == [1, 0, 1, 1, 1], command.log
-    assert "an async task has forked cannot await" in command.log
+    assert "a process forked by an async task cannot await" in command.log
     assert len({pid for pid, _ in said(path)}) == 1
 
 

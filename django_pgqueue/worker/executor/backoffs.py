@@ -1,4 +1,4 @@
-"""How the queues want retries to be spaced, where they have settings of their own."""
+"""The backoffs of queues that have their own settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKOFFS_SQL", "Backoffs", "backoff_of", "backoffs"]
 
-#: For each queue with settings of its own: base and ceiling of the backoff in seconds, None where it says
-#: nothing.
+#: The base and ceiling of the backoff in seconds for each queue with its own settings; None where it sets
+#: none.
 Backoffs = dict[str, tuple[float | None, float | None]]
 
 BACKOFFS_SQL = """
@@ -22,12 +22,12 @@ BACKOFFS_SQL = """
 
 
 def backoffs(rows: Iterable[tuple[str, float | None, float | None]]) -> Backoffs:
-    """From the rows of ``BACKOFFS_SQL``."""
+    """Make the backoffs from the rows of ``BACKOFFS_SQL``."""
     return {name: (base, ceiling) for name, base, ceiling in rows}
 
 
 def backoff_of(queue_name: str, backoffs: Backoffs) -> tuple[float, float]:
-    """Base and ceiling of the backoff in a queue, in seconds."""
+    """Return the base and ceiling of a queue's backoff, in seconds."""
     base, ceiling = backoffs.get(queue_name, (None, None))
     settings = conf.current()
     return (

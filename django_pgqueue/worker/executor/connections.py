@@ -1,8 +1,8 @@
-"""Django's connections around a job: as around a request, and only those that were used.
+"""Check Django's connections before and after a job, as Django does for a request, if they were used.
 
-Before a job a connection is closed that has died since the last one. After a job one is closed that is
-broken, too old (``CONN_MAX_AGE``), left by the task in a transaction, or not as it was when it was opened
-(``session_watch``); with a pool: given back, or thrown away. The next job gets a new one by itself.
+Before a job, connections that have died since the last job are closed. After a job, a connection is closed if
+it is broken, too old (``CONN_MAX_AGE``), left in a transaction, or not in the state in which it was opened
+(``session_watch``). With a pool, it is given back or discarded. Django opens a new one for the next job.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 def drop_dead() -> None:
-    """Before each job, on its thread: what has died or grown too old meanwhile goes. Asks no server."""
+    """Before each job, on its thread, close dead or old connections. This does not query the server."""
     _each(_drop_dead)
 
 
 def tidy_up() -> None:
-    """After each job, on its thread. Never raises: the job's outcome is what matters."""
+    """After each job, on its thread, tidy up its connections. Never raise: the job's outcome matters."""
     _each(_tidy)
 
 
@@ -54,7 +54,7 @@ def _drop_dead(connection: BaseDatabaseWrapper) -> None:
 
 
 def _tidy(connection: BaseDatabaseWrapper) -> None:
-    # A transaction that was entered but has sent nothing is one too: the next job would work in it.
+    # This includes an atomic block that has sent nothing yet, because the next job would run in it.
     if connection.in_atomic_block or _in_transaction(connection.connection) or not _is_clean(connection):
         _discard(connection)
         return
@@ -64,7 +64,7 @@ def _tidy(connection: BaseDatabaseWrapper) -> None:
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
-    """End the session. Nothing stays of Django's notion of it either: the next job gets a new object."""
+    """End the session and drop Django's connection object, so that the next job gets a new one."""
     del connections[connection.alias]
     raw: Any = connection.connection
     if raw is None:
@@ -77,13 +77,13 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
 
 
 def _in_transaction(raw: Any) -> bool:
-    """Whether a psycopg connection is in a transaction, or broken; other databases' do not say."""
+    """Return whether a psycopg connection is in a transaction or broken; False for other databases."""
     pgconn = getattr(raw, "pgconn", None)
     return pgconn is not None and pgconn.transaction_status != TransactionStatus.IDLE
 
 
 def _is_clean(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the session can be handed on. A watch that a task has taken off has not seen everything."""
+    """Return whether the session can be reused. If a task has removed the watch, it missed statements."""
     watch = watch_of(connection)
     if watch is None:
         return connection.connection not in OPENED

@@ -1,14 +1,15 @@
-"""The event loop of async jobs: running jobs go in, their results come out.
+"""The event loop of async jobs: it takes jobs, runs them, and publishes their results.
 
-Each of its slots runs one job at a time and has a thread of its own for sync work. ``sync_to_async`` sends
-what must stay on one thread, such as Django's ORM, to the thread of its context. Requests under ASGI have one
-each; without one, all jobs of the process would share a single thread: a job that blocks it would hold all
-others, and a transaction that one leaves open would swallow what they write. A slot keeps its thread, and so
-its database connections, from job to job. Most async jobs never need it: it is made at the first use.
+Each of its slots runs one job at a time and has its own thread for sync work. ``sync_to_async`` runs code
+that must stay on one thread, such as Django's ORM, on the thread of its context. Under ASGI each request has
+its own. Without one, all jobs of the process would share a single thread: a job that blocks it would hold up
+all the others, and a transaction that one job leaves open would contain what the others write. A slot keeps
+its thread, and so its database connections, from job to job. Most async jobs never need the thread, so it is
+made at its first use.
 
-``asyncio.to_thread``, and ``sync_to_async`` where any thread will do, run on threads of the loop that serve
-all jobs in turn, and nobody knows when a job is done with one. So connections of Django are closed after each
-call there.
+``asyncio.to_thread``, and ``sync_to_async`` with ``thread_sensitive=False``, use threads of the loop that
+serve all jobs in turn. As it is not known when a job no longer needs such a thread, Django's connections are
+closed there after each call.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ T = TypeVar("T")
 
 
 class EventLoop:
-    """Runs at most ``slots`` jobs at the same time. Its thread starts with the first.
+    """Runs at most ``slots`` jobs at the same time. Its thread starts with the first job.
 
-    ``run`` runs one and sets its outcome; ``publish`` is called with each result, on the loop's thread.
+    ``run`` runs a job and sets its outcome; ``publish`` is called with each result, on the loop's thread.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class EventLoop:
         self._free_slots: list[_Slot] = []
         self._slots_to_make = slots
         self._stopped = False
-        # Two job threads may meet their first async task at once.
+        # Two job threads may submit the first async task at the same time.
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
@@ -70,30 +71,30 @@ class EventLoop:
     # -- called by other threads
 
     def submit(self, running: RunningJob) -> None:
-        """Take a job over. Raises ``RuntimeError`` if the loop has stopped."""
+        """Run a job. Raise ``RuntimeError`` if the loop has stopped."""
         loop = self._started()
         self._waiting.append(running)
         loop.call_soon_threadsafe(self._start_coroutines)
 
     def take_back(self) -> list[Claimed]:
-        """The rows that have not begun."""
+        """Remove and return the rows that have not been started."""
         rows = []
         while self._waiting:
             try:
                 rows.append(self._waiting.popleft().row)
-            except IndexError:  # the loop was quicker
+            except IndexError:  # the loop was faster
                 break
         return rows
 
     def stop(self) -> None:
-        """Cancel what runs, and begin nothing more. Does not wait."""
+        """Cancel running jobs and start no more. This does not wait."""
         with self._lock:
             self._stopped = True
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
     def join(self, timeout: float) -> None:
-        """Wait for its end."""
+        """Wait up to ``timeout`` seconds for the loop's thread to end."""
         if self._thread is not None:
             self._thread.join(timeout)
 
@@ -117,7 +118,7 @@ class EventLoop:
             try:
                 loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
-                # asyncio lets these out of the loop, if a task that a job has started raises them.
+                # asyncio lets these exceptions leave the loop if a task that a job has started raises them.
                 logger.error("an async task of a job raised %r in the event loop", error)
         loop.run_until_complete(self._close())
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -125,7 +126,7 @@ class EventLoop:
             loop.close()
 
     async def _close(self) -> None:
-        """Cancel what the grace was not long enough for; the producer has given it back."""
+        """Cancel jobs that did not finish within the grace period; the producer has given them back."""
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()
@@ -160,10 +161,10 @@ class EventLoop:
         self._free_slots.append(slot)
         row = running.row
         if self._stopped:
-            return  # the producer has given it back
+            return  # the producer has given the job back
         error = None if task.cancelled() else task.exception()
         outcome = running.outcome
-        if outcome is None:  # a bug of ours
+        if outcome is None:  # this is a bug of the worker
             logger.error("job %s: the worker failed around its task", row.id, exc_info=error)
             outcome = outcomes.worker_failed(row)
         self._publish([Result(row, outcome, running.ran)])
@@ -171,7 +172,7 @@ class EventLoop:
 
 
 class _Slot:
-    """A context whose thread-sensitive work goes to one thread."""
+    """A context whose thread-sensitive work runs on one thread."""
 
     def __init__(self) -> None:
         self._key = ThreadSensitiveContext()
@@ -179,21 +180,21 @@ class _Slot:
         self._context.run(SyncToAsync.thread_sensitive_context.set, self._key)
 
     def new_context(self) -> Context:
-        """The context for one job: nothing in it but the slot."""
+        """Return the context for one job, which contains only the slot."""
         return self._context.copy()
 
     async def drop_dead(self) -> None:
-        """Before a job: see ``connections``. To be called in a context of this slot, as all here."""
+        """Before a job: see ``connections``. Call this and the others in a context of this slot."""
         if self._thread() is not None:
             await sync_to_async(drop_dead)()
 
     async def tidy_up(self) -> None:
-        """After a job: tidy up the thread's connections, if there is a thread."""
+        """After a job, tidy up the thread's connections if there is a thread."""
         if self._thread() is not None:
             await sync_to_async(tidy_up)()
 
     async def close(self) -> None:
-        """Close the thread's connections and let it go."""
+        """Close the thread's connections and end the thread."""
         thread = self._thread()
         if thread is not None:
             await sync_to_async(connections.close_all)()
@@ -204,7 +205,7 @@ class _Slot:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """A loop that is ready to run jobs."""
+    """Return a loop that is ready to run jobs."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(_TidyThreads(thread_name_prefix="pgqueue-to-thread"))
     return loop

@@ -1,16 +1,16 @@
-"""A task that forks: the child is the task's, and nothing in it may act as the worker.
+"""Handle tasks that fork: the child belongs to the task, and nothing in it may act as the worker.
 
 In the child, before any code of the task runs there:
-- SIGTERM, SIGINT and SIGHUP do what they do everywhere else: the worker's handlers would swallow them, and
-  ``Pool.terminate()`` would wait for ever;
-- the sockets of the database and the worker's pipes become /dev/null. A child that outlives its worker would
-  keep the worker's lock and the transactions of all its jobs alive, and what it sent would get in between
-  what its parent sends. Not closed: their numbers would be given to other files, which whoever still has the
-  old number would then close. Django opens new connections in the child on demand.
+- SIGTERM, SIGINT and SIGHUP get their default behavior. The worker's handlers would ignore them, and
+  ``Pool.terminate()`` would wait forever.
+- The database sockets and the worker's pipes are replaced by /dev/null. A child that outlives its worker
+  would keep the worker's lock and the transactions of all its jobs alive, and what it sends would be mixed
+  with what its parent sends. They are not closed: their numbers would be reused for other files, which code
+  with the old number would then close. Django opens new connections in the child on demand.
 
-A child that comes to the end of its task's body, by whatever way, ends there: it has no job to report. Nor
-does it have an event loop: that of an async task is a copy that shares its selector with the original, and
-other jobs would take their next step twice. So the child of an async task ends where it would wait for the
+A child that reaches the end of its task's body, in any way, ends there: it has no job to report. It does not
+have an event loop either: the loop of an async task is a copy that shares its selector with the original, and
+other jobs would run their next step twice. So the child of an async task ends where it would wait for the
 loop.
 """
 
@@ -38,18 +38,18 @@ T = TypeVar("T")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORKING = threading.local()
-#: In a child only: held for ever, so that nobody tries to close them in good order.
+#: In a child only: these are kept forever, so that they are not closed by the garbage collector.
 _INHERITED: list[Any] = []
 _is_child = False
 
 
 def guard(files: Callable[[], Iterable[int]]) -> None:
-    """See to the children of this process. ``files`` tells which of its files, now, are the worker's own."""
+    """Handle forks of this process. ``files`` returns the file descriptors that belong to the worker."""
     os.register_at_fork(before=_before, after_in_parent=_unblock, after_in_child=lambda: _in_child(files))
 
 
 def call_body(function: Callable[..., T], args: Any, kwargs: Any) -> T:
-    """Call a task's function; a process that it has forked does not come back."""
+    """Call a task's function. In a process that it has forked, this does not return."""
     try:
         value = function(*args, **kwargs)
     except BaseException as error:
@@ -62,7 +62,7 @@ def call_body(function: Callable[..., T], args: Any, kwargs: Any) -> T:
 
 
 async def await_body(function: Callable[..., Coroutine[Any, Any, T]], args: Any, kwargs: Any) -> T:
-    """The same for a coroutine function."""
+    """Like ``call_body``, for a coroutine function."""
     try:
         value = await _Steps(function(*args, **kwargs))
     except BaseException as error:
@@ -75,9 +75,9 @@ async def await_body(function: Callable[..., Coroutine[Any, Any, T]], args: Any,
 
 
 class _Steps(Generator[Any, Any, T]):
-    """The steps of a coroutine from one wait for the loop to the next; in a child there is no next one.
+    """The steps of a coroutine from one wait for the loop to the next. A child ends at its first wait.
 
-    ``__next__`` is written out, so that no frame but ours stands before the task's in a traceback.
+    ``__next__`` is written out, so that tracebacks contain only one frame before those of the task.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
@@ -101,14 +101,14 @@ class _Steps(Generator[Any, Any, T]):
 
 def _waits(awaited: Any) -> Any:
     if _is_child:
-        _end(RuntimeError("a process that an async task has forked cannot await: the loop is its parent's"))
+        _end(RuntimeError("a process forked by an async task cannot await, because the loop is its parent's"))
     return awaited
 
 
 def _before() -> None:
-    # Race: a signal that reaches the child before its handlers are mended would be lost.
+    # Race: a signal that reaches the child before its handlers are reset would be lost.
     _FORKING.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    # What is in the buffers now would be written twice.
+    # Data in the buffers would be written twice.
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -116,7 +116,7 @@ def _before() -> None:
 
 def _in_child(files: Callable[[], Iterable[int]]) -> None:
     global _is_child
-    if _is_child:  # a child's own child: nothing of the worker has been left for it
+    if _is_child:  # a child of a child, which has inherited nothing of the worker
         _unblock()
         return
     _is_child = True
@@ -151,15 +151,15 @@ def _sockets() -> list[int]:
 
 
 def _forget_connections() -> None:
-    """Django's connections of the thread that forked: they are the parent's."""
+    """Drop the Django connections of the thread that forked, because they belong to the parent."""
     _INHERITED.extend(OPENED)
     for connection in connections.all(initialized_only=True):
         if connection.connection is None or not hasattr(connection.connection, "pgconn"):
             continue
-        # As after close(): in the parent's transaction the child is refused, after it a new one is opened.
+        # As after close(): inside the parent's transaction queries raise, and after it Django reconnects.
         connection.connection = None
         connection.closed_in_transaction = connection.in_atomic_block
-    # The threads that look after a pool do not exist here. A new one is made when it is needed.
+    # The threads that maintain a pool do not exist here. A new pool is made when it is needed.
     pools = {id(pools): pools for c in connections.all() if (pools := getattr(c, "_connection_pools", None))}
     for of_class in pools.values():
         _INHERITED.extend(of_class.values())
@@ -167,7 +167,7 @@ def _forget_connections() -> None:
 
 
 def _end(error: BaseException | None = None) -> NoReturn:
-    """End this process as the interpreter would, without the end of the worker that it is a copy of."""
+    """End this process like the interpreter would, but without the exit handlers of the worker it copies."""
     code = 0
     try:
         if isinstance(error, SystemExit):

@@ -1,4 +1,4 @@
-"""What a process does before it runs its first task: tasks are somebody else's code, and may do anything."""
+"""Prepare a process before it runs its first task. Tasks are other people's code and may do anything."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 
 
 def prepare(files: Callable[[], Iterable[int]]) -> None:
-    """Make this process fit to run tasks. Once, after ``django.setup()``.
+    """Prepare this process to run tasks. Call this once, after ``django.setup()``.
 
-    ``files`` tells which files, at the moment of the call, are the worker's own (``fork.guard``).
+    ``files`` returns the file descriptors that belong to the worker when it is called (``fork.guard``).
     """
     _pin_paths()
     _keep_streams()
@@ -31,20 +31,20 @@ def prepare(files: Callable[[], Iterable[int]]) -> None:
 
 
 def _pin_paths() -> None:
-    """A task that changes the working directory must not harm reconnections."""
+    """Make file paths absolute, so that reconnecting works after a task changed the working directory."""
     for alias in connections:
         options = connections.settings[alias].get("OPTIONS", {})
         for name in _FILES:
             path = options.get(name)
-            if path and path != "system":  # sslrootcert=system is no file
+            if path and path != "system":  # sslrootcert=system is not a file
                 options[name] = str(Path(path).absolute())
 
 
 def _keep_streams() -> None:
-    """A task that closes what it prints to must not close what the worker logs to: logging raises then.
+    """Keep tasks from closing the streams that the worker logs to: logging would raise, and so would print.
 
-    Scripts that are called as tasks do, for instance: ``argparse.FileType`` gives them standard output for
-    ``-``, and they close it as they would close a file. The next job that prints would fail.
+    Scripts that are called as tasks may close them, for instance: ``argparse.FileType`` returns standard
+    output for ``-``, and they close it as they would close a file.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.close = stream.flush  # type: ignore[method-assign]

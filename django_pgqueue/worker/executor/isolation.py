@@ -1,12 +1,12 @@
-"""A job that has crashed before runs isolated, in a process of its own (``worker/isolated.py``).
+"""Run a job that has crashed before isolated, in its own process (``worker/isolated.py``).
 
     job thread --the row--> process --"begun"--> --the outcome--> job thread
-                              | dies after "begun": the job took it down; counts a crash
-                              | dies before: it could not start; the job goes back and counts nothing
+                              | dies after "begun": the job crashed it; this counts as a crash
+                              | dies before: it could not start; the job is requeued, and no crash is counted
 
-The job thread waits, so an isolated job takes a slot like any other and its worker is beaten for; the rest of
-the worker does not notice. The process ends with the job, and with its worker: its standard input is a pipe
-that this side holds open, and says "cancel" on it.
+The job thread waits, so an isolated job takes a slot like any other, and its worker's heartbeat covers it.
+The rest of the worker is not affected. The process ends with the job, and with its worker: its standard input
+is a pipe that the worker holds open, and on which it sends "cancel".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["BEGUN", "Isolation"]
 logger = logging.getLogger(__name__)
 
 BEGUN = b"begun"
-LOOK_EVERY = 0.2  # seconds between two looks whether the process lives; what it says is heard at once
+LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
 _CRASHED_SQL = "SELECT pgqueue_crashed_v1(%s, %s, %s, %s, %s, %s)"
 
@@ -52,7 +52,7 @@ class Isolation:
     """Runs isolated jobs for one worker process. Used by many threads at once."""
 
     def __init__(self, alias: str, worker: int, verbosity: int, databases: str = "") -> None:
-        """``databases``: connection parameters that the settings do not have (``database_settings``)."""
+        """``databases``: connection parameters that are not in the settings (``database_settings``)."""
         self._alias = alias
         self._worker = worker
         self._verbosity = verbosity
@@ -63,7 +63,7 @@ class Isolation:
     def run(self, running: RunningJob, backoffs: Backoffs, begun: Callable[[], None]) -> Outcome:
         """Run one job to its end; ``begun`` is called when its process has started.
 
-        Raises ``TaskTimeout`` if it had to be killed for its timeout.
+        Raise ``TaskTimeout`` if the process was killed because of the job's timeout.
         """
         job_id = running.row.id
         reading, writing = os.pipe()
@@ -71,15 +71,15 @@ class Isolation:
             process = self._start(writing)
             self._processes[job_id] = process
             os.close(writing)
-            logger.info("job %s has crashed before and runs isolated, in process %s", job_id, process.pid)
+            logger.info("job %s has crashed before and runs isolated in process %s", job_id, process.pid)
             _tell(process, self._assignment(running, backoffs))
             running.on_stop = partial(_tell, process, b"cancel\n")
-            # Race: the job may have been asked to stop before there was anybody to pass it on.
+            # Race: the job may have been asked to stop before on_stop was set.
             if running.asked_to_stop:
                 running.on_stop()
             said = _listen(reading, process, begun)
             if len(said) == 2:
-                with suppress(subprocess.TimeoutExpired):  # its exit handlers may have something to do
+                with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
                     process.wait(LINGER)
         finally:
             os.close(reading)
@@ -90,15 +90,15 @@ class Isolation:
             outcome, running.reported = json.loads(said[1])
             return Outcome(*outcome)
         if was_overdue:
-            raise TaskTimeout("the task went on after its timeout, and its process was killed")
+            raise TaskTimeout("the task kept running after its timeout, so its process was killed")
         how = how_it_ended(process.returncode)
         if not said:
-            reason = f"the process for it could not start ({how})"
+            reason = f"its isolated process could not start ({how})"
             return Outcome(job_id, running.row.lease, "release", delay=30.0, reason=reason)
         return self._crashed(running, how, backoffs)
 
     def kill(self, running: RunningJob) -> None:
-        """End the process of a job that has outlived its timeout."""
+        """Kill the process of a job that still runs after its timeout."""
         process = self._processes.get(running.row.id)
         if process is not None:
             self._overdue.add(running.row.id)
@@ -110,7 +110,7 @@ class Isolation:
             stdin=subprocess.PIPE,
             env=child_environment(),
             pass_fds=[writing],
-            process_group=0,  # so that what it starts itself ends with it
+            process_group=0,  # so that the processes that it starts end with it
         )
 
     def _assignment(self, running: RunningJob, backoffs: Backoffs) -> bytes:
@@ -122,13 +122,13 @@ class Isolation:
         if process is not None:
             _kill(process)
             process.wait()
-            with suppress(OSError):  # what it has not read is of no use to anybody
+            with suppress(OSError):  # data that it has not read is not needed
                 process.stdin.close()  # type: ignore[union-attr]
 
     def _crashed(self, running: RunningJob, how: str, backoffs: Backoffs) -> Outcome:
         row, settings = running.row, conf.current()
         delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
-        reason = f"its process ended by {how}"
+        reason = f"its process ended with {how}"
         with connections[self._alias].cursor() as cursor:
             cursor.execute(
                 _CRASHED_SQL,
@@ -140,9 +140,9 @@ class Isolation:
 
 
 def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None]) -> list[bytes]:
-    """The lines that the process has said when it is through, or dead.
+    """Return the lines that the process has sent when it has finished or died.
 
-    The end of the pipe is no sign: a fork of the task may hold it open for ever.
+    The end of the pipe does not show this: a process that the task has forked may hold it open forever.
     """
     os.set_blocking(reading, False)
     heard = b""
@@ -160,7 +160,7 @@ def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], 
         if ended and not piece:
             break
         if not piece and not ended:
-            # Its end is closed, but it is still there: no need to turn in circles.
+            # The process has closed its end but still exists: wait instead of polling the pipe.
             with suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_EVERY)
     return heard.split(b"\n")[:-1]
@@ -168,7 +168,7 @@ def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:
     assert process.stdin is not None
-    with suppress(BrokenPipeError, ValueError):  # it has ended, which its waiter will notice
+    with suppress(BrokenPipeError, ValueError):  # it has ended, which the waiting thread will notice
         process.stdin.write(line)
         process.stdin.flush()
 

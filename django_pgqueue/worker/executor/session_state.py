@@ -1,9 +1,9 @@
-"""Statements that leave something in the session of the database after their transaction.
+"""Recognize statements that leave state in the database session after their transaction.
 
-Recognised by their text, without a round trip: SET (not SET LOCAL), set_config() unless it is local, RESET,
-DISCARD, LISTEN, LOAD, PREPARE, temporary tables, cursors WITH HOLD, session advisory locks, setseed(),
-dblink_connect() and every DO block. A mistake to the safe side costs a new connection; to the other side
-there are limits: what a function or procedure in the database does inside is not seen.
+They are recognized by their text, without a round trip: SET (not SET LOCAL), set_config() unless it is local,
+RESET, DISCARD, LISTEN, LOAD, PREPARE, temporary tables, cursors WITH HOLD, session advisory locks, setseed(),
+dblink_connect() and every DO block. A statement that is reported by mistake costs a new connection. What a
+function or procedure does inside the database is not recognized.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _ANYWHERE = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-#: Without one of these, in lower case, _ANYWHERE finds nothing. Looking for them is much quicker.
+#: _ANYWHERE finds nothing in a text without one of these (in lower case). Searching for them is much faster.
 _HINTS = ("set_config", "advisory_lock", "temp", "setseed", "dblink_connect")
 
 
 def leaves_state(text: str) -> bool:
-    """Whether this SQL may leave something in the session."""
-    # The ORM sends the same few texts again and again, so most answers are remembered.
+    """Return whether this SQL may leave something in the session."""
+    # The ORM sends the same few texts repeatedly, so most answers come from the cache.
     return _remembered(text) if len(text) <= _LONG else _looked_at(text)
 
 

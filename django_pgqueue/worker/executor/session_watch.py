@@ -1,17 +1,18 @@
-"""Whether a job left something in the session of a Django connection, known without a round trip.
+"""Detect without a round trip whether a job left something in the session of a Django connection.
 
-A connection that stays open from job to job (``CONN_MAX_AGE``, or a pool) would hand on what a job has done
-to its session. So each connection of a worker process has a watch, which sees
+A connection that stays open from job to job (``CONN_MAX_AGE``, or a pool) would pass on changes that a job
+has made to its session. So each connection of a worker process has a watch, which sees
 
 - the text of every statement that goes through Django (``session_state``),
-- the settings that the server reports by itself (time zone, dates, role of the session, from PostgreSQL 18 on
-  the search path), whoever has changed them,
-- what was set on psycopg's own connection: isolation level, autocommit, row factory ...
+- the settings that the server reports by itself (time zone, dates, role of the session, and the search path
+  from PostgreSQL 18 on), whoever has changed them,
+- the attributes of psycopg's own connection: isolation level, autocommit, row factory ...
 
-and whether the socket has something to read while nothing is asked, which is how a server says good-bye.
+and whether the socket has something to read although nothing was asked, which means that the server closes
+the connection.
 
-What it does not see: what a function in the database, or a task that goes past Django to psycopg, leaves in
-the session apart from these: temporary tables, advisory locks, unreported settings.
+It does not see other state that a function in the database leaves in the session, or a task that uses psycopg
+directly: temporary tables, advisory locks, unreported settings.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 
 __all__ = ["OPENED", "SessionWatch", "install", "uninstall", "watch_of"]
 
-#: All connections of psycopg that Django has opened in this process and that still exist.
+#: All psycopg connections that Django has opened in this process and that still exist.
 OPENED: WeakSet[Any] = WeakSet()
-#: Those in which a job left something. A pool may hold some, for a task may have given them back itself.
+#: Those in which a job left something. A pool may contain some, because a task may have given them back.
 _LEFT: WeakSet[Any] = WeakSet()
 
 _REPORTED = (
     b"TimeZone", b"DateStyle", b"IntervalStyle", b"client_encoding", b"search_path",
     b"default_transaction_read_only", b"session_authorization",
 )  # fmt: skip
-_MOST_REPLACED = 1_000  # connections of a pool that are dead, one after another
+_MOST_REPLACED = 1_000  # unusable connections of a pool, one after another
 
 
 class SessionWatch:
-    """An execute wrapper of one Django connection, for as long as that lives; sessions come and go."""
+    """An execute wrapper of one Django connection, which may use several sessions one after another."""
 
     def __init__(self) -> None:
         self.replacing = False
@@ -55,13 +56,13 @@ class SessionWatch:
     def __call__(
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
-        """Django calls this for each statement."""
+        """Note whether a statement leaves state. Django calls this for each statement."""
         if leaves_state(sql if type(sql) is str else _as_text(sql)):
             _LEFT.add(context["connection"].connection)
         return execute(sql, params, many, context)
 
     def begin(self, raw: Any) -> None:
-        """A session begins: remember how it is."""
+        """Remember the state of a new session."""
         OPENED.add(raw)
         self._raw = raw
         self._at_first = _looks(raw)
@@ -70,14 +71,14 @@ class SessionWatch:
         self._poll = poll.poll
 
     def is_quiet(self, raw: Any) -> bool:
-        """False: the server has said something without being asked, which is nearly always good-bye.
+        """Return False if the server has sent something unasked, as it does when it closes the connection.
 
-        (A reload of its configuration, too, may have something reported. That costs a new connection.)
+        (A server that reloads its configuration may send something, too. That costs a new connection.)
         """
         return raw is not self._raw or not self._poll(0)
 
     def is_clean(self, raw: Any) -> bool:
-        """Whether the session is as it was when it began."""
+        """Return whether the session is in the same state as when it began."""
         return raw is self._raw and raw not in _LEFT and _looks(raw) == self._at_first
 
 
@@ -92,7 +93,7 @@ def uninstall() -> None:
 
 
 def watch_of(connection: BaseDatabaseWrapper) -> SessionWatch | None:
-    """The watch of a connection; None if it has none."""
+    """Return the watch of a connection; None if it has none."""
     for wrapper in connection.execute_wrappers:
         if isinstance(wrapper, SessionWatch):
             return wrapper
@@ -102,11 +103,11 @@ def watch_of(connection: BaseDatabaseWrapper) -> SessionWatch | None:
 def _connected(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     raw: Any = connection.connection
     if getattr(raw, "pgconn", None) is None:
-        return  # another database than PostgreSQL
+        return  # a database other than PostgreSQL
     watch = watch_of(connection)
     if watch is None:
         watch = SessionWatch()
-        # The first, not the last: a task that is inside of execute_wrapper() takes the last away at its end.
+        # The first, not the last: execute_wrapper() removes the last one when a task leaves it.
         connection.execute_wrappers.insert(0, watch)
     if watch.replacing:
         return
@@ -116,14 +117,14 @@ def _connected(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def _replace_unusable(connection: BaseDatabaseWrapper, watch: SessionWatch) -> None:
-    """A pool may hand out a session that died in it, or that a task has put there with something in it."""
+    """Replace a session of a pool that has died in it, or in which a task left something."""
     watch.replacing = True
     try:
         for _ in range(_MOST_REPLACED):
             raw: Any = connection.connection
             if raw not in _LEFT and not select.select([raw.fileno()], [], [], 0)[0]:
                 break
-            raw.close()  # the pool throws closed ones away
+            raw.close()  # the pool discards closed connections
             connection.close()
             connection.connect()
     finally:
@@ -131,7 +132,7 @@ def _replace_unusable(connection: BaseDatabaseWrapper, watch: SessionWatch) -> N
 
 
 def _be_last() -> None:
-    """After the project's own receivers: what those set up belongs to the session."""
+    """Run after the project's own receivers, because their changes belong to the session's initial state."""
     receivers = connection_created.receivers or []
     if receivers and receivers[-1][0][0] != __name__:
         uninstall()
@@ -148,7 +149,7 @@ def _looks(raw: Any) -> tuple[Any, ...]:
 
 
 def _as_text(sql: Any) -> str:
-    """Psycopg takes bytes and ``psycopg.sql`` objects as well."""
+    """Return a statement as text. psycopg also accepts bytes and ``psycopg.sql`` objects."""
     if isinstance(sql, (bytes, bytearray)):
         return sql.decode("latin-1")
     as_string = getattr(sql, "as_string", None)

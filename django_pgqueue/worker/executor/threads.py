@@ -1,10 +1,10 @@
-"""Job threads: claimed rows go in, results come out. Async jobs go on to the event loop.
+"""Job threads: they take claimed rows and return results. Async jobs are passed to the event loop.
 
-Waking a thread costs more than running a tiny job, so rows travel in chunks: the whole claim where jobs take
-microseconds, one by one where they take milliseconds. Its owner takes the rows of a chunk from the front.
-When a job turns out slow, the producer publishes what was done before it and gives the rest of its chunk to
-another thread (``rebalance``), so that nobody waits behind it. Taking a row is one atomic operation on a
-deque: both may try, one gets it.
+Waking a thread costs more than running a tiny job, so rows are passed in chunks: a whole claim at once if
+jobs take microseconds, and one by one if they take milliseconds. The thread that owns a chunk takes its rows
+from the front. If a job turns out to be slow, the producer publishes the results from before it and gives the
+rest of its chunk to other threads (``rebalance``), so that no job waits behind it. Taking a row is one atomic
+operation on a deque: both may try, and one gets it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["Executor"]
 
 CHUNK_SECONDS = 0.005
-"""A chunk is worth about this much work; a job that takes longer loses the rest of its chunk."""
+"""The amount of work in a chunk, about. A job that takes longer loses the rest of its chunk."""
 PUBLISH_SECONDS = 0.005
-"""A thread hands over what it has done at least this often."""
+"""The longest time for which a thread collects results before it publishes them."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class _Chunk:
     def __init__(self, rows: Iterable[Claimed]) -> None:
         self.rows = deque(rows)
         self.done: deque[Result] = deque()  # not published yet
-        self.job_since = 0.0  # when its present job began; 0: nobody has taken it yet
+        self.job_since = 0.0  # when its current job began; 0: no thread has taken the chunk yet
 
 
 class Executor:
@@ -55,7 +55,7 @@ class Executor:
         self._runner = runner
         self._waker = waker
         self._inbox: SimpleQueue[_Chunk | None] = SimpleQueue()
-        self._waiting: deque[_Chunk] = deque()  # chunks nobody has taken, as the producer sees them
+        self._waiting: deque[_Chunk] = deque()  # chunks that no thread has taken, as the producer sees them
         self._active: dict[int, _Chunk] = {}  # by the number of the thread
         self._idle = 0
         self._threads: list[Thread] = []
@@ -64,14 +64,14 @@ class Executor:
     # -- called by the producer
 
     def submit(self, rows: list[Claimed], job_seconds: float) -> None:
-        """Take rows over. ``job_seconds``: what a job has taken lately, which decides how they are cut up."""
+        """Run rows. ``job_seconds``: how long jobs took lately, which determines the size of the chunks."""
         size = max(1, min(len(rows), int(CHUNK_SECONDS / job_seconds) if job_seconds > 0 else len(rows)))
         for start in range(0, len(rows), size):
             self._put(_Chunk(rows[start : start + size]))
 
     def rebalance(self) -> bool:
-        """Where the present job of a chunk is slow: publish what was done before it, and take the rest of the
-        chunk for other threads. False: there is nothing to watch.
+        """If the current job of a chunk is slow, publish the results from before it and give the rest of the
+        chunk to other threads. Return False if there is nothing to watch.
         """
         now = monotonic()
         watch = False
@@ -86,20 +86,20 @@ class Executor:
         return watch
 
     def take_back(self) -> list[Claimed]:
-        """The rows that nobody has started."""
+        """Remove and return the rows that have not been started."""
         rows: list[Claimed] = []
         for chunk in [*self._waiting, *self._active.values()]:
             rows += _drain(chunk.rows)
         return rows + self._loop.take_back()
 
     def stop(self) -> None:
-        """Let the threads go when they are done with their present job. Does not wait for them."""
+        """Tell the threads to end after their current job. This does not wait for them."""
         for _ in self._threads:
             self._inbox.put(None)
         self._loop.stop()
 
     def join(self, timeout: float) -> None:
-        """Wait for the threads that ``stop`` has told to go, ``timeout`` seconds in all."""
+        """Wait for the threads that ``stop`` has told to end, for ``timeout`` seconds in total."""
         end = monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, end - monotonic()))
@@ -154,7 +154,7 @@ class Executor:
 
 
 def _drain(items: deque[T]) -> list[T]:
-    """What is in it. The producer and the owner of a chunk may both take: each item goes to one of them."""
+    """Remove and return all items. The producer and a chunk's owner may both do so; one gets each item."""
     taken: list[T] = []
     while True:
         try:

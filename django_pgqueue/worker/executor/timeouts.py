@@ -1,17 +1,17 @@
-"""Timeouts: ``TaskTimeout`` in the task first, and a grace later the end of its process.
+"""Timeouts: first ``TaskTimeout`` is raised in the task, and after a grace period its process is replaced.
 
-    runs --timeout over, and the row says so too--> TaskTimeout is raised in the task
+    runs --timeout over, and the row confirms it--> TaskTimeout is raised in the task
     TaskTimeout raised --ends within TIMEOUT_GRACE--> a failed attempt like any other
-    TaskTimeout raised --goes on--> overdue: the producer replaces the process
+    TaskTimeout raised --keeps running--> overdue: the producer replaces the process
 
-Before either, the row's deadline is read again: the job itself or an operator may have extended it.
+Before each step the row's deadline is read again: the job itself or an operator may have extended it.
 
-A sync task gets the exception between two instructions of its thread (``PyThreadState_SetAsyncExc``): a call
-into C that blocks is not interrupted. Race: the task may end while the exception is on its way, and then it
-would be raised in the worker's own code. So sending it and leaving the body exclude each other by a lock, and
-whoever leaves takes back what was sent and has not arrived.
+A sync task gets the exception between two instructions of its thread (``PyThreadState_SetAsyncExc``). A
+blocking call into C is not interrupted. Race: the task may end after the exception was sent and before it
+arrives, so that it would be raised in the worker's own code. So a lock ensures that the exception is not sent
+while the thread leaves the body, and a thread that leaves takes back an exception that has not arrived.
 
-An async task is cancelled on its loop's thread, where nothing else happens meanwhile.
+An async task is cancelled on its loop's thread, where nothing else happens at the same time.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Timeout:
     ) -> None:
         self.row = row
         self.until = monotonic() + seconds
-        """When the timeout is over; the job may put it off."""
+        """When the timeout is over; the job may postpone it."""
         self.look_at = self.until
-        """When to look at it next."""
+        """When to check it next."""
         self.timed_out = False
         """Whether ``TaskTimeout`` was sent."""
         self.ended = False
         self.on_overdue = on_overdue
-        """Called on the watching thread when the job has outlived its timeout and the grace."""
+        """Called on the watching thread if the job still runs after its timeout and the grace period."""
         self._coroutine = coroutine
         self._started_jobs = started_jobs
         self._lock = Lock()
@@ -75,7 +75,7 @@ class Timeout:
         self._note()
 
     def call(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the body of a sync task: in it, and only in it, ``TaskTimeout`` may be raised."""
+        """Call the body of a sync task. ``TaskTimeout`` may be raised only inside it."""
         self._thread = get_ident()
         try:
             value = function(*args, **kwargs)
@@ -86,7 +86,7 @@ class Timeout:
         return value
 
     def put_off(self, seconds: float) -> None:
-        """The timeout comes no sooner than ``seconds`` from now."""
+        """Postpone the timeout so that it does not come within the next ``seconds``."""
         with self._lock:
             self.until = max(self.until, monotonic() + seconds)
             self._note()
@@ -94,8 +94,8 @@ class Timeout:
     def raise_in_task(self) -> None:
         """Send ``TaskTimeout``, unless the task has ended.
 
-        Race: the task may put its timeout off at this moment. Either it is in time and gets no exception, or
-        it is too late and gets one.
+        Race: the task may postpone its timeout at this moment. It either does so in time and gets no
+        exception, or is too late and gets one.
         """
         if self._coroutine is not None:
             self._coroutine.get_loop().call_soon_threadsafe(self._cancel)
@@ -127,15 +127,15 @@ class Timeout:
             try:
                 with self._lock:
                     thread, self._thread = self._thread, None
-                    if thread is not None:  # nothing: takes back what has not arrived
+                    if thread is not None:  # an empty py_object takes back an exception that has not arrived
                         _raise_in_thread(thread, ctypes.py_object())
             except TaskTimeout:
-                continue  # it arrived here: the body had ended, so nobody has missed its time
+                continue  # it arrived here: the body had ended already, so the task was in time
             return
 
 
 class Timeouts:
-    """Those of the jobs that run in this process, watched by a thread that starts with the first."""
+    """The timeouts of the jobs in this process, watched by a thread that starts with the first of them."""
 
     def __init__(self, alias: str, started_jobs: StartedJobs) -> None:
         self._alias = alias
@@ -152,11 +152,11 @@ class Timeouts:
         on_overdue: Callable[[], None],
         coroutine: asyncio.Task[Any] | None = None,
     ) -> Timeout:
-        """Watch a job that starts now. ``coroutine``: its task of asyncio, if it is async."""
+        """Watch a job that starts now. ``coroutine``: its asyncio task, if it is async."""
         timeout = Timeout(row, seconds, on_overdue, coroutine, self._started_jobs)
         self._watched.add(timeout)
-        # Jobs come and go by the thousand, mostly with the same timeout: the thread is woken only for one
-        # whose time comes before that of all the others.
+        # Thousands of jobs come and go, mostly with the same timeout. So the thread is woken only for a job
+        # whose timeout comes before all the others.
         if timeout.look_at < self._wakes_at:
             with self._news:
                 self._wakes_at = timeout.look_at
@@ -167,7 +167,7 @@ class Timeouts:
         return timeout
 
     def end(self, timeout: Timeout) -> None:
-        """Its job has ended."""
+        """Stop watching a timeout whose job has ended."""
         timeout.ended = True
         self._watched.discard(timeout)
 
@@ -179,11 +179,11 @@ class Timeouts:
             for timeout in [timeout for timeout in list(self._watched) if timeout.look_at <= now]:
                 try:
                     self._look(timeout)
-                except Exception:  # whatever it is, the other jobs keep their timeouts
+                except Exception:  # the other jobs must keep their timeouts
                     logger.exception("job %s: its timeout could not be enforced", timeout.row.id)
                     timeout.look_at = now + 1.0
             with self._news:
-                # Race: a job may begin after this look at the others; it finds a time to wake that is late.
+                # Race: a job may begin after this look at the others. It then finds no earlier wake-up time.
                 self._wakes_at = float("inf")
                 looks = [timeout.look_at for timeout in list(self._watched)]
                 self._wakes_at = min(looks, default=float("inf"))
@@ -192,7 +192,7 @@ class Timeouts:
                     self._news.wait(min(pause, LONGEST_PAUSE))
 
     def _look(self, timeout: Timeout) -> None:
-        """Its time has come, as far as this process knows."""
+        """Handle a timeout that is over, as far as this process knows."""
         grace = conf.current().timeout_grace
         if timeout.until <= monotonic() and (left := self._seconds_left(timeout)) > 0:
             timeout.put_off(left)
@@ -201,14 +201,14 @@ class Timeouts:
             return
         if not timeout.timed_out:
             timeout.raise_in_task()
-            timeout.timed_out = True  # whether it could be sent or not: the next look is the last
+            timeout.timed_out = True  # even if it could not be sent: the next check is the last one
             timeout.look_at = timeout.until + grace
         else:
             timeout.look_at = float("inf")
             timeout.on_overdue()
 
     def _seconds_left(self, timeout: Timeout) -> float:
-        """What the row says. If it cannot be asked, what we know has to do."""
+        """Return the seconds until the row's deadline; 0 if it cannot be read."""
         row = timeout.row
         try:
             session = connect(self._alias)
@@ -217,11 +217,11 @@ class Timeouts:
             finally:
                 session.close()
         except psycopg.Error as error:
-            logger.warning("job %s: its deadline cannot be read: %s", row.id, str(error).strip())
+            logger.warning("job %s: its deadline could not be read: %s", row.id, str(error).strip())
             return 0.0
         return max((seconds for (seconds,) in found if seconds is not None), default=0.0)
 
 
 def _raise_in_thread(thread: int, exception: Any) -> None:
-    """Documented in Python's C API, "Thread State and the Global Interpreter Lock"."""
+    """Raise in another thread. See Python's C API, "Thread State and the Global Interpreter Lock"."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)

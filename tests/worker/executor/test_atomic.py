@@ -125,7 +125,7 @@ def test_an_async_task_cannot_be_atomic() -> None:
 
 
 def test_the_job_must_lie_where_the_task_works() -> None:
-    with pytest.raises(InvalidTask, match=r"works on the database 'default'.*on\s+'other'"):
+    with pytest.raises(InvalidTask, match=r"works on the database 'default'.*in\s+'other'"):
         enqueue(tasks.effect.using(database="other"), "a")
 
 
