@@ -60,7 +60,7 @@ class Snooze(JobControl):
         if isinstance(until, timedelta):
             duration("Snooze(until=...)", until)
         elif not isinstance(until, datetime) or until.utcoffset() is None:
-            raise TypeError(f"Snooze(until=...) must be an aware datetime or a timedelta, not {until!r}.")
+            raise TypeError(f"Snooze(until=...) takes an aware datetime or a timedelta, not {until!r}.")
         self.until = until
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ def duration(where: str, value: timedelta | float) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{where} must be seconds or a timedelta, not {value!r}.")
+        raise TypeError(f"{where} takes seconds or a timedelta, not {value!r}.")
     if not 0 <= value <= 36525 * 86400:  # refuses NaN, too
-        raise ValueError(f"{where} must be a duration from 0 to 100 years, not {value!r} seconds.")
+        raise ValueError(f"{where} takes a duration from 0 to 100 years, not {value!r} seconds.")
     return float(value)

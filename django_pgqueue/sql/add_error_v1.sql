@@ -1,4 +1,4 @@
--- The errors of a job with one more, and when that attempt ran: the first and the last `p_keep` stay.
+-- Add an error to the errors of a job, with the times of its attempt. The first and the last `p_keep` are kept.
 CREATE FUNCTION pgqueue_add_error_v1(p_errors jsonb, p_error jsonb, p_began timestamptz, p_keep integer)
 RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT CASE

@@ -1,4 +1,4 @@
--- Two histograms as one: element by element, the shorter one filled up with zeros.
+-- Add two histograms element by element; the shorter one is filled up with zeros.
 CREATE FUNCTION pgqueue_add_histograms_v1(p_one bigint[], p_other bigint[]) RETURNS bigint[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT array_agg(coalesce(one, 0) + coalesce(other, 0) ORDER BY place)

@@ -1,6 +1,7 @@
--- Cancel jobs: what has not started is over at once, what runs is asked to stop. Returns how many rows
--- changed. Race: a job may be claimed or finished between the statements, so the rows are locked first,
--- in the order of id (as in every function that locks several, so that two of them never deadlock).
+-- Cancel jobs: those that have not started end at once, and running ones are asked to stop. Returns the
+-- number of changed rows. Race: a job may be claimed or finished between the statements, so the rows are
+-- locked first, in the order of id (as in every function that locks several rows, so that two such functions
+-- never deadlock).
 CREATE FUNCTION pgqueue_cancel_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

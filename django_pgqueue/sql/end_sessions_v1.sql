@@ -1,7 +1,7 @@
--- End the sessions that still hold the locks of workers that are dead, as far as our role may. A process that
--- is stopped, or whose host is gone, may have stopped in the middle of a transaction: its locks would stay for as
--- long as its socket does, and with them the jobs that it was claiming or reporting. Whoever comes back connects
--- anew and finds its leases lost.
+-- Terminate the sessions that still hold the locks of dead workers, if our role may do that. A process that is
+-- suspended, or whose host is gone, may have been in the middle of a transaction. Its locks would last as long as
+-- its socket, and block the jobs that it was claiming or reporting. A worker that comes back reconnects and finds
+-- that it has lost its leases.
 CREATE FUNCTION pgqueue_end_sessions_v1(p_workers bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -19,7 +19,7 @@ BEGIN
             PERFORM pg_terminate_backend(session.pid);
         EXCEPTION WHEN insufficient_privilege THEN
             RAISE WARNING 'pgqueue: the session % of a dead worker cannot be ended by %', session.pid, current_user
-                USING HINT = 'Let all workers use one role, or grant it pg_signal_backend.';
+                USING HINT = 'Use the same role for all workers, or grant pg_signal_backend to this role.';
         END;
     END LOOP;
 END $$;

@@ -1,6 +1,6 @@
--- The stable name for plain SQL, triggers and other languages. Policy that is left NULL is filled
--- in from the task by the worker that claims the job. What later releases add comes in `options`:
--- a second signature would make every existing call ambiguous.
+-- The stable name for plain SQL, triggers and other languages. The worker that claims the job fills in policy
+-- that is NULL from the task. Later releases add new arguments to `options`, because a second signature would
+-- make every existing call ambiguous.
 CREATE FUNCTION pgqueue_enqueue(
     task_path text,
     args jsonb DEFAULT '[]',

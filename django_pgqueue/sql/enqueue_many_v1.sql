@@ -1,5 +1,5 @@
--- Enqueue a chunk of jobs in one statement; the ids come back in the order of the arrays. The first
--- bad job raises, naming its place, before anything is inserted.
+-- Enqueue a chunk of jobs in one statement, and return their ids in the order of the arrays. The first invalid
+-- job raises an error that names its place, before anything is inserted.
 CREATE FUNCTION pgqueue_enqueue_many_v1(
     p_first integer, p_task_paths text[], p_args jsonb[], p_kwargs jsonb[], p_metadata jsonb[],
     p_queue_names text[], p_priorities integer[], p_run_after timestamptz[], p_delays double precision[],

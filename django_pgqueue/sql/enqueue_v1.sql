@@ -1,6 +1,6 @@
--- Enqueue one job. Python calls this, and so does pgqueue_enqueue, the stable name for everybody else.
--- The delay and the time to live are counted here, by the database's clock. A job never becomes
--- claimable with a time in the past: workers skip what lies below their marks (worker/producer/ranges.py).
+-- Enqueue one job. Python calls this, and so does pgqueue_enqueue, the stable name for all other callers. The
+-- delay and the expiry are computed here, with the database's clock. A job never becomes claimable with a time
+-- in the past, because workers skip jobs that are below their marks (worker/producer/ranges.py).
 CREATE FUNCTION pgqueue_enqueue_v1(
     p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,
     p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,

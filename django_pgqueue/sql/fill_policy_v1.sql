@@ -1,5 +1,5 @@
--- Write the policy of the task into jobs that were enqueued without (from plain SQL), before they run:
--- whoever recovers them later must not need to load the task. Returns the ids that have expired by it.
+-- Write the policy of the task into jobs that were enqueued without one (with plain SQL), before they run, so
+-- that recovery does not need to load the task. Returns the ids of jobs that have expired because of it.
 CREATE FUNCTION pgqueue_fill_policy_v1(
     p_ids bigint[], p_leases bigint[], p_max_attempts integer[], p_timeouts integer[], p_on_lost text[],
     p_expires_after double precision[]

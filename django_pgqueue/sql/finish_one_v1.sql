@@ -1,6 +1,7 @@
--- Report one outcome, loudly: for atomic tasks, whose transaction must fail with the lease, and for
--- workers in other languages. The codes are in class 23 (integrity): 55 would read as an outage.
---   23Q01 there is no such live job    23Q02 the lease is another's    23Q03 the job is not running
+-- Report one outcome, and raise an error if it is refused. This is for atomic tasks, whose transaction must fail
+-- if the lease is lost, and for workers in other languages. The codes are in class 23 (integrity), because
+-- class 55 would look like an outage.
+--   23Q01 there is no such live job    23Q02 the lease has changed    23Q03 the job is not running
 CREATE PROCEDURE pgqueue_finish_one_v1(
     p_id bigint, p_lease bigint, p_outcome text, p_result jsonb DEFAULT NULL, p_error jsonb DEFAULT NULL,
     p_fingerprint text DEFAULT NULL, p_delay double precision DEFAULT NULL,
@@ -17,10 +18,10 @@ BEGIN
     SELECT live.status, live.lease INTO job FROM pgqueue_job_live AS live WHERE live.id = p_id FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no live job %', p_id USING ERRCODE = '23Q01',
-            HINT = 'It is over, or its lease was lost and somebody else finished it.';
+            HINT = 'It is over, or its lease was lost and another worker finished it.';
     ELSIF job.status <> 'running' THEN
         RAISE EXCEPTION 'pgqueue: job % is %, not running', p_id, job.status USING ERRCODE = '23Q03',
-            HINT = 'Its lease was lost and it went back to its queue.';
+            HINT = 'Its lease was lost and it was requeued.';
     ELSIF job.lease IS DISTINCT FROM p_lease THEN
         RAISE EXCEPTION 'pgqueue: job % is leased to another claim', p_id USING ERRCODE = '23Q02',
             HINT = 'The lease was lost: nothing of this attempt may be committed.';

@@ -1,11 +1,12 @@
 -- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job is over and moves to
--- history), retry, snooze (run again after a delay), release (given back unstarted), unknown (given back
--- by a worker that does not know the task; when that was first seen stays in started_at). Retry alone
--- spends an attempt. Arrays that say nothing may be NULL. Returns the ids that were accepted: what is missing had lost its lease.
+-- history), retry, snooze (run again after a delay), release (requeued unstarted), unknown (requeued by a worker
+-- that does not know the task; started_at keeps the time when this was first found). Of those that run again,
+-- only retry counts as an attempt. Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease
+-- of a job that is missing there was lost.
 --
--- A job is matched by id and lease alone. A test of the status as well would let the planner take the
--- index of running jobs, twenty times the cost. Over: DELETE and INSERT, not an UPDATE of the shelf,
--- which would make whoever waits for the row fail with a serialization error.
+-- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of
+-- running jobs, at twenty times the cost. A job that is over is moved by DELETE and INSERT: an UPDATE of the
+-- shelf would make statements that wait for the row fail with a serialization error.
 CREATE FUNCTION pgqueue_finish_v1(
     p_ids bigint[],
     p_leases bigint[],
@@ -14,7 +15,7 @@ CREATE FUNCTION pgqueue_finish_v1(
     p_errors jsonb[],
     p_fingerprints text[],
     p_delays double precision[],         -- seconds until the next run
-    p_started_ago double precision[],    -- seconds since the task began; NULL: it never did
+    p_started_ago double precision[],    -- seconds since the task started; NULL: it never started
     p_durations double precision[],      -- seconds that it ran, if it ended before this report; NULL: until now
     p_reasons text[],                    -- why the job waits, or why it was cancelled
     p_keep_errors integer
@@ -27,7 +28,7 @@ DECLARE
 BEGIN
     SELECT * INTO STRICT ring FROM pgqueue_ring;
     IF goes_back THEN
-        -- Race: a cancel of a running job between the two statements below would be seen by neither.
+        -- Race: neither of the two statements below would see a cancel that comes between them.
         PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
     END IF;
 
@@ -45,7 +46,7 @@ BEGIN
             job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
             job.attempts - (
                 given.outcome IN ('snooze', 'release', 'unknown')
-                OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired: it never ran
+                OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired and never ran
             )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,

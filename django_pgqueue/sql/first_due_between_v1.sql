@@ -1,5 +1,5 @@
--- The first claimable job of each priority of a queue, for the priorities between two bounds (neither
--- included). One probe of the index for each priority: it jumps from the first of one to that of the next.
+-- Return the first claimable job of each priority of a queue, for the priorities between two bounds (exclusive).
+-- This takes one probe of the index for each priority: it jumps from the first job of one to that of the next.
 CREATE FUNCTION pgqueue_first_due_between_v1(p_queue_name text, p_below integer, p_above integer)
 RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$

@@ -1,17 +1,17 @@
--- What a worker should look at: the first claimable job of every (queue, priority). Of the ranges that
--- the worker knows, the first job above its mark; what lies between them is searched from the start.
--- So no probe walks over the dead index entries of a known range, and with no known ranges it is a
--- rescan from the start of all. Jobs that are not due yet are returned too: the worker sleeps until then.
+-- Return the ranges that a worker should read, with the first claimable job of every (queue, priority). For
+-- ranges that the worker knows, this is the first job above the mark; the gaps between them are searched from the
+-- start. So no probe reads the dead index entries of a known range, and without known ranges this is a rescan
+-- from the start. Jobs that are not due yet are returned, too: the worker sleeps until they are.
 CREATE FUNCTION pgqueue_first_due_v1(
-    p_queues text[],                     -- NULL: every queue but those in p_except
+    p_queues text[],                     -- NULL: every queue except those in p_except
     p_except text[],
     p_known_queues text[], p_known_priorities integer[], p_marks timestamptz[], p_mark_ids bigint[]
 ) RETURNS TABLE (queue_name text, priority integer, run_after timestamptz, id bigint)
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     known record;
-    here text := '';                     -- how far the search has come: this queue,
-    below integer := -101;               -- and in it this priority
+    here text := '';                     -- how far the search has come: this queue
+    below integer := -101;               -- and this priority in it
 BEGIN
     FOR known IN
         SELECT range.queue_name AS name, range.priority AS level, range.mark, range.mark_id

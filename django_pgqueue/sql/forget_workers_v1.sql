@@ -1,4 +1,4 @@
--- Remove workers from the list, but for those that hold a job still: they must be found dead later.
+-- Remove workers from the table, except those that still hold a job, which must be found dead later.
 CREATE FUNCTION pgqueue_forget_workers_v1(p_workers bigint[]) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     DELETE FROM pgqueue_worker AS worker WHERE worker.id = ANY (p_workers) AND NOT EXISTS (

@@ -1,11 +1,11 @@
--- The live leaf: every job that is not over. Small and hot: each job is inserted, updated once or
--- twice and deleted, so free space is left on the pages and vacuum comes early and at full speed.
+-- The live leaf: every job that is not over. It is small and changes often: each job is inserted, updated once or
+-- twice, and deleted. So pages keep free space, and vacuum runs early and at full speed.
 CREATE TABLE pgqueue_job_live PARTITION OF pgqueue_job (
     PRIMARY KEY (id),
     CONSTRAINT pgqueue_job_live_status CHECK (status IN ('pending', 'retry', 'running', 'blocked')),
-    -- Rows that no worker would look at: better refused than never run.
+    -- No worker would read other rows, so they are refused.
     CONSTRAINT pgqueue_job_live_queue CHECK (priority BETWEEN -100 AND 100 AND queue_name <> ''),
-    -- Times that Python cannot read.
+    -- Python cannot read other times.
     CONSTRAINT pgqueue_job_live_times CHECK (
         run_after BETWEEN '0001-01-02 UTC' AND '9999-12-30 UTC'
         AND expires_at BETWEEN '0001-01-02 UTC' AND '9999-12-30 UTC'

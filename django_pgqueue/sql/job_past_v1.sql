@@ -1,5 +1,5 @@
--- The ring of history. What is over goes to the current shelf; the ring turns (pgqueue_rotate_v1) and
--- empties the oldest shelf by TRUNCATE, so that keeping history costs no DELETE and no vacuum.
+-- The ring of history. Jobs that are over move to the current shelf. The ring turns (pgqueue_rotate_v1), and the
+-- oldest shelf is emptied by TRUNCATE, so that history needs no DELETE and no vacuum.
 DO $$
 BEGIN
     FOR shelf IN 1..8 LOOP

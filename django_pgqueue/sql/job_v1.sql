@@ -1,7 +1,7 @@
--- The logical table of jobs. A job lies on one shelf: 0 is the live leaf, 1 to 8 are the ring of
--- history, 9 keeps what must outlive the ring. The id comes from a sequence, not from an identity
--- (which a partitioned table has only from PostgreSQL 17), and only the functions that move a job
--- carry an id from leaf to leaf: so it is unique in the whole table although each leaf has its own key.
+-- The logical table of jobs. A job is on one shelf: 0 is the live leaf, 1 to 8 are the ring of history, and 9
+-- keeps jobs that must outlive the ring. The id comes from a sequence, because partitioned tables have identity
+-- columns only from PostgreSQL 17 on. Only the functions that move jobs copy an id from leaf to leaf. So the id
+-- is unique in the whole table, although each leaf has its own primary key.
 CREATE SEQUENCE pgqueue_job_id_seq;
 
 CREATE TABLE pgqueue_job (

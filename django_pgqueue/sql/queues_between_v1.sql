@@ -1,4 +1,4 @@
--- The queues that have claimable jobs, between two names (neither included; NULL: to the end). One
+-- Return the queues that have claimable jobs, between two names (exclusive; NULL: to the end). This takes one
 -- probe of the index for each queue.
 CREATE FUNCTION pgqueue_queues_between_v1(p_after text, p_before text, p_except text[])
 RETURNS SETOF text LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
@@ -6,7 +6,7 @@ DECLARE
     here text := p_after;
 BEGIN
     LOOP
-        -- Two statements, not one with an OR: only plain bounds can end an index scan.
+        -- Two statements instead of one with an OR: only plain bounds can end an index scan.
         IF p_before IS NULL THEN
             SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
             WHERE job.status IN ('pending', 'retry') AND job.queue_name > here

@@ -1,5 +1,5 @@
--- Tell the ring how long to keep, as the settings of the worker that starts say. Returns what was there
--- before, or nothing if that is the same.
+-- Store the retentions from the settings of a worker that starts. Returns the previous values, or no row if they
+-- are the same.
 CREATE FUNCTION pgqueue_retain_v1(
     p_retention interval, p_failed_retention interval, OUT retention interval, OUT failed_retention interval
 ) RETURNS SETOF record LANGUAGE sql SET search_path FROM CURRENT AS $$

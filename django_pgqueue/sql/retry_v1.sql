@@ -1,7 +1,7 @@
--- Run jobs again, now, with a fresh budget of attempts: those that are over come back from history with
--- their id, attempts and errors; those that wait come first. Running ones are left alone. Returns how
--- many rows changed. A DELETE that waits for another retry, or for the TRUNCATE of the shelf, finds
--- nothing afterwards, which is the right answer.
+-- Run jobs again, now, with a new budget of attempts. Jobs that are over come back from history with their id,
+-- attempts and errors, and waiting jobs become due. Running jobs do not change. Returns the number of changed
+-- rows. A DELETE that waits for another retry, or for the TRUNCATE of the shelf, finds nothing afterwards, which
+-- is correct.
 CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

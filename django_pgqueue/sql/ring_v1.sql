@@ -1,4 +1,4 @@
--- Where the ring of history stands: one row. A finish reads `current`; upkeep moves it.
+-- The position of the ring of history, in one row. A finish reads `current`, and upkeep changes it.
 CREATE TABLE pgqueue_ring (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     current smallint NOT NULL DEFAULT 1 CHECK (current BETWEEN 1 AND 8),

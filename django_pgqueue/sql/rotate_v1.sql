@@ -1,12 +1,12 @@
--- One turn of upkeep for the ring of history; returns what it did, in words. It may only empty the shelf
--- after the current one, and only if nothing in it is younger than the retention; once that shelf is
--- empty and the current one is a sixth of the retention old, the ring moves on. A clock that was set
--- back makes `since` lie in the future: then it starts anew.
+-- Do one step of upkeep for the ring of history, and return what was done, in words. It may only empty the shelf
+-- after the current one, and only if no job in it is younger than the retention. When that shelf is empty and the
+-- current one is a sixth of the retention old, the ring moves to the next shelf. If the clock was set back,
+-- `since` is in the future and is set again.
 --
--- Race: a finish may commit a young job into the shelf between the check and the TRUNCATE. So the order
--- is lock, check, truncate, and the isolation level must be READ COMMITTED: under REPEATABLE READ the
--- check would use a snapshot from before the lock. A reader in the way makes it give up after 50 ms, so
--- nobody queues behind it for longer. SECURITY DEFINER: the worker's role needs no right to TRUNCATE.
+-- Race: a finish may commit a young job into the shelf between the check and the TRUNCATE. So the order is lock,
+-- check, truncate, and the isolation level must be READ COMMITTED: under REPEATABLE READ the check would use a
+-- snapshot from before the lock. If a reader holds the shelf, this gives up after 50 ms, so nobody waits behind it
+-- for longer. SECURITY DEFINER: the worker's role does not need the TRUNCATE privilege.
 CREATE FUNCTION pgqueue_rotate_v1() RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -16,7 +16,7 @@ DECLARE
     young boolean;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'pgqueue: the ring turns only under READ COMMITTED, not %',
+        RAISE EXCEPTION 'pgqueue: the ring of history can be turned only under READ COMMITTED, not %',
             current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
     END IF;
     IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'ring')) THEN
@@ -30,8 +30,8 @@ BEGIN
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM pgqueue_job_past_%s)', next_shelf) INTO occupied;
     IF occupied THEN
-        -- A cheap look before the lock, so that a shelf that is still young is never locked. max() is the end of
-        -- the index whatever the statistics say; an EXISTS has read the whole shelf where there were none.
+        -- A cheap check before the lock, so that a shelf with young jobs is never locked. max() always reads the
+        -- end of the index; an EXISTS read the whole shelf if there were no statistics.
         EXECUTE format('SELECT max(finished_at) > $1 FROM pgqueue_job_past_%s', next_shelf)
             INTO young USING clock_timestamp() - ring.retention;
         IF young THEN

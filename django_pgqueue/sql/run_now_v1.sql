@@ -1,4 +1,4 @@
--- Let jobs that wait for a later time run now; their budget of attempts stays. Returns how many changed.
+-- Run jobs now that wait for a later time. Their budget of attempts does not change. Returns how many changed.
 CREATE FUNCTION pgqueue_run_now_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- On which shelf a job that is over goes: the ring, the kept leaf, or none (NULL: keep nothing).
+-- Return the shelf for a job that is over: the ring, the kept leaf, or none (NULL: the job is not kept).
 CREATE FUNCTION pgqueue_shelf_v1(
     p_status text, p_keep_done interval, p_keep_failed interval, p_ring pgqueue_ring
 ) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$

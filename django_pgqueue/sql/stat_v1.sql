@@ -1,5 +1,5 @@
--- Add what a worker has counted in its memory to the statistics by minute, queue and task. Histograms
--- come as array literals. Rows are written in one order, so that two workers never deadlock.
+-- Add the counts of a worker to the statistics by minute, queue and task. Histograms are passed as array
+-- literals. Rows are always written in the same order, so that two workers never deadlock.
 CREATE FUNCTION pgqueue_stat_v1(
     p_minutes timestamptz[], p_queue_names text[], p_task_paths text[], p_done bigint[], p_failed bigint[],
     p_retried bigint[], p_cancelled bigint[], p_wait_histograms text[], p_run_histograms text[],

@@ -1,5 +1,5 @@
--- The words for the states of a job, as a table: for people, reports and foreign tools. No foreign
--- key leads here and no function on the hot path reads it.
+-- The names of the states of a job, as a table, for people, reports and other tools. No foreign key references
+-- it, and no function on the hot path reads it.
 CREATE TABLE pgqueue_status (
     status varchar(16) PRIMARY KEY,
     is_claimable boolean NOT NULL,

@@ -1,5 +1,5 @@
--- Delete what the kept leaf need not keep any longer, at most p_limit jobs; returns how many. Each queue
--- and status is one range of the index, so that what must stay for years is not read again each time.
+-- Delete at most p_limit jobs whose retention in the kept leaf is over, and return how many. Each queue and status
+-- is one range of the index, so that jobs that are kept for years are not read again each time.
 CREATE FUNCTION pgqueue_sweep_v1(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -29,7 +29,7 @@ BEGIN
             ELSE coalesce(queue.keep_done, ring.retention) END AS keep
         FROM kinds LEFT JOIN pgqueue_queue AS queue ON queue.name = kinds.queue_name
     LOOP
-        before := clock_timestamp() - kind.keep;  -- as a variable: a volatile function cannot bound an index scan
+        before := clock_timestamp() - kind.keep;  -- a variable: a volatile function cannot bound an index scan
         DELETE FROM pgqueue_job_kept AS job WHERE job.id = ANY (ARRAY(
             SELECT old.id FROM pgqueue_job_kept AS old
             WHERE old.queue_name = kind.queue_name AND old.status = kind.status

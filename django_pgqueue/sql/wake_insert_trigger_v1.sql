@@ -1,4 +1,4 @@
--- Jobs due within the longest poll interval (a minute): a sleeper that polls later must hear of them.
+-- Jobs that are due within the longest poll interval (a minute): a sleeper that polls later must be notified.
 CREATE CONSTRAINT TRIGGER pgqueue_wake_insert AFTER INSERT ON pgqueue_job_live
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (

@@ -1,7 +1,6 @@
--- Whether this transaction must still look after the sleepers of a queue: true once for each queue. The
--- queues it has answered so are remembered in a setting that ends with the transaction. SET
--- pgqueue.notify = off turns the wake-up off, for transactions that will be PREPAREd (PostgreSQL refuses
--- those that have sent a NOTIFY).
+-- Return whether this transaction must still wake the sleepers of a queue: true once for each queue. The queues
+-- are remembered in a setting that ends with the transaction. SET pgqueue.notify = off turns the wake-up off, for
+-- transactions that will be PREPAREd (PostgreSQL refuses those that have sent a NOTIFY).
 CREATE FUNCTION pgqueue_wake_once_v1(p_queue_name text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     queues text := coalesce(current_setting('pgqueue.wake_once', true), '');

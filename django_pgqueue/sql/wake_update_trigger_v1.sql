@@ -1,4 +1,4 @@
--- A job that becomes claimable, or due earlier, or moves to another queue.
+-- A job that becomes claimable, becomes due earlier, or moves to another queue.
 CREATE CONSTRAINT TRIGGER pgqueue_wake_update AFTER UPDATE ON pgqueue_job_live
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (

@@ -244,5 +244,5 @@ def test_extending_by_plain_sql() -> None:
 
 @pytest.mark.parametrize("seconds", ["-1", "'NaN'", "NULL", "'Infinity'"])
 def test_extending_by_plain_sql_takes_a_duration(seconds: str) -> None:
-    with pytest.raises(Exception, match="extend takes seconds from 0 to 100 years"):
+    with pytest.raises(Exception, match="extend: seconds must be from 0 to 100 years"):
         value(f"SELECT pgqueue_extend(1, {seconds})")
