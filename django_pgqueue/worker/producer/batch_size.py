@@ -35,7 +35,7 @@ class BatchSize:
         known = list(seconds)
         if known:
             average = max(1e-6, sum(known) / len(known))
-            # It slows down at once and speeds up gradually: too many held jobs are worse than too few.
+            # The average rises at once and falls gradually: holding too many jobs is worse than too few.
             if average > self.job_seconds or not self._learned:
                 self.job_seconds = average
             else:
