@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""The commands of a checkout. Nothing has to be installed or started before.
+"""The commands of a checkout. You do not need to install or start anything first.
 
-    python3 dev.py demo [options]      the example project's main job, shown (--help for its options)
-    python3 dev.py test [options]      the tests; options go to pytest
-    python3 dev.py ledger [options]    many jobs, processes killed at random: is any lost?
-    python3 dev.py manage COMMAND ...  any other command of the example project's manage.py
+    python3 dev.py demo [options]      run the demonstration of the example project (--help for its options)
+    python3 dev.py test [options]      run the tests; options are passed to pytest
+    python3 dev.py ledger [options]    run many jobs, kill processes at random, and check that no job is lost
+    python3 dev.py manage COMMAND ...  run any other command of the example project's manage.py
 
-Each makes the environment .venv when it must, and hands over. DATABASE_URL, if set, names the database;
-else a PostgreSQL of the checkout's own is started.
+Each command creates the environment .venv if necessary, and then runs in it. If DATABASE_URL is set, it names
+the database. Otherwise a PostgreSQL server of the checkout's own is started.
 
-Standard library only, and no syntax newer than Python 3.6, so that any python3 gets far enough to say what
-it lacks. The environment itself has the newest Python that works here from 3.12 up, or 3.11 and Django 5.2.
+This script uses the standard library only, and no syntax newer than Python 3.6, so that any python3 can run
+it and print what is missing. The environment itself uses the newest working Python from 3.12 on, or
+Python 3.11 with Django 5.2.
 """
 
 import glob
@@ -29,7 +30,7 @@ PYTHON = os.path.join(ENVIRONMENT, "bin", "python")
 STAMP = os.path.join(ENVIRONMENT, "dev.json")
 MANAGE = os.path.join(ROOT, "example_project", "manage.py")
 
-# Command: the dependency group it needs, and what it hands over to.
+# For each command: the dependency group that it needs, and the arguments for the environment's Python.
 PYTEST = ["-m", "pytest", "--rootdir", ROOT]
 COMMANDS = {
     "demo": ("demo", [MANAGE, "demo"]),
@@ -40,11 +41,11 @@ COMMANDS = {
 MINORS = (14, 13, 12, 11)
 PROBE = "import sys, ssl, zlib; print(sys.version_info[:2] == (3, %d) and sys.version_info[3] == 'final')"
 
-NO_SPACE = "The disk is full: the environment needs about 400 MB."
-NOT_WRITABLE = "The checkout cannot be written: copy it to a folder of yours."
+NO_SPACE = "The disk is full. The environment needs about 400 MB."
+NOT_WRITABLE = "The checkout is not writable. Please copy it to a folder that you own."
 NO_NETWORK = (
-    "The package index cannot be reached: check the network, or name another index with PIP_INDEX_URL"
-    " (uv: UV_DEFAULT_INDEX)."
+    "The package index cannot be reached. Please check the network, or set another index with PIP_INDEX_URL"
+    " (for uv: UV_DEFAULT_INDEX)."
 )
 TROUBLES = (
     (r"No space left|ENOSPC|[Qq]uota exceeded", NO_SPACE),
@@ -67,10 +68,10 @@ def main() -> None:
             prepare(group)
         if group == "test":
             os.chdir(ROOT)
-            # pytest rewrites the asserts of each file: once, if it may keep them, not in each of its workers.
+            # Lets pytest store each file with rewritten asserts, so that not every pytest worker rewrites it.
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     except OSError as error:
-        fail("%s. %s" % (error, remedy(str(error)) or "See that the checkout can be written."))
+        fail("%s. %s" % (error, remedy(str(error)) or "Make sure that the checkout is writable."))
     sys.stdout.flush()
     os.execv(PYTHON, [PYTHON] + command + sys.argv[2:])
 
@@ -81,15 +82,15 @@ def is_ready(group: str) -> bool:
 
 
 def prepare(group: str) -> None:
-    """Make or complete the environment, while others wait. What a running command uses is never taken away:
-    the second command only adds its packages."""
+    """Create or complete the environment, while other commands wait. This never removes packages that a
+    running command uses: another command only adds its own packages."""
     import fcntl
 
     with open(os.path.join(ROOT, ".dev.lock"), "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("Another dev.py is making the environment: waiting for it.")
+            say("Another dev.py is creating the environment, waiting for it.")
             fcntl.flock(lock, fcntl.LOCK_EX)
         if is_ready(group):
             return
@@ -101,29 +102,29 @@ def prepare(group: str) -> None:
         else:
             what, groups = ["--editable", "."], []
             write_stamp("", [])
-        say("Installing what `%s` needs. This takes a minute the first time." % sys.argv[1])
+        say("Installing the packages for `%s`. This takes about a minute the first time." % sys.argv[1])
         install(what + ["--group", group])
         write_stamp(project(), groups + [group])
 
 
 def make_environment() -> None:
-    """A new, empty .venv. One that this script did not make is left alone."""
+    """Create a new, empty .venv. A .venv that this script did not create is not touched."""
     if os.path.isfile(ENVIRONMENT):
-        os.remove(ENVIRONMENT)  # no environment, but a tool's note of where one is (PEP 832)
+        os.remove(ENVIRONMENT)  # not an environment, but a file in which a tool noted its path (PEP 832)
     elif os.path.lexists(ENVIRONMENT):
         if not os.path.exists(STAMP):
-            fail("%s was not made by this script. Move it away, then try again." % ENVIRONMENT)
+            fail("%s was not made by this script. Please move it away, then try again." % ENVIRONMENT)
         shutil.rmtree(ENVIRONMENT)
     uv = shutil.which("uv")
     python = find_interpreter(needs_pip=uv is None)
-    say("Making the environment .venv with %s." % python)
+    say("Creating the environment .venv with %s." % python)
     os.mkdir(ENVIRONMENT)
-    write_stamp(None, [])  # first of all, so that a killed run's leavings are known as ours
+    write_stamp(None, [])  # comes first, so that the remains of a killed run are recognized as ours
     if uv:
         run([uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", python, ENVIRONMENT])
     else:
         run([python, "-m", "venv", ENVIRONMENT])
-        run([PYTHON, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"])  # knows --group
+        run([PYTHON, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"])  # supports --group
     write_stamp("", [])
 
 
@@ -136,7 +137,7 @@ def install(what: List[str]) -> None:
 
 
 def find_interpreter(needs_pip: bool) -> str:
-    """The newest Python that works, found by running what is there: a shim may only print an error."""
+    """Return the newest Python that works. Each candidate is run, because a shim may only print an error."""
     without_venv = []
     for minor in MINORS:
         for path in candidates(minor):
@@ -147,12 +148,12 @@ def find_interpreter(needs_pip: bool) -> str:
             without_venv.append("python3.%d" % minor)
     if without_venv:
         fail(
-            "%s has no venv module. On Debian and Ubuntu: apt install %s-venv. Anywhere: install uv."
+            "%s has no venv module. On Debian and Ubuntu, run: apt install %s-venv. Or install uv."
             % (without_venv[0], without_venv[0])
         )
     return fail(
-        "Python 3.11 or newer is needed, better 3.12; this is %s, and there is no other on the PATH or in"
-        " ~/.pyenv. Install one, for example: pyenv install 3.13." % sys.version.split()[0]
+        "Python 3.11 or newer is needed, preferably 3.12. This is Python %s, and no other one was found on the"
+        " PATH or in ~/.pyenv. Install one, for example: pyenv install 3.13." % sys.version.split()[0]
     )
 
 
@@ -183,7 +184,7 @@ def run(command: List[str]) -> None:
     if done.returncode:
         output = done.stdout.decode(errors="replace").strip()
         print("\n".join(output.splitlines()[-15:]), file=sys.stderr)
-        fail("%s failed. %s" % (" ".join(command[:4]), remedy(output) or "Its own words are above."))
+        fail("%s failed. %s" % (" ".join(command[:4]), remedy(output) or "Its output is above."))
 
 
 def remedy(output: str) -> str:
@@ -191,7 +192,7 @@ def remedy(output: str) -> str:
 
 
 def project() -> str:
-    """What the environment depends on: another one is another environment."""
+    """Return a hash of what the environment depends on. If it changes, the project is installed again."""
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
@@ -205,7 +206,7 @@ def read_stamp() -> Dict[str, Any]:
 
 
 def write_stamp(project: Optional[str], groups: List[str]) -> None:
-    """`project` is None while the environment itself is made, and empty while the project is installed."""
+    """`project` is None while the environment is being created, and empty while the project is installed."""
     with open(STAMP + ".new", "w") as file:
         json.dump({"project": project, "groups": groups}, file)
     os.replace(STAMP + ".new", STAMP)

@@ -1,4 +1,4 @@
-"""tox: with CI=true an interpreter that is missing is a failure, not a skip."""
+"""A tox plugin: with CI=true, a missing interpreter is a failure instead of a skip."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tox.session.state import State
 
 @impl
 def tox_add_core_config(core_conf: ConfigSet, state: State) -> None:
-    """Override what tox.ini says for one's own machine."""
+    """Override the value in tox.ini, which is meant for a developer's own machine."""
     if os.environ.get("CI") == "true":
         state.conf.options.skip_missing_interpreters = "false"

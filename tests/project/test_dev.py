@@ -177,7 +177,7 @@ def test_two_at_once_make_one_environment(checkout: Checkout) -> None:
     gate = os.open(hold, os.O_RDWR)
     first = checkout.start("test")
     assert first.stdout is not None
-    assert "Making" in first.stdout.readline()
+    assert "Creating" in first.stdout.readline()
     second = checkout.start("test")
     assert second.stdout is not None
     assert "waiting" in second.stdout.readline()
