@@ -152,8 +152,8 @@ def find_interpreter(needs_pip: bool) -> str:
             % (without_venv[0], without_venv[0])
         )
     return fail(
-        "Python 3.11 or newer is needed, preferably 3.12. This is Python %s, and no other one was found on the"
-        " PATH or in ~/.pyenv. Install one, for example: pyenv install 3.13." % sys.version.split()[0]
+        "Python 3.11 or newer is needed, preferably 3.12. This is Python %s, and no other one was found on"
+        " the PATH or in ~/.pyenv. Install one, for example: pyenv install 3.13." % sys.version.split()[0]
     )
 
 

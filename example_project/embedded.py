@@ -1,15 +1,16 @@
-"""A PostgreSQL server of one's own in a folder: nothing to install, no Docker, root or not.
+"""A separate PostgreSQL server in a folder. It needs no installation and no Docker, and also works for root.
 
-    folder/lock          taken while a server is sought, started or stopped: two callers get the same one
-    folder/server.json   port, password and place of the data, readable by its owner only
+    folder/lock          locked while a server is looked up, started or stopped, so that two callers share one
+    folder/server.json   port, password and path of the data, readable by its owner only
     folder/data/         the data, with server.log
 
-The server listens on a free port of 127.0.0.1 and asks for a random password; it has no socket file, so that
-the length of the folder's name does not matter. Whoever answers on the port is believed only if it takes the
-password and names our data folder: a stranger's server is never used, and a process is stopped only if its
-command line names our data folder (a `postmaster.pid` left by a crash may carry another process's number).
+The server listens on a free port of 127.0.0.1 and requires a random password. It has no socket file, so the
+length of the folder's name does not matter. A server that answers on the port is used only if it accepts the
+password and reports our data folder, so the server of somebody else is never used. A process is stopped only
+if its command line contains our data folder, because a `postmaster.pid` that a crash left behind may contain
+the id of another process.
 
-Tried on Linux. Nothing here is meant to keep macOS from working; Windows is not supported.
+This was tested on Linux. It should work on macOS as well. Windows is not supported.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from example_project.embedded_programs import EmbeddedServerError, give_to_serve
 
 __all__ = ["EmbeddedServerError", "ensure_server", "remove_server", "stop_server"]
 
-# A port found free may be taken before the server has it; a crashed server's children need a moment to end.
+# A free port may be taken before the server uses it, and the children of a crashed server need time to end.
 START_ATTEMPTS = 5
 START_SECONDS = 60
 
@@ -43,15 +44,15 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-# Only for tests: a crash of the machine may cost all data.
+# Only for tests: a crash of the machine may destroy all data.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "max_prepared_transactions": "10"}
 
 
 def ensure_server(folder: Path, *, durable: bool = True) -> str:
-    """The DATABASE_URL of the server that lives in `folder`, started if it does not run.
+    """Return the DATABASE_URL of the server in `folder`. Start the server if it is not running.
 
-    `durable=False` turns fsync off, for tests. A running server of the other kind is an error.
-    Raises EmbeddedServerError.
+    `durable=False` turns off fsync, for tests. Raises EmbeddedServerError, also if the server is already
+    running with another value of `durable`.
     """
     with _locked(folder) as folder:
         server = _Server.load(folder) or _Server.create(folder)
@@ -65,15 +66,15 @@ def ensure_server(folder: Path, *, durable: bool = True) -> str:
                 server.start(durable)
             elif time.monotonic() > deadline:
                 raise EmbeddedServerError(
-                    f"The server in {server.data} (process {server.process()}) is silent: see its server.log."
+                    f"The server in {server.data} (process {server.process()}) does not answer: see its log."
                 )
             else:
-                time.sleep(0.1)  # it recovers from a crash, or is just ending
+                time.sleep(0.1)  # the server is recovering from a crash, or is shutting down
         return server.url
 
 
 def stop_server(folder: Path) -> None:
-    """Stop the server of `folder`; nothing happens if none runs. The data stays."""
+    """Stop the server in `folder`, if it is running. The data is kept."""
     if folder.exists():
         with _locked(folder) as folder:
             server = _Server.load(folder)
@@ -82,18 +83,18 @@ def stop_server(folder: Path) -> None:
 
 
 def remove_server(folder: Path) -> None:
-    """Stop the server of `folder` and delete the folder with all its data."""
+    """Stop the server in `folder`, and delete the folder with all its data."""
     if folder.exists():
         with _locked(folder) as folder:
             server = _Server.load(folder)
             if server is not None:
                 server.stop()
                 shutil.rmtree(server.data if server.data.parent == folder else server.data.parent)
-            shutil.rmtree(folder, ignore_errors=True)  # another process may have done so
+            shutil.rmtree(folder, ignore_errors=True)  # another process may delete it at the same time
 
 
 class _Server:
-    """One server: what its `server.json` says, and what can be done with it."""
+    """One server: the contents of its `server.json`, and the operations on it."""
 
     def __init__(self, folder: Path, data: str, password: str, port: int = 0, durable: bool = True) -> None:
         self.folder = folder
@@ -108,7 +109,7 @@ class _Server:
 
     @classmethod
     def load(cls, folder: Path) -> _Server | None:
-        """The server of a folder where one was made completely, or None."""
+        """Return the server of a folder, or None if the folder has no complete server."""
         try:
             state: dict[str, Any] = json.loads((folder / "server.json").read_text())
         except FileNotFoundError:
@@ -118,8 +119,8 @@ class _Server:
 
     @classmethod
     def create(cls, folder: Path) -> _Server:
-        """Make the data. It gets its final name only when complete, so that a killed initdb leaves none."""
-        run("postgres", "--version")  # nothing is made where there is nothing to run
+        """Create the data. It gets its final name only when it is complete, in case initdb is killed."""
+        run("postgres", "--version")  # fails before anything is created if there is no PostgreSQL
         home = shelter(folder)
         server = cls(folder, str(home / "data"), secrets.token_hex(16))
         if server.data.exists():
@@ -140,7 +141,7 @@ class _Server:
         return server
 
     def save(self) -> None:
-        """Write `server.json` whole or not at all."""
+        """Write `server.json` atomically."""
         state = {
             "data": str(self.data),
             "password": self.password,
@@ -152,7 +153,7 @@ class _Server:
         fresh.replace(self.folder / "server.json")
 
     def process(self) -> int | None:
-        """The id of the server's process, or None if it does not run."""
+        """Return the id of the server's process, or None if it is not running."""
         try:
             pid = int((self.data / "postmaster.pid").read_text().partition("\n")[0])
         except (FileNotFoundError, ValueError):
@@ -160,11 +161,11 @@ class _Server:
         return pid if str(self.data) in _command_line(pid) else None
 
     def start(self, durable: bool) -> None:
-        """Start the server, which does not run, on a free port."""
+        """Start the server, which must not be running, on a free port."""
         self._check_version()
         self.durable = durable
         for _ in range(START_ATTEMPTS):
-            # Left by a crash. PostgreSQL itself takes any living process with that number for a server.
+            # A crash may leave this file. PostgreSQL would take any live process with that id for a server.
             (self.data / "postmaster.pid").unlink(missing_ok=True)
             self.port = _free_port()
             self.save()
@@ -173,19 +174,19 @@ class _Server:
             except EmbeddedServerError as error:
                 failure = f"{error}\n{self._end_of_log()}"
                 if self.process() is not None:
-                    break  # slow, but on its way
+                    break  # it is starting slowly
                 time.sleep(0.3)
             else:
                 return
         raise EmbeddedServerError(f"PostgreSQL did not start. {failure}")
 
     def stop(self) -> None:
-        """Stop it, if it runs: open connections are closed, what was committed is kept."""
+        """Stop the server if it is running. Open connections are closed, and committed data is kept."""
         if self.process() is not None:
             run("pg_ctl", "stop", "-D", str(self.data), "-m", "fast", "-t", str(START_SECONDS))
 
     def answers(self) -> bool:
-        """Whether our server answers. Raises EmbeddedServerError if another one does."""
+        """Return whether our server answers. Raises EmbeddedServerError if another server answers."""
         if self.process() is None:
             return False
         try:
@@ -194,7 +195,7 @@ class _Server:
         except psycopg.OperationalError:
             return False
         if answer is None or Path(answer[0]).resolve() != self.data:
-            raise EmbeddedServerError(f"The server on port {self.port} is not ours: it works on {answer}.")
+            raise EmbeddedServerError(f"The server on port {self.port} is not ours: its data is in {answer}.")
         return True
 
     def _start(self) -> None:
@@ -212,13 +213,13 @@ class _Server:
         programs = run("postgres", "--version").split()[2].partition(".")[0]  # postgres (PostgreSQL) 18.6
         if data != programs:
             raise EmbeddedServerError(
-                f"{self.data} was made by PostgreSQL {data}, the programs are {programs}. Use another folder."
+                f"{self.data} was created by PostgreSQL {data}, but this is {programs}. Use another folder."
             )
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Path]:
-    """Hold the folder's lock; gives the folder without links in its path."""
+    """Hold the folder's lock. Yield the folder's path with all links resolved."""
     folder = folder.resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -227,7 +228,7 @@ def _locked(folder: Path) -> Iterator[Path]:
             yield folder
     except OSError as error:
         raise EmbeddedServerError(
-            f"The server's folder cannot be used: {error}. If it is another user's, use another folder."
+            f"The server's folder cannot be used: {error}. If another user owns it, use another folder."
         ) from error
 
 
@@ -238,7 +239,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _command_line(pid: int) -> str:
-    """How a process was called; empty if there is none with this number."""
+    """Return the command line of a process, or an empty string if there is no such process."""
     if Path("/proc/self/cmdline").exists():
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

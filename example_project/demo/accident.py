@@ -1,7 +1,7 @@
-"""A worker process killed in the middle of the run, and what became of its jobs.
+"""Kill a worker process in the middle of the run, and observe what happens to its jobs.
 
-The process is frozen (SIGSTOP) for the moment in which its jobs are counted: it would finish some of them
-between the count and the SIGKILL. One that holds none goes on, and the next one is tried a moment later.
+The process is stopped (SIGSTOP) while its jobs are counted, because otherwise it would finish some of them
+between the count and the SIGKILL. A process that holds no jobs is continued, and another one is tried later.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from example_project.search.tasks import LIVE
 from .children import Child
 from .display import duration
 
-MIDDLE = (0.25, 0.75)  # of the jobs are over
-# A job that is given back goes to the end of the line of its priority. The line should be short at the kill,
-# or the figure would be of other jobs; but it need not be, once the middle is almost past.
+MIDDLE = (0.25, 0.75)  # the share of the jobs that are over
+# A job that is given back runs after the other waiting jobs of its priority. There should be few of them at
+# the kill, or the measured time would mostly be that of other jobs. At the end of MIDDLE, the kill happens
+# anyway.
 SHORT_LINE = 100  # jobs
 LOOK_EVERY = 0.02  # seconds
-STILLNESS = 1.0  # seconds at most until the server has answered what a frozen process had asked for
+STILLNESS = 1.0  # maximum seconds until the server has executed the last statement of a stopped process
 
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """What a kill has cost the `jobs` that it hit; in seconds from the kill, each of the last of them.
+    """How long the `jobs` that a kill hit were delayed, in seconds from the kill to the last of these jobs.
 
-    `back`: given back to the queue. `again`: started by another process, after those before it in the line.
+    `back` is the time until they were back in the queue. `again` is the time until another process had
+    started them, after the jobs that were waiting before them.
     """
 
     jobs: int
@@ -66,7 +68,7 @@ class Accident:
         return self._killed_at is not None
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and kill a process in it if the moment has come."""
+        """Wait, and meanwhile kill a process if it is time to do so."""
         end = time.monotonic() + seconds
         while self._back_at is None and time.monotonic() < end:
             if self.has_happened:
@@ -77,7 +79,9 @@ class Accident:
         time.sleep(max(0.0, end - time.monotonic()))
 
     def toll(self) -> Toll | None:
-        """What it has cost; None before it has happened, and until all jobs that it hit are over."""
+        """Return the delay of the jobs, or None until a process was killed and all jobs that it held are
+        over.
+        """
         if self.has_happened and self._back_at is None:
             self._see_whether_back()
         if self._killed_at is None or self._back_at is None:
@@ -100,20 +104,20 @@ class Accident:
         return bool(lines) and over >= start and (over >= end or lines[0] <= SHORT_LINE)
 
     def _see_whether_back(self) -> None:
-        """Note the time when the dead process holds none of them any more."""
+        """Note the time when the dead process no longer holds any of these jobs."""
         held = self._jobs.filter(pk__in=self._hit, status=Job.Status.RUNNING, worker=self._victim)
         if not held.exists():
             self._back_at = _now()
 
     def _kill_one(self) -> None:
         for worker in Worker.objects.filter(host=socket.gethostname()[:255]):
-            # Other workers of the same database are none of ours.
+            # The database may have other workers, which are not ours to kill.
             if self._child.started(worker.pid) and self._kill(worker):
                 return
 
     def _kill(self, worker: Worker) -> bool:
-        """Kill the process if it holds jobs; whether it did."""
-        with suppress(ProcessLookupError):  # it ended just now
+        """Kill the process if it holds jobs. Return whether it was killed."""
+        with suppress(ProcessLookupError):  # the process has just ended
             os.kill(worker.pid, signal.SIGSTOP)
             try:
                 _wait_for_stillness()
@@ -133,11 +137,11 @@ class Accident:
 
 
 def _wait_for_stillness() -> None:
-    """Return when the server has done everything that was asked of it before this call.
+    """Return when the server has executed every statement that was sent before this call.
 
-    Race: a process may be frozen between a claim, or a report, and its answer.
+    Race: a process may be stopped between a claim or a report and the server's answer.
     """
-    frozen_at = _now()
+    stopped_at = _now()
     deadline = time.monotonic() + STILLNESS
     while time.monotonic() < deadline:
         time.sleep(LOOK_EVERY)
@@ -145,7 +149,7 @@ def _wait_for_stillness() -> None:
             cursor.execute(
                 "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
                 " AND state = 'active' AND pid <> pg_backend_pid() AND query_start <= %s)",
-                [frozen_at],
+                [stopped_at],
             )
             (is_still,) = cursor.fetchone()
         if is_still:
@@ -153,7 +157,7 @@ def _wait_for_stillness() -> None:
 
 
 def _now() -> datetime:
-    """By the clock of the database, as all times of jobs are."""
+    """Return the time of the database's clock, which all times of jobs come from."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()

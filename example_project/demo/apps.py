@@ -1,4 +1,4 @@
-"""The app of the demonstration: nothing but its command."""
+"""The app of the demonstration. It contains only a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said when the jobs are done: the figures, and what the index answers."""
+"""What the demonstration prints when the jobs are over: the figures, and the results of a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWERS = 3
 
 
 def show_summary(screen: Screen, summary: Summary) -> None:
-    """The run in figures."""
+    """Print the figures of the run."""
     screen.title("Summary")
     screen.fact("Jobs", f"{summary.jobs:,} finished: {summary.done:,} done, {summary.failed:,} failed")
     screen.fact("Rate", f"{summary.rate:,.0f} jobs/s for {summary.elapsed:.1f} s")
@@ -25,8 +25,8 @@ def show_summary(screen: Screen, summary: Summary) -> None:
         screen.fact(name, " ".join(points).rstrip())
     screen.fact(
         "Queue's share",
-        f"{duration(summary.overhead)} a job ({summary.workers} processes were at it for "
-        f"{summary.worked:.1f} s together, {sum(summary.ran):.1f} s of it in the task)",
+        f"{duration(summary.overhead)} per job ({summary.workers} processes worked for "
+        f"{summary.worked:.1f} s in total, of which the task took {sum(summary.ran):.1f} s)",
     )
     for failure in summary.failures:
         room = max(20, shutil.get_terminal_size().columns - 33)
@@ -35,7 +35,7 @@ def show_summary(screen: Screen, summary: Summary) -> None:
 
 
 def show_answers(screen: Screen, query: str = QUERY) -> None:
-    """The best answers to a query, with what matched marked."""
+    """Print the best results of a query, with the matching words marked."""
     began = time.perf_counter()
     answers = search(query)
     seconds = time.perf_counter() - began
@@ -51,7 +51,10 @@ def show_answers(screen: Screen, query: str = QUERY) -> None:
 
 
 def wrap(pieces: list[tuple[str, bool]], width: int) -> list[list[tuple[str, bool]]]:
-    """The pieces in lines of at most `width` characters (a longer word alone), white space made blanks."""
+    """Wrap the pieces into lines of at most `width` characters, and replace white space with blanks.
+
+    A word that is longer than `width` gets a line of its own.
+    """
     lines: list[list[tuple[str, bool]]] = [[]]
     room = width
     for piece, matched in pieces:

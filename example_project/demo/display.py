@@ -1,4 +1,4 @@
-"""Words and bars on a terminal; plain lines where the output is not one."""
+"""Text and progress bars on a terminal, or plain lines if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STYLES = {"bold": "1", "quiet": "2", "hit": "30;43", "good": "32", "bad": "31", 
 
 
 class Screen:
-    """Where the demonstration speaks. Colours only on a terminal, and not if NO_COLOR is set."""
+    """The output of the demonstration. It uses colors only on a terminal, and only if NO_COLOR is not set."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-        self.has_colours = self.is_terminal and not os.environ.get("NO_COLOR")
+        self.has_colors = self.is_terminal and not os.environ.get("NO_COLOR")
 
     def say(self, text: str = "") -> None:
         """Print a line."""
@@ -26,30 +26,30 @@ class Screen:
         self.stream.flush()
 
     def title(self, text: str) -> None:
-        """Print the title of a chapter."""
+        """Print the title of a section."""
         self.say(f"\n{self.style(text, 'bold')}")
 
     def fact(self, name: str, text: str) -> None:
-        """Print a line with its name in a column before it."""
+        """Print a line with its name in the first column."""
         self.say(f"  {self.style(f'{name:<13}', 'name')} {text}")
 
     def style(self, text: str, name: str) -> str:
-        """The text, printable, in one of STYLES if there are colours."""
+        """Return the printable text, in one of STYLES if colors are used."""
         text = printable(text)
-        return f"\x1b[{STYLES[name]}m{text}\x1b[0m" if self.has_colours else text
+        return f"\x1b[{STYLES[name]}m{text}\x1b[0m" if self.has_colors else text
 
     def mark(self, text: str) -> str:
-        """The text as a match: in colours, or in brackets."""
-        return self.style(text if self.has_colours else f"[{text}]", "hit")
+        """Return the text marked as a match, by colors or by brackets."""
+        return self.style(text if self.has_colors else f"[{text}]", "hit")
 
 
 def printable(text: str) -> str:
-    """Text from a file without what a terminal would obey."""
+    """Replace the characters in a text that could control the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def duration(seconds: float) -> str:
-    """A time with the unit that suits it."""
+    """Format a duration with a suitable unit."""
     if seconds < 0.001:
         return f"{seconds * 1_000_000:.0f} µs"
     if seconds < 1:
@@ -58,12 +58,12 @@ def duration(seconds: float) -> str:
 
 
 class Live:
-    """Progress, rate and depth of a run of `total` jobs, drawn over itself; a line now and then if it cannot.
+    """Shows progress, rate and depth of a run of `total` jobs. Depth is the number of jobs that are not over.
 
-    Depth is how many jobs are still to be finished.
+    On a terminal, each update overwrites the previous one. Otherwise, a line is printed every two seconds.
     """
 
-    WINDOW = 2.0  # seconds over which the rate is taken
+    WINDOW = 2.0  # seconds over which the rate is measured
 
     def __init__(self, screen: Screen, total: int) -> None:
         self._screen = screen
@@ -75,7 +75,7 @@ class Live:
         self._next_line = self._began
 
     def update(self, depth: int, failed: int, *, is_last: bool = False) -> None:
-        """Show the state of now."""
+        """Show the current state."""
         now = time.monotonic()
         done = self._total - depth
         self._samples.append((now, done))
@@ -95,7 +95,7 @@ class Live:
             )
 
     def say(self, text: str) -> None:
-        """Print a line that stays, above what is drawn over itself."""
+        """Print a permanent line above the lines that are overwritten."""
         up = f"\x1b[{self._drawn}A\r\x1b[2K" if self._drawn else ""
         self._screen.say(f"{up}  {text}")
         self._drawn = 0
@@ -110,7 +110,7 @@ class Live:
         lines = [
             f"  {style('Progress', 'name')}  {bar} {share:4.0%}  {done:,} of {self._total:,}",
             f"  {style('Rate', 'name')}      {self._curve(width)} {rate:4,.0f} jobs/s",
-            f"  {style('Depth', 'name')}     {depth:,} to go, {trouble}, {seconds:.0f} s",
+            f"  {style('Depth', 'name')}     {depth:,} left, {trouble}, {seconds:.0f} s",
         ]
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._screen.stream.write(up + "".join(f"\r\x1b[2K{line}\n" for line in lines))
@@ -118,7 +118,7 @@ class Live:
         self._drawn = len(lines)
 
     def _curve(self, width: int) -> str:
-        """The rates so far, squeezed into `width` characters."""
+        """Return a curve of the rates so far, with at most `width` characters."""
         step = max(1, -(-len(self._rates) // width))
         points = [max(self._rates[at : at + step]) for at in range(0, len(self._rates), step)]
         top = max(self._rates) or 1.0

@@ -1,4 +1,4 @@
-"""Stay up: the search page and the admin in a browser, with a user to log in as."""
+"""Keep the search page and the admin running for a browser, and create a user for the login."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = 30  # seconds that the server may take to answer
 
 
 def free_address(wanted: int | None) -> str:
-    """Host and port for the server: the wanted port, else the usual one or any free one."""
+    """Return host and port for the server: the wanted port, or the default port, or any free port."""
     for port in [wanted] if wanted else [PORT, 0]:
         with socket.socket() as candidate:
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -33,7 +33,7 @@ def free_address(wanted: int | None) -> str:
             except OSError:
                 continue
             return f"{HOST}:{candidate.getsockname()[1]}"
-    raise CommandError(f"Port {wanted} cannot be used; name another one with --port, or none.")
+    raise CommandError(f"Port {wanted} cannot be used. Choose another port with --port, or omit the option.")
 
 
 def wait_for_answer(server: Child, address: str) -> None:
@@ -42,25 +42,28 @@ def wait_for_answer(server: Child, address: str) -> None:
     while not _answers(address):
         server.check()
         if time.monotonic() > deadline:
-            raise CommandError(f"{address} does not answer after {START} s; see {server.log}")
+            raise CommandError(f"{address} does not answer after {START} s. See {server.log}.")
         time.sleep(0.05)
 
 
 def login() -> str:
-    """The password of the user `demo`, who is made at first; a password that somebody changed stays."""
+    """Return the password of the user `demo`, and create the user if necessary.
+
+    If somebody has changed the password, it is not changed back.
+    """
     users = get_user_model()
     password = kept_secret(VAR / "demo_password", lambda: secrets.token_urlsafe(9))
     user = users._default_manager.filter(username=USER).first()
     if user is None:
         users._default_manager.create_superuser(username=USER, email="", password=password)
     elif not user.check_password(password):
-        return "(the one that you gave it)"
+        return "(the one that you set)"
     return password
 
 
 def wait_for_ever(screen: Screen, *children: Child) -> None:
-    """Return on Ctrl-C; raise CommandError when a child ends by itself."""
-    screen.say(f"\n  {screen.style('Ctrl-C stops everything.', 'quiet')}")
+    """Return on Ctrl-C. Raise CommandError if a child ends by itself."""
+    screen.say(f"\n  {screen.style('Press Ctrl-C to stop everything.', 'quiet')}")
     try:
         while True:
             for child in children:

@@ -1,4 +1,4 @@
-"""The demonstration's acts, in the order in which the command calls them."""
+"""The steps of the demonstration, in the order in which the command calls them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .completeness import troubles
 from .corpus import SUFFIXES, roots, surprising_files
 from .display import Live, Screen
 
-PATIENCE = 600  # seconds for all jobs of a run
+PATIENCE = 600  # maximum seconds for all jobs of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Story:
     limit: int
 
     def prepare(self) -> None:
-        """Make the tables, say what this runs on, and start over if there was a run before."""
+        """Create the tables, print the versions, and remove the documents of an earlier run."""
         call_command("migrate", verbosity=0)
         with connection.cursor() as cursor:
             cursor.execute("SHOW server_version")
             (server,) = cursor.fetchone()
         place = "DATABASE_URL" if given_url() else str(EMBEDDED_SERVER)
-        self.screen.title("A search engine for a folder, indexed by a queue in PostgreSQL")
+        self.screen.title("A search engine for folders, indexed by a job queue in PostgreSQL")
         self.screen.fact("PostgreSQL", f"{server}, {place}")
         self.screen.fact("Python", f"{platform.python_version()}, Django {django.__version__}")
         documents = set(Document.objects.filter(under(roots())).values_list("pk", flat=True))
@@ -51,7 +51,7 @@ class Story:
             left = [pk for pk, args in live_jobs().values_list("pk", "args") if documents.intersection(args)]
             cancel(Job.objects.filter(pk__in=left))
             Document.objects.filter(pk__in=documents).delete()
-            self.screen.fact("Started over", f"{len(documents):,} documents of the last run are removed")
+            self.screen.fact("Started over", f"{len(documents):,} documents of the last run were removed")
 
     def enqueue(self) -> Report:
         """Enqueue all files twice: in a transaction that is rolled back, and in one that is committed."""
@@ -65,14 +65,14 @@ class Story:
         self.screen.fact(
             "Committed",
             f"{report.new:,} documents and {len(report.job_ids):,} jobs in {report.seconds:.2f} s "
-            f"({len(report.job_ids) / report.seconds:,.0f} a second)",
+            f"({len(report.job_ids) / report.seconds:,.0f} per second)",
         )
         skipped = ", ".join(f"{count:,} {reason}" for reason, count in report.skipped.most_common())
         self.screen.fact("Skipped", skipped or "nothing")
         return report
 
     def run(self, report: Report, worker: Child) -> None:
-        """Show the worker at work until all jobs of the report are over, and kill one of its processes."""
+        """Show the progress until all jobs of the report are over, and kill one of the worker's processes."""
         live = Live(self.screen, len(report.job_ids))
         jobs = jobs_of(report)
         accident = Accident(worker, jobs, len(report.job_ids))
@@ -87,16 +87,16 @@ class Story:
             if not depth:
                 break
             if time.monotonic() > deadline:
-                raise CommandError(f"{depth:,} jobs are not done after {PATIENCE} s; see {worker.log}")
+                raise CommandError(f"{depth:,} jobs are not over after {PATIENCE} s. See {worker.log}.")
             worker.check()
             accident.pass_time(0.2)
         if not accident.has_happened:
             self.screen.say(
-                "  no worker was killed: the run was over too soon for that; give it more --files"
+                "  no worker was killed, because the run ended too soon; use more files (--files)"
             )
 
     def check(self, report: Report) -> None:
-        """Raise CommandError unless every file is in the index, and once."""
+        """Raise CommandError unless every file is in the index exactly once."""
         found = troubles(report)
         if found:
             raise CommandError("\n".join(["The index is not complete:", *found]))
@@ -104,12 +104,12 @@ class Story:
         self.screen.fact(
             "Complete",
             f"{report.new:,} documents: {indexed:,} indexed, {report.new - indexed:,} failed; "
-            "none missing, none twice",
+            "none missing, none duplicated",
         )
 
     def index_again(self) -> None:
-        """A second run makes jobs only for what changed."""
-        self.screen.title("Indexed again: only what changed")
+        """Run the indexing again, which creates jobs only for files that changed."""
+        self.screen.title("Indexing again: only files that changed")
         again = self._index()
         self.screen.fact(
             "Second run",
@@ -126,14 +126,14 @@ class Story:
             f"{documents} documents, {jobs} jobs",
         )
         if documents or jobs:
-            raise CommandError("A transaction that was rolled back has left something behind.")
+            raise CommandError("A transaction that was rolled back has left documents or jobs behind.")
 
     def _index(self) -> Report:
         return index_folders(roots(), suffixes=SUFFIXES, limit=self.limit)
 
 
 def jobs_of(report: Report) -> QuerySet[Job]:
-    """The jobs that a run enqueued."""
+    """Return the jobs that a run enqueued."""
     return Job.objects.filter(
         task_path=index_document.module_path, pk__gte=report.job_ids[0], pk__lte=report.job_ids[-1]
     )

@@ -1,4 +1,4 @@
-"""What the job rows of a run tell: times, failures, and what the queue itself cost."""
+"""A summary of the jobs of a run: times, failures, and the overhead of the queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django_pgqueue.models import Job
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Jobs that failed with the same kind of error; `example` is the message of one of them."""
+    """Jobs that failed with the same kind of error. `example` is the message of one of them."""
 
     kind: str
     count: int
@@ -21,12 +21,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All times in seconds.
+    """The figures of a run. All times are in seconds.
 
-    `waited` is from the moment when a job could run to the start of its last attempt; `ran` is measured by
-    the task itself, or, where it failed, by its worker. `worked` is the time of all workers, each from the
-    start of its first job to the end of its last; so `(worked - sum(ran)) / jobs` is what the queue took of
-    a worker's time for each job, waiting for the database included.
+    `waited` is the time from the moment when a job could run to the start of its last attempt. `ran` is
+    measured by the task itself, or by its worker if the task failed. `worked` is the total time of all
+    workers, each measured from the start of its first job to the end of its last job. Therefore `(worked -
+    sum(ran)) / jobs` is how much of a worker's time the queue took for each job, including waiting for the
+    database.
     """
 
     done: int
@@ -41,22 +42,22 @@ class Summary:
 
     @property
     def jobs(self) -> int:
-        """All jobs that are over."""
+        """The number of jobs that are over."""
         return self.done + self.failed + self.cancelled
 
     @property
     def rate(self) -> float:
-        """Jobs a second."""
+        """Jobs per second."""
         return self.jobs / self.elapsed if self.elapsed else 0.0
 
     @property
     def overhead(self) -> float:
-        """The queue's own share of a worker's time, a job."""
+        """The part of a worker's time that the queue itself took, per job."""
         return (self.worked - sum(self.ran)) / len(self.ran) if self.ran else 0.0
 
 
 def summarize(first: int, last: int) -> Summary:
-    """Of the finished jobs with an id from `first` to `last`. The workers must have one thread each."""
+    """Summarize the finished jobs with an id from `first` to `last`. Each worker must have one thread."""
     jobs = Job.objects.filter(
         pk__gte=first, pk__lte=last, status__in=[Job.Status.DONE, Job.Status.FAILED, Job.Status.CANCELLED]
     )
@@ -93,7 +94,7 @@ def summarize(first: int, last: int) -> Summary:
 
 
 def percentile(ordered: list[float], percent: float) -> float:
-    """The nearest rank of an ordered list; 0 of an empty one."""
+    """Return the nearest-rank percentile of an ordered list, or 0 if the list is empty."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The database: the one that DATABASE_URL names, else on a PostgreSQL server of the checkout's own."""
+"""The database: the one that DATABASE_URL names, or one on a PostgreSQL server of the checkout's own."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from django.db import DatabaseError, connection
 from example_project.embedded import ensure_server, stop_server
 from example_project.project.places import EMBEDDED_SERVER
 
-BEGAN = time.time()  # an embedded server that is younger was started by this process
+BEGAN = time.time()  # this process started the embedded server if the server started after this time
 
 
 def given_url() -> str:
-    """DATABASE_URL of the environment, or nothing."""
+    """Return DATABASE_URL from the environment, or an empty string."""
     url: str = environ.Env().str("DATABASE_URL", default="")
     return url
 
 
 @cache
 def database_url() -> str:
-    """The address of the database; the embedded server is started, if it is needed and does not run."""
+    """Return the URL of the database. Start the embedded server if it is needed and not running."""
     return given_url() or ensure_server(EMBEDDED_SERVER)
 
 
 def stop_own_server() -> None:
-    """Stop the embedded server, unless it ran before this process, or somebody else uses it."""
+    """Stop the embedded server, unless it was running before this process or somebody else uses it."""
     if given_url():
         return
     try:
@@ -40,7 +40,7 @@ def stop_own_server() -> None:
             )
             (is_own,) = cursor.fetchone()
     except DatabaseError:
-        return  # it is stopped already
+        return  # it has already stopped
     finally:
         connection.close()
     if is_own:

@@ -1,4 +1,4 @@
-"""Where the project lies, and where it keeps what it makes."""
+"""The path of the project, and the folders where it keeps the files that it creates."""
 
 from __future__ import annotations
 

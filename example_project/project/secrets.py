@@ -1,4 +1,4 @@
-"""Secrets that are made at first use and kept in a file that only its owner can read."""
+"""Secrets that are created when they are first used, and kept in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 
 def kept_secret(path: Path, make: Callable[[], str]) -> str:
-    """The secret in the file at `path`, made and written there if there is none.
+    """Return the secret in the file at `path`. If there is no such file, create it.
 
-    Written beside and linked into place, so that of two processes that start together both get the same.
+    The secret is written to another file and then linked to `path`, so that two processes that start at the
+    same time get the same secret.
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -18,7 +19,7 @@ def kept_secret(path: Path, make: Callable[[], str]) -> str:
         with open(draft, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(make())
         try:
-            os.link(draft, path)  # unlike a rename, it does not replace what another process made
+            os.link(draft, path)  # unlike a rename, this does not replace the file of another process
         except FileExistsError:
             pass
         finally:

@@ -1,10 +1,12 @@
-"""Settings of the example project, for one's own machine.
+"""Settings of the example project, for a developer's own machine.
 
-DATABASE_URL   the database; without it a PostgreSQL server of the checkout's own is started under var/
-SECRET_KEY     without it a random one is made and kept under var/
-DEBUG          on unless turned off (runserver serves the style sheets only with it)
-LOG_LEVEL      of the queue's log: INFO tells of every job
-EXAMPLE_VAR    another folder instead of var/
+These environment variables change them:
+
+DATABASE_URL   the database; if not set, a PostgreSQL server of the checkout's own is started under var/
+SECRET_KEY     the secret key; if not set, a random one is created and kept under var/
+DEBUG          debug mode; it is on by default (runserver needs it to serve the style sheets)
+LOG_LEVEL      the level of the queue's log; with INFO, every job is logged
+EXAMPLE_VAR    the folder to use instead of var/
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ env = environ.Env()
 
 DATABASES = {
     "default": {
-        # Kept open between jobs and requests: to connect takes longer than to index a small file.
+        # Connections stay open between jobs and requests: connecting takes longer than indexing a small file.
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
         **env.db_url_config(database_url()),

@@ -1,4 +1,4 @@
-"""Documents in the admin: to look at, and to index again."""
+"""The documents in the admin. They can be viewed and indexed again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tasks import index_document
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Document]
 else:
-    ModelAdmin = admin.ModelAdmin  # takes a parameter in its stubs only
+    ModelAdmin = admin.ModelAdmin  # only the class in the stubs takes a parameter
 
 
 @admin.register(Document)
@@ -34,11 +34,11 @@ class DocumentAdmin(ModelAdmin):
         return super().get_queryset(request).defer("text", "vector")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return False  # documents come from `index_folder`
+        return False  # `index_folder` adds the documents
 
     @admin.action(description="Index again", permissions=["change"])
     def index_again(self, request: HttpRequest, queryset: QuerySet[Document]) -> None:
-        """Enqueue a job for each, in the transaction that marks them as waiting."""
+        """Enqueue a job for each document, in the transaction that marks them as waiting."""
         with transaction.atomic():
             ids = list(queryset.values_list("pk", flat=True))
             Document.objects.filter(pk__in=ids).update(

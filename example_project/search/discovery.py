@@ -1,7 +1,7 @@
-"""Find the files of a folder that are worth a job.
+"""Find the files in a folder that should get a job.
 
-What is known to be useless (caches, version-control folders, binary suffixes) is skipped and counted here, so
-that a job that fails later is a surprise and not noise.
+Files that are known to be useless (caches, version-control folders, binary suffixes) are skipped and counted
+here. A job that fails later therefore points to an unexpected problem.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ BINARY_SUFFIXES = frozenset({
     ".xz", ".zip", ".zst",
 })
 # fmt: on
-MAX_PATH_BYTES = 2000  # PostgreSQL refuses an index entry of more than some 2,700
+MAX_PATH_BYTES = 2000  # PostgreSQL refuses index entries of more than about 2,700 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file as the folder lists it; `modified` is its time of modification in nanoseconds."""
+    """A file in a folder. `modified` is its time of modification in nanoseconds."""
 
     path: str
     size: int
@@ -44,7 +44,7 @@ class Found:
 
 @dataclass(slots=True)
 class Walk:
-    """What was found, in order of path, and what was left out, counted by reason."""
+    """The files that were found, ordered by path, and the number of skipped files for each reason."""
 
     files: list[Found] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -53,8 +53,9 @@ class Walk:
 def walk(root: Path, *, suffixes: Container[str] | None = None) -> Walk:
     """List the regular files under `root`, which must be a folder.
 
-    `suffixes` (lower case, with the dot) narrows the walk to these kinds of file. Links to folders are not
-    followed, so that a loop cannot trap us; links to files are, since some installers make a tree of them.
+    `suffixes` (lower case, with the dot) limits the walk to files with these suffixes. Links to folders are
+    not followed, so that the walk cannot run in a loop. Links to files are followed, because some installers
+    create trees of such links.
     """
     result = Walk()
     folders = [str(root.absolute())]
@@ -97,7 +98,7 @@ def _why_skip_file(entry: os.DirEntry[str], suffixes: Container[str] | None) -> 
         return "other suffix"
     try:
         too_long = len(entry.path.encode()) > MAX_PATH_BYTES
-    except UnicodeEncodeError:  # bytes of a name that are not UTF-8 arrive as lone surrogates
+    except UnicodeEncodeError:  # bytes in the name that are not UTF-8 are represented by lone surrogates
         return "name not UTF-8"
     return "path too long" if too_long else ""
 

@@ -1,6 +1,7 @@
-"""From text to what the search engine wants to know: a title, headings, and the words.
+"""Extract from a text what the search engine needs: the title, the headings, and the words.
 
-One small function a format. None of them fails: text that is not what its suffix says is taken as it stands.
+Each format has one small function. None of them fails: a text that does not match its suffix is used as it
+is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_TITLE = 200
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """What a document is about, from the most telling to the least; `headings` has a heading a line."""
+    """The parts of a document, the most important first. `headings` has one heading per line."""
 
     title: str
     headings: str
@@ -26,10 +27,10 @@ class Extract:
 
 
 def extract(name: str, text: str) -> Extract:
-    """Title, headings and text of a file called `name`; the title falls back on that name."""
+    """Return title, headings and text of a file called `name`. If there is no title, `name` is used."""
     path = PurePath(name)
     title, headings, body = _FORMATS.get(path.suffix.lower(), _plain)(text)
-    # A docstring's escapes may make what PostgreSQL cannot store: NUL and lone surrogates.
+    # Escapes in a docstring may produce NUL and lone surrogates, which PostgreSQL cannot store.
     title = title.replace("\0", " ").encode(errors="ignore").decode()
     title = " ".join(title.split())[:MAX_TITLE]
     if not any(character.isalnum() for character in title):
@@ -38,7 +39,7 @@ def extract(name: str, text: str) -> Extract:
 
 
 def is_python(name: str) -> bool:
-    """Whether a file of this name is Python source, and so may carry a coding cookie."""
+    """Return whether a file with this name is Python source, which may have a coding cookie."""
     return _FORMATS.get(PurePath(name).suffix.lower()) is _python
 
 
@@ -50,7 +51,7 @@ def _plain(text: str) -> _Parts:
 
 
 def _prose(text: str) -> _Parts:
-    """The first line of a text is its title, if it is as short as one."""
+    """Take the first line as the title if it is short enough."""
     first = text.lstrip().partition("\n")[0].strip()
     return first if len(first) <= 80 else "", [], text
 
@@ -66,7 +67,9 @@ _DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:class|def)[ \t]+(\w+)", re.
 
 
 def _python(text: str) -> _Parts:
-    """Titled by the docstring's first line, found without `ast.parse`, which would take most of the time."""
+    """Take the docstring's first line as the title. This avoids `ast.parse`, which would take most of the
+    time.
+    """
     title = ""
     if match := _DOCSTRING.match(text):
         try:
@@ -82,11 +85,11 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DO
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ATX = re.compile(r" {0,3}#{1,6}[ \t]+(.*)")
 _SETEXT_RULE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
-_NO_SETEXT = re.compile(r"\s*(?:[>#*+-]|$)")  # lists, quotes and blank lines have no rule under them
+_NO_SETEXT = re.compile(r"\s*(?:[>#*+-]|$)")  # lists, quotes and blank lines cannot be underlined headings
 
 
 def _markdown(text: str) -> _Parts:
-    """Headings of both styles, outside fenced code; front matter may name the title."""
+    """Find headings of both styles outside fenced code. The front matter may contain the title."""
     title = ""
     body = text
     if front := _FRONT_MATTER.match(text):
@@ -118,7 +121,7 @@ _UNDERLINED = re.compile(r"""^(?P<title>\S[^\n]*)\n(?P<rule>([=\-`:'"~^_*+#<>.])
 
 
 def _restructured(text: str) -> _Parts:
-    """A heading is a line with a rule of punctuation under it that is at least as long."""
+    """Find headings: lines that are underlined with punctuation of at least the same length."""
     headings = [
         match["title"].strip()
         for match in _UNDERLINED.finditer(text)
@@ -132,7 +135,7 @@ def _html(text: str) -> _Parts:
     try:
         page.feed(text)
         page.close()
-    except AssertionError:  # how the parser gives up on a malformed declaration
+    except AssertionError:  # the parser raises this for a malformed declaration
         return _plain(text)
     headings = [heading for found in page.headings if (heading := " ".join("".join(found).split()))]
     body = "\n".join(line for raw in "".join(page.text).split("\n") if (line := raw.strip()))
@@ -140,7 +143,7 @@ def _html(text: str) -> _Parts:
 
 
 class _Page(HTMLParser):
-    """Collects what a reader of the page sees, apart from its scripts and styles."""
+    """Collects the visible text of the page, without scripts and styles."""
 
     HIDDEN = frozenset({"script", "style", "template"})
     HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
@@ -156,7 +159,7 @@ class _Page(HTMLParser):
         self.title: list[str] = []
         self.headings: list[list[str]] = []
         self.text: list[str] = []
-        self._inside: str | None = None  # the title, heading or hidden element that we are in
+        self._inside: str | None = None  # the current title, heading or hidden element
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._separate(tag)
@@ -181,7 +184,7 @@ class _Page(HTMLParser):
         self.text.append(data)
 
     def _separate(self, tag: str) -> None:
-        """A block starts a line of its own; what is inline may lie within a word."""
+        """Start a new line for a block element. An inline element may be within a word."""
         if tag not in self.INLINE:
             self.text.append("\n")
 

@@ -1,7 +1,7 @@
-"""Why a file cannot be indexed: each cause fails the job for good, because trying again would not help.
+"""The reasons why a file cannot be indexed. Each of them fails the job, because a retry would not help.
 
-Anything else that goes wrong (a disk that hiccups, a database that restarts) is left to raise as it is, and
-the job is retried.
+All other errors (such as a temporary disk error, or a database that restarts) are raised unchanged, and the
+job is retried.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from typing import ClassVar
 
 
 class Unindexable(Exception):
-    """A file that cannot be indexed as it is now; the message says why in words for a reader."""
+    """The file cannot be indexed in its current state. The message tells the user why."""
 
     cause: ClassVar[str]
 
 
 class Gone(Unindexable):
-    """There is no such file any more."""
+    """The file no longer exists."""
 
     cause = "gone"
 
 
 class Unreadable(Unindexable):
-    """The operating system refuses to let us read it."""
+    """The operating system does not allow reading the file."""
 
     cause = "unreadable"
 
 
 class TooLarge(Unindexable):
-    """More bytes than we read, or more different words than PostgreSQL puts into one search vector."""
+    """The file has too many bytes, or more different words than PostgreSQL can put into one search vector."""
 
     cause = "too_large"
 
 
 class NotText(Unindexable):
-    """Its bytes are not text in any encoding that the file declares."""
+    """The bytes of the file are not text in the encoding that it declares, or in UTF-8."""
 
     cause = "not_text"

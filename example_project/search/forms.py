@@ -6,7 +6,7 @@ from django import forms
 
 
 class SearchForm(forms.Form):
-    """Refuses what PostgreSQL cannot take (a NUL) in words, instead of failing."""
+    """Shows an error message for a NUL character, which PostgreSQL would refuse."""
 
     q = forms.CharField(
         label="Search",

@@ -1,7 +1,7 @@
-"""Bring the index up to date with some folders: rows and jobs in one transaction.
+"""Bring the index up to date with some folders. Rows and jobs are written in one transaction.
 
-Either all of it is there, every new or changed file with its document and its job, or nothing is. A second
-run makes jobs only for what changed, and is safe beside workers and beside another run.
+After the transaction, either every new or changed file has its document and its job, or nothing has changed.
+A second run creates jobs only for files that changed. It may run while workers or another run are active.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .tasks import index_document, live_jobs
 ONE_RUN_AT_A_TIME = 0x5EA2C4  # an advisory lock, so that two runs do not insert the same paths
 BATCH = 2000
 
-# Small files first: most of the index is there early. (bytes below which, priority)
+# Small files come first, so that most of the index is available early. Each pair is (maximum size, priority).
 PRIORITIES = ((4_000, 40), (16_000, 30), (64_000, 20), (256_000, 10))
 
-# A file that failed for one of these may be fine now though it looks unchanged.
+# A file that failed for one of these reasons may be readable now even if it looks unchanged.
 WORTH_ANOTHER_TRY = (Document.Cause.GONE, Document.Cause.UNREADABLE)
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run found and did. `seconds` is the transaction's share, without the walk of the folders."""
+    """What a run found and did. `seconds` is the time of the transaction, without the walk of the folders."""
 
     new: int = 0
     changed: int = 0
@@ -48,9 +48,10 @@ class Report:
 def index_folders(
     roots: Sequence[Path], *, suffixes: Container[str] | None = None, limit: int | None = None
 ) -> Report:
-    """Index the text files under `roots` (absolute), `suffixes` only and at most `limit`, if these are given.
+    """Index the text files under `roots`, which are absolute paths.
 
-    Documents under `roots` whose files are not among them any more are removed.
+    `suffixes` and `limit` restrict which files, and how many, are indexed. Documents under `roots` whose
+    files are no longer among the indexed files are removed.
     """
     report = Report()
     files: dict[str, Found] = {}
@@ -71,7 +72,7 @@ def index_folders(
 
 
 def under(roots: Iterable[Path]) -> Q:
-    """The documents under these folders."""
+    """Return a condition for the documents under these folders."""
     condition = Q(pk__in=[])
     for root in roots:
         condition |= Q(path__startswith=f"{str(root).rstrip('/')}/")
@@ -108,7 +109,7 @@ def _bring_up_to_date(scope: Q, files: dict[str, Found], report: Report) -> None
 
 
 def _documents_in_jobs() -> tuple[set[int], set[int]]:
-    """The documents whose job has yet to start, and those whose job runs, maybe on an older version."""
+    """Return the documents whose job has not started, and those whose job runs, maybe on an older version."""
     unstarted: set[int] = set()
     running: set[int] = set()
     for status, args in live_jobs().values_list("status", "args"):
@@ -117,7 +118,7 @@ def _documents_in_jobs() -> tuple[set[int], set[int]]:
 
 
 def _enqueue(documents: Iterable[tuple[int, int]]) -> list[int]:
-    """A job for each (id, size), smaller files at a higher priority."""
+    """Enqueue a job for each (id, size). Smaller files get a higher priority."""
     tasks = {priority: index_document.using(priority=priority) for _, priority in PRIORITIES}
     return enqueue_many(
         next((tasks[priority] for below, priority in PRIORITIES if size < below), index_document).bind(pk)

@@ -1,4 +1,4 @@
-"""A row for each file that we know, with what a search needs."""
+"""The model of a document. Each known file has a row with the data that a search needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import models
 
 
 class Document(models.Model):
-    """A text file. `size` (bytes) and `modified` (nanoseconds) are of the version that was last looked at."""
+    """A text file. `size` (bytes) and `modified` (nanoseconds) describe the version that was last read."""
 
     class State(models.TextChoices):
         WAITING = "waiting", "waiting"
@@ -18,7 +18,7 @@ class Document(models.Model):
         FAILED = "failed", "failed"
 
     class Cause(models.TextChoices):
-        """Why a file failed; the values are the `cause` of the classes in failures.py."""
+        """Why a file failed. The values are the `cause` attributes of the classes in failures.py."""
 
         GONE = "gone", "gone"
         UNREADABLE = "unreadable", "unreadable"
@@ -54,5 +54,5 @@ class Document(models.Model):
 
     @property
     def folder(self) -> str:
-        """The folder that the file lies in."""
+        """The folder that contains the file."""
         return str(PurePath(self.path).parent)

@@ -1,4 +1,4 @@
-"""Ask the index: ranked answers with what matched, and how far the indexing is."""
+"""Queries on the index: ranked results with the words that matched, and the progress of the indexing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .tasks import live_jobs
 from .vectors import headline, split_hits, web_query
 
 PAGE = 10
-BY_LENGTH = 1  # a long text has more of every word: divide the rank by the logarithm of its length
+BY_LENGTH = 1  # divide the rank by the logarithm of the length, because a long text has more of every word
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An answer; `pieces` is an extract of its text, cut where it matched. Nothing in it is escaped."""
+    """One result. `pieces` is an extract of its text, split around the matching words. It is not escaped."""
 
     document: Document
     rank: float
@@ -26,7 +26,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A page of answers, best first, of `total` ones."""
+    """One page of results, best first. `total` is the number of results on all pages."""
 
     hits: list[Hit]
     total: int
@@ -34,7 +34,7 @@ class Answers:
 
     @property
     def pages(self) -> int:
-        """How many pages there are; one if there is nothing."""
+        """The number of pages, at least 1."""
         return max(1, -(-self.total // PAGE))
 
     @property
@@ -49,7 +49,7 @@ class Answers:
 
 
 def search(text: str, page: int = 1) -> Answers:
-    """The documents for a query as one types it; a page beyond the last one is the last one."""
+    """Return the documents that match a query. A page number after the last page returns the last page."""
     query = web_query(text)
     matches = Document.objects.filter(vector=query)
     total = matches.count()
@@ -58,19 +58,20 @@ def search(text: str, page: int = 1) -> Answers:
         rank=SearchRank(F("vector"), query, normalization=Value(BY_LENGTH)),
     ).order_by("-rank", "path")
     ranks = dict(ranked.values_list("pk", "rank")[(page - 1) * PAGE : page * PAGE])
-    # The extracts in a second query: they are costly, and made for this page's documents only.
+    # A second query makes the extracts, because they are costly and only needed for the documents of this
+    # page.
     extracts = Document.objects.defer("text", "vector").annotate(extract=headline(query)).in_bulk(ranks)
     hits = [
         Hit(extracts[pk], rank, split_hits(extracts[pk].extract))
         for pk, rank in ranks.items()
-        if pk in extracts  # not removed between the two queries
+        if pk in extracts  # the document may have been removed between the two queries
     ]
     return Answers(hits, total, page)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many documents are in which state, and how many jobs are still to be finished."""
+    """The number of documents in each state, and the number of jobs that are not over."""
 
     indexed: int
     failed: int
@@ -79,17 +80,17 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """All documents."""
+        """The number of all documents."""
         return self.indexed + self.failed + self.waiting
 
     @property
     def done(self) -> int:
-        """The documents that are not waiting."""
+        """The number of documents that are not waiting."""
         return self.indexed + self.failed
 
 
 def progress() -> Progress:
-    """The state of the index, now."""
+    """Return the current progress of the index."""
     states = dict(Document.objects.order_by().values_list("state").annotate(Count("pk")))
     return Progress(
         indexed=states.get(Document.State.INDEXED, 0),

@@ -1,4 +1,4 @@
-"""From a path to text: read a file's bytes within a limit and decode them, or say for good why not."""
+"""Read a file up to a maximum size and decode it to text, or raise an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .failures import Gone, NotText, TooLarge, Unreadable
 
 MAX_BYTES = 1024 * 1024
 
-# The longer mark first: that of UTF-32 begins with that of UTF-16.
+# The longer mark comes first, because the mark of UTF-32 begins with the mark of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -26,7 +26,7 @@ _MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The bytes of a file, with size and time of modification (nanoseconds) of that very version."""
+    """The bytes of a file, with the size and time of modification (nanoseconds) of the same version."""
 
     data: bytes
     size: int
@@ -36,35 +36,35 @@ class Contents:
 def read(path: Path, limit: int = MAX_BYTES) -> Contents:
     """Read the file, at most `limit` bytes.
 
-    Raises Gone, Unreadable or TooLarge; any other OSError is taken for transient and passes through.
+    Raises Gone, Unreadable or TooLarge. Any other OSError is considered temporary and is raised unchanged.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a named pipe would block for ever
-            raise Gone(f"{path} is not a regular file any more")
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a named pipe would block forever
+            raise Gone(f"{path} is no longer a regular file")
         with path.open("rb") as file:
             info = os.fstat(file.fileno())
             data = file.read(limit + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise Gone(f"{path} is gone") from error
+        raise Gone(f"{path} no longer exists") from error
     except PermissionError as error:
-        raise Unreadable(f"{path} may not be read by this user") from error
+        raise Unreadable(f"This user has no permission to read {path}") from error
     if len(data) > limit:
-        raise TooLarge(f"{path} has {max(info.st_size, len(data)):,} bytes, the limit is {limit:,}")
+        raise TooLarge(f"{path} has {max(info.st_size, len(data)):,} bytes; the limit is {limit:,} bytes")
     return Contents(data, info.st_size, info.st_mtime_ns)
 
 
 def decode(data: bytes, *, python: bool = False) -> str:
-    """Text of UTF-8, of what a byte order mark says, or, in Python source, of what the coding cookie says.
+    """Decode bytes as UTF-8, or with the encoding that a byte order mark or Python's coding cookie names.
 
-    Line ends become newlines. Raises NotText.
+    All line endings are converted to newlines. Raises NotText.
     """
     try:
         text = data.decode(_encoding(data, python=python))
-        text.encode()  # some codecs make lone surrogates, which PostgreSQL cannot store
+        text.encode()  # some codecs produce lone surrogates, which PostgreSQL cannot store
     except (UnicodeError, LookupError, SyntaxError) as error:
-        raise NotText(f"cannot be decoded: {error}") from error
+        raise NotText(f"The file cannot be decoded: {error}") from error
     if "\0" in text:
-        raise NotText(f"binary: has a NUL byte at position {data.index(0):,}")
+        raise NotText(f"The file is binary: it has a NUL byte at position {data.index(0):,}")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -1,4 +1,4 @@
-"""The job: read one file and make it searchable."""
+"""The task that reads one file and makes it searchable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIVE = (Job.Status.PENDING, Job.Status.RETRY, Job.Status.RUNNING)
 
 
 class Outcome(TypedDict):
-    """What a finished job tells: what it did, and the seconds that this took on the worker's clock."""
+    """The result of a job: what it did, and how many seconds it took by the worker's clock."""
 
     outcome: str
     seconds: float
@@ -33,10 +33,10 @@ class Outcome(TypedDict):
 
 @task(queue_name="index", fail_on=Unindexable, max_attempts=5, timeout=120)
 def index_document(document_id: int) -> Outcome:
-    """Index the file of a document. May run twice: what it writes depends only on the file.
+    """Index the file of a document. It may run twice, because what it writes depends only on the file.
 
-    An `Unindexable` file fails the job at once, and the document says why; anything else that is raised is
-    taken for transient and retried.
+    If the file is `Unindexable`, the job fails at once, and the reason is stored in the document. Any other
+    exception is considered temporary, and the job is retried.
     """
     began = time.perf_counter()
     outcome = _index(document_id)
@@ -44,7 +44,7 @@ def index_document(document_id: int) -> Outcome:
 
 
 def live_jobs() -> QuerySet[Job]:
-    """The jobs of this task that are still to be finished."""
+    """Return the jobs of this task that are not over."""
     return Job.objects.filter(
         task_path=index_document.module_path, status__in=["pending", "retry", "running"]
     )
@@ -53,7 +53,7 @@ def live_jobs() -> QuerySet[Job]:
 def _index(document_id: int) -> str:
     document = Document.objects.defer("text", "vector").filter(pk=document_id).first()
     if document is None:
-        return "removed"  # from the index, since the job was enqueued
+        return "removed"  # the document was removed from the index after the job was enqueued
     contents = None
     try:
         contents = read(Path(document.path))
@@ -90,7 +90,7 @@ def _write_text(document: Document, contents: Contents, digest: str) -> None:
 
 
 def _write_failure(document: Document, contents: Contents | None, failure: Unindexable) -> None:
-    """Say why in the document, and forget the text of an older version: a search must not find it."""
+    """Store the reason in the document, and delete the text of an older version so that searches miss it."""
     _write(
         document,
         contents,
@@ -106,7 +106,7 @@ def _write_failure(document: Document, contents: Contents | None, failure: Unind
 
 
 def _write(document: Document, contents: Contents | None, **changes: object) -> None:
-    """Update the row, if it is still there, with the version of the file that was looked at."""
+    """Update the row, if it still exists, with the version of the file that was read."""
     if contents is not None:
         changes |= {"size": contents.size, "modified": contents.modified}
     Document.objects.filter(pk=document.pk).update(**changes)

@@ -1,4 +1,4 @@
-"""Addresses of the search engine."""
+"""The URLs of the search engine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How text becomes words: the same for documents, queries and highlights, or they would not find each other.
+"""Split text into words. Documents, queries and highlights must be split in the same way to match each other.
 
-PostgreSQL's parser takes `os.path.join` for the name of a host and `a/b` for that of a file: one word each,
-which a search for `join` misses. And it takes text for HTML: it leaves out tags, and after `<script>` all the
-rest. So dots, slashes and angles are made to separate words.
+PostgreSQL's parser treats `os.path.join` as a host name and `a/b` as a file name. Each becomes a single word,
+so a search for `join` does not find it. The parser also treats text as HTML: it drops tags, and everything
+after `<script>`. Therefore dots, slashes and angle brackets are replaced, so that they separate words.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from django.contrib.postgres.search import CombinedSearchVector, SearchHeadline,
 from django.db.models import F, Func, TextField, Value
 
 LANGUAGE = "english"
-HIT, END = "\ue000", "\ue001"  # around what matched: private characters, which no text has for a purpose
+HIT, END = "\ue000", "\ue001"  # around each match: private-use characters, which no ordinary text contains
 
 _SEPARATE = str.maketrans("./\\<", "    ")
-_INVISIBLE = "\u200b"  # a space of no width
+_INVISIBLE = "\u200b"  # a zero-width space
 
 
 def document_vector(title: str, headings: str, path: str, text: str) -> CombinedSearchVector:
-    """What a document is found by, from its title (weight A) to its text (weight D)."""
+    """Return the search vector of a document, from its title (weight A) to its text (weight D)."""
     return (
         _vector(title, "A") + _vector(headings, "B") + _vector(path, "C") + _vector(text, "D")  # type: ignore[return-value]
     )
@@ -29,12 +29,12 @@ def _vector(text: str, weight: str) -> SearchVector:
 
 
 def web_query(text: str) -> SearchQuery:
-    """A query as one types it: words, "a phrase", or, -not. Never a syntax error."""
+    """Parse a query as a user types it: words, "a phrase", or, -not. It never raises a syntax error."""
     return SearchQuery(text.translate(_SEPARATE), config=LANGUAGE, search_type="websearch")
 
 
 def headline(query: SearchQuery) -> SearchHeadline:
-    """The best lines of a document's text, HIT and END around what matched; to be read by `split_hits`."""
+    """Return the best lines of a document, with HIT and END around each match. `split_hits` reads them."""
     separated = Func(
         F("text"),
         Value(r"([./\\<])"),
@@ -57,7 +57,7 @@ def headline(query: SearchQuery) -> SearchHeadline:
 
 
 def split_hits(text: str) -> list[tuple[str, bool]]:
-    """A headline as pieces of plain text, each with whether it matched. The caller escapes them."""
+    """Split a headline into pieces of plain text and whether each one matched. The caller escapes them."""
     pieces: list[tuple[str, bool]] = []
     for position, part in enumerate(text.replace(_INVISIBLE, "").split(HIT)):
         hit, end, rest = part.partition(END)

@@ -1,4 +1,4 @@
-"""The search page, and the small page inside it that shows how far the indexing is."""
+"""The search page, and the small page inside it that shows the progress of the indexing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .queries import progress, search
 
 @require_safe
 def search_page(request: HttpRequest) -> HttpResponse:
-    """`/?q=words&page=2`; answers from whatever is indexed so far."""
+    """Handle `/?q=words&page=2`. The search covers the documents that are indexed so far."""
     form = SearchForm(request.GET)
     answers = None
     if form.is_valid() and form.cleaned_data["q"]:
@@ -30,7 +30,9 @@ def search_page(request: HttpRequest) -> HttpResponse:
 @never_cache
 @xframe_options_sameorigin
 def progress_page(request: HttpRequest) -> HttpResponse:
-    """Shown in a frame of its own, which reloads by itself: the rest of the page stays as it is."""
+    """Show the progress in a separate frame that reloads itself, so that the rest of the page does not
+    change.
+    """
     return render(request, "search/progress.html", {"progress": progress()})
 
 

@@ -111,7 +111,7 @@ def test_a_wanted_port_is_taken_or_refused_and_none_means_any() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(CommandError, match="cannot be used; name another one with --port"):
+        with pytest.raises(CommandError, match=r"cannot be used\. Choose another port with --port"):
             free_address(port)
     assert free_address(port) == f"127.0.0.1:{port}"
     assert re.fullmatch(r"127\.0\.0\.1:\d+", free_address(None))

@@ -181,7 +181,7 @@ def check(report: Report) -> str:
 
 
 def test_a_whole_index_passes(index: Report) -> None:
-    assert "3 documents: 2 indexed, 1 failed; none missing, none twice" in check(index)
+    assert "3 documents: 2 indexed, 1 failed; none missing, none duplicated" in check(index)
 
 
 COPY = """
@@ -196,10 +196,10 @@ COPY = """
         ("DELETE FROM search_document WHERE path = '/corpus/1'", "1 files without a document"),
         ("DELETE FROM pgqueue_job WHERE id = {job}", "1 jobs are missing"),
         ("DELETE FROM pgqueue_job WHERE id = {job}", "1 documents without a job"),
-        (COPY, "1 jobs are there twice"),
+        (COPY, "1 jobs exist twice"),
         (COPY, "1 documents with two jobs"),
-        ("UPDATE search_document SET state = 'waiting' WHERE id = {document}", "1 documents are not what"),
-        ("UPDATE search_document SET vector = NULL WHERE id = {document}", "1 documents are not what"),
+        ("UPDATE search_document SET state = 'waiting' WHERE id = {document}", "1 documents do not match"),
+        ("UPDATE search_document SET vector = NULL WHERE id = {document}", "1 documents do not match"),
     ],
 )
 def test_an_index_with_a_hole_ends_the_demonstration_with_an_error(

@@ -60,10 +60,10 @@ def tells_the_whole_story(environment: dict[str, str]) -> None:
         r"Committed +100 documents and 100 jobs in",
         r"100 of 100 +[\d,]+ jobs/s +depth 0",
         r"Jobs +100 finished: \d+ done, \d+ failed",
-        r"Complete +100 documents: \d+ indexed, \d+ failed; none missing, none twice",
+        r"Complete +100 documents: \d+ indexed, \d+ failed; none missing, none duplicated",
         r"Waited +p50 .* p95 .* p99",
         r"Ran +p50 .* p95 .* p99",
-        r"Queue's share +\d.* a job \(\d processes? w",
+        r"Queue's share +\d.* per job \(\d processes? w",
         r"Failed +1 Gone",
         r"Failed +1 TooLarge",
         r"Failed +1 NotText",
@@ -101,7 +101,7 @@ def starts_over_and_serves(environment: dict[str, str]) -> None:
         printed = ""
         for line in process.stdout:
             printed += line
-            if "Ctrl-C stops everything" in line:
+            if "Ctrl-C to stop everything" in line:
                 break
         assert re.search(r"Started over +\d+ documents", printed)
         [address] = re.findall(r"Search +(http://\S+)", printed) or pytest.fail(printed)

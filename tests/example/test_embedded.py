@@ -143,7 +143,7 @@ def test_data_of_another_major_version(folder: Path) -> None:
     ensure_server(folder)
     stop_server(folder)
     (Path(str(state(folder)["data"])) / "PG_VERSION").write_text("13\n")
-    with pytest.raises(EmbeddedServerError, match="was made by PostgreSQL 13"):
+    with pytest.raises(EmbeddedServerError, match="was created by PostgreSQL 13"):
         ensure_server(folder)
 
 

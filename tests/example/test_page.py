@@ -89,7 +89,7 @@ def test_progress_reloads_often_while_there_are_jobs(client: Client) -> None:
     index_document.enqueue(1)
     page = body(client, "/progress/")
     assert 'content="1"' in page
-    assert "1 of 1 files searchable, 1 job to go" in page
+    assert "1 of 1 files searchable, 1 job left" in page
 
 
 def test_progress_may_be_framed_by_this_site_and_is_not_cached(client: Client) -> None:

@@ -58,9 +58,9 @@ def test_a_document_that_was_removed_meanwhile_is_no_failure() -> None:
 @pytest.mark.parametrize(
     ("data", "failure", "cause", "reason"),
     [
-        (None, Gone, "gone", "is gone"),
+        (None, Gone, "gone", "no longer exists"),
         (b"\0\1\2", NotText, "not_text", "NUL"),
-        (b"x" * (1024 * 1024 + 1), TooLarge, "too_large", "1,048,577 bytes, the limit is 1,048,576"),
+        (b"x" * (1024 * 1024 + 1), TooLarge, "too_large", "1,048,577 bytes; the limit is 1,048,576"),
     ],
 )
 def test_an_unindexable_file_fails_and_the_document_says_why(

@@ -1,4 +1,4 @@
-"""`manage.py demo`: the main job of the example project on real files, shown."""
+"""`manage.py demo`: index real files with the example project, and show what happens."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ WORKER = ("runqueueworker", "--processes", "2", "--threads", "1", "--grace", "5"
 
 
 class Command(BaseCommand):
-    """Runs the acts of the story; everything that it starts ends with it."""
+    """Runs the steps of the demonstration. Everything that it starts ends with it."""
 
-    help = "Index this Python's own files with a real worker, show it, and search them."
+    help = "Index the files of this Python with a real worker, show the progress, and search the files."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--serve", action="store_true", help="stay up with search page and admin")
-        parser.add_argument("--port", type=int, help="of the server (default: 8000, or any free one)")
-        parser.add_argument("--files", type=int, default=LIMIT, help=f"at most (default: {LIMIT})")
+        parser.add_argument("--serve", action="store_true", help="keep running with search page and admin")
+        parser.add_argument("--port", type=int, help="port of the server (default: 8000, or any free port)")
+        parser.add_argument("--files", type=int, default=LIMIT, help=f"file limit (default: {LIMIT})")
 
     def handle(self, *args: Any, **options: Any) -> None:
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
         screen = Screen(sys.stdout)
-        for number in (signal.SIGTERM, signal.SIGHUP):  # as with Ctrl-C, what we started ends with us
+        for number in (signal.SIGTERM, signal.SIGHUP):  # as with Ctrl-C, the child processes are ended
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
         try:
             with ExitStack() as stack:
                 stack.enter_context(only_one())
@@ -47,7 +47,7 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             screen.say("\nStopped.")
             sys.exit(130)
-        except BrokenPipeError:  # the reader of a pipe has seen enough
+        except BrokenPipeError:  # the reader of the pipe has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
 

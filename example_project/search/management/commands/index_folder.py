@@ -1,4 +1,4 @@
-"""`manage.py index_folder PATH`: a document and a job for each new or changed text file under a folder."""
+"""`manage.py index_folder PATH`: add a document and a job for each new or changed text file in a folder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from example_project.search.indexing import index_folders
 
 
 class Command(BaseCommand):
-    """Enqueues; `manage.py runqueueworker` does the work, before, after or meanwhile."""
+    """Enqueues the jobs. `manage.py runqueueworker` runs them, and may be started before or after."""
 
-    help = "Index the text files under a folder; the jobs are run by `runqueueworker`."
+    help = "Index the text files in a folder and its subfolders. `runqueueworker` runs the jobs."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("folders", metavar="PATH", nargs="+", type=Path, help="a folder of text files")
         parser.add_argument(
-            "--suffix", action="append", metavar=".md", help="only files of this kind; may be repeated"
+            "--suffix", action="append", metavar=".md", help="only files with this suffix; may be repeated"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
