@@ -1,1 +1,1 @@
-"""Programs that measure. Each can be run again by a stranger, and says what it did."""
+"""Programs that measure the queue. Anybody can run them again. Each program prints what it measured."""

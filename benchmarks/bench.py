@@ -1,4 +1,4 @@
-"""What all benchmarks need: a durable server, an empty queue, a worker, and questions to the database."""
+"""What all benchmarks need: a durable server, an empty queue, a worker, and queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def set_up() -> None:
-    """Find or start the server, make the tables, say what this runs on."""
+    """Find or start the server, create the tables, and print the versions."""
     if not os.environ.get("DATABASE_URL"):
         from example_project.embedded import ensure_server
 
@@ -29,7 +29,7 @@ def set_up() -> None:
 
 
 def run_worker(*options: str, is_silent: bool = False) -> subprocess.Popen[bytes]:
-    """Start a worker command; a silent one shows no warnings either."""
+    """Start a worker command. If it is silent, its warnings are not shown either."""
     return subprocess.Popen(
         [sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *options],
         cwd=ROOT,
@@ -38,16 +38,16 @@ def run_worker(*options: str, is_silent: bool = False) -> subprocess.Popen[bytes
 
 
 def empty() -> None:
-    """Forget all jobs, and workers that are gone."""
+    """Delete all jobs, and the rows of workers that are gone."""
     execute("TRUNCATE pgqueue_job, pgqueue_stat, pgqueue_worker")
 
 
 def wait_for(question: str) -> None:
-    """Ask the database until the answer is true; ends the program after a minute."""
+    """Repeat a query until its result is true. Exit the program after a minute."""
     deadline = time.monotonic() + 60
     while not one(question):
         if time.monotonic() > deadline:
-            raise SystemExit(f"still not true after a minute: {question}")
+            raise SystemExit(f"This is still not true after a minute: {question}")
         time.sleep(0.05)
 
 
@@ -60,7 +60,7 @@ def execute(statement: str) -> None:
 
 
 def rows(query: str) -> list[tuple[Any, ...]]:
-    """All rows of an answer."""
+    """Return all rows of a query."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -69,5 +69,5 @@ def rows(query: str) -> list[tuple[Any, ...]]:
 
 
 def one(query: str) -> Any:
-    """The first value of an answer."""
+    """Return the first value of the first row of a query."""
     return rows(query)[0][0]

@@ -1,13 +1,14 @@
-"""How soon a job that had begun runs again after a death: ``python -m benchmarks.recovery``.
+"""Measure how soon a started job runs again after its worker dies: ``python -m benchmarks.recovery``.
 
-Like ``benchmarks.road``: a durable server, real processes, default settings, medians of several runs. Each
-time is from the signal to the first statement of the task's second run, by the machine's monotonic clock:
+Like ``benchmarks.road``, this uses a durable server, real processes and default settings, and prints medians
+of several runs. Each time is measured from the signal to the first statement of the task's second run, by the
+machine's monotonic clock:
 
     process      a worker process gets SIGKILL
-    supervisor   a supervisor gets SIGKILL, another one runs
-    all          a supervisor and its process get SIGKILL, the next command is started at once
-    stopped      a worker process gets SIGSTOP, another one runs: its lease must run out
-    server       the server is restarted; until the surviving worker runs a new job (not with DATABASE_URL)
+    supervisor   a supervisor gets SIGKILL while another one runs
+    all          a supervisor and its process get SIGKILL, and the next command is started at once
+    stopped      a worker process gets SIGSTOP while another one runs: its lease must run out
+    server       the server is restarted: the time until the worker runs a new job (not with DATABASE_URL)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RUNS = 5
 
 
 def main() -> None:
-    """Measure everything and print it."""
+    """Measure everything and print the results."""
     has_own_server = not os.environ.get("DATABASE_URL")
     set_up()
     measure("process", process_killed)
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def measure(name: str, scene: Callable[[ExitStack, Path], float]) -> None:
-    """Play a scene several times."""
+    """Run a scene several times."""
     seconds = []
     for _ in range(RUNS):
         empty()
@@ -49,19 +50,19 @@ def measure(name: str, scene: Callable[[ExitStack, Path], float]) -> None:
             try:
                 seconds.append(scene(stack, path))
             finally:
-                path.touch()  # what runs may end, and then the workers
+                path.touch()  # lets the running job end, and then the workers
     print(f"{name}: {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})")
 
 
 def process_killed(stack: ExitStack, path: Path) -> float:
-    """Its supervisor sees it die."""
+    """Kill a process. Its supervisor sees it die."""
     begin(stack, path)
     killed = kill(pid_of_worker())
     return run(path, 2) - killed
 
 
 def supervisor_killed(stack: ExitStack, path: Path) -> float:
-    """Another supervisor misses its heartbeat."""
+    """Kill a supervisor. Another supervisor notices that its heartbeats are missing."""
     worker = begin(stack, path)
     stack.enter_context(command())
     wait_for("SELECT count(*) = 2 FROM pgqueue_worker")
@@ -70,7 +71,7 @@ def supervisor_killed(stack: ExitStack, path: Path) -> float:
 
 
 def all_killed(stack: ExitStack, path: Path) -> float:
-    """The next supervisor misses the heartbeat of the last."""
+    """Kill everything. The next supervisor notices that the heartbeats of the last one are missing."""
     worker = begin(stack, path)
     killed = kill(worker.pid, pid_of_worker())
     stack.enter_context(command())
@@ -78,7 +79,7 @@ def all_killed(stack: ExitStack, path: Path) -> float:
 
 
 def process_stopped(stack: ExitStack, path: Path) -> float:
-    """It exists and holds its lock, but nobody beats for it."""
+    """Stop a process. It exists and holds its lock, but nobody sends heartbeats for it."""
     begin(stack, path)
     pid = pid_of_worker()
     stack.enter_context(command())
@@ -92,7 +93,7 @@ def process_stopped(stack: ExitStack, path: Path) -> float:
 
 
 def server_restarted(stack: ExitStack, path: Path) -> float:
-    """The worker looks for the server until it is back."""
+    """Restart the server. The worker tries to connect until the server is back."""
     from django.db import connection
 
     from benchmarks.tasks import hold
@@ -109,12 +110,12 @@ def server_restarted(stack: ExitStack, path: Path) -> float:
     enqueue(hold, str(other))
     seconds = run(other, 1) - back
     if len(runs(path)) != 1:
-        raise SystemExit("the restart of the server has taken a job from a worker that lives")
+        raise SystemExit("The restart of the server has taken a job from a live worker.")
     return seconds
 
 
 def begin(stack: ExitStack, path: Path) -> subprocess.Popen[bytes]:
-    """A worker that runs a job, which ends when `path` exists."""
+    """Start a worker that runs a job. The job ends when `path` exists."""
     from benchmarks.tasks import hold
     from django_pgqueue import enqueue
 
@@ -126,7 +127,7 @@ def begin(stack: ExitStack, path: Path) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def command() -> Iterator[subprocess.Popen[bytes]]:
-    """A worker command for the length of a block, and until it has signed off."""
+    """Run a worker command for the duration of a block, and wait until it has ended."""
     worker = run_worker(is_silent=True)
     try:
         yield worker
@@ -136,34 +137,34 @@ def command() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill(*pids: int) -> float:
-    """SIGKILL for all of them; the time of the first."""
+    """Send SIGKILL to all of them, and return the time of the first signal."""
     now = time.monotonic()
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:  # it has died with its supervisor
+        except ProcessLookupError:  # it has already died with its supervisor
             continue
     return now
 
 
 def pid_of_worker() -> int:
-    """The only worker process."""
+    """Return the id of the only worker process."""
     ((pid,),) = rows("SELECT pid FROM pgqueue_worker")
     return int(pid)
 
 
 def run(path: Path, number: int) -> float:
-    """When the job of this path has begun for the first, second, ... time; waits for it."""
+    """Wait until the job of this path has started ``number`` times, and return the time of that start."""
     deadline = time.monotonic() + 120
     while len(found := runs(path)) < number:
         if time.monotonic() > deadline:
-            raise SystemExit(f"the job has begun only {len(found)} times in two minutes")
+            raise SystemExit(f"The job has started only {len(found)} times in two minutes.")
         time.sleep(0.01)
     return found[number - 1]
 
 
 def runs(path: Path) -> list[float]:
-    """When the job has begun, each time."""
+    """Return the times at which the job has started."""
     ledger = path.with_suffix(".runs")
     return [float(line) for line in ledger.read_text().split()] if ledger.exists() else []
 

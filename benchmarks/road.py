@@ -1,14 +1,14 @@
-"""The figures of the road from end to end: ``python -m benchmarks.road``.
+"""Measure the queue from enqueue to finish: ``python -m benchmarks.road``.
 
-Starts a durable PostgreSQL of its own (``fsync`` and ``synchronous_commit`` on; DATABASE_URL names another),
-real worker processes, and prints medians of several runs:
+This starts a durable PostgreSQL server of its own (``fsync`` and ``synchronous_commit`` are on; DATABASE_URL
+names another server) and real worker processes, and prints medians of several runs:
 
-    drain      no-op jobs a second, between the first claim and the last finish, with 1 and 2 processes
+    drain      no-op jobs per second, between the first claim and the last finish, with 1 and 2 processes
     pick-up    from the end of the enqueueing transaction to the start of the job, with one idle worker
-    enqueue    microseconds for one job (its own commit; inside a transaction), jobs a second in bulk
-    cost       commits and bytes of WAL a job for the whole road; resident memory of a worker process
+    enqueue    microseconds for one job (with its own commit; inside a transaction), jobs per second in bulk
+    cost       commits and bytes of WAL per job, from enqueue to finish; resident memory of a worker process
 
-Claims commit asynchronously, as always; finishes are durable.
+Claims commit asynchronously, as they always do. Finishes are durable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PICKED_UP = 200
 
 
 def main() -> None:
-    """Measure everything and print it."""
+    """Measure everything and print the results."""
     set_up()
     drain()
     pick_up()
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def drain() -> None:
-    """Jobs a second, and what a job costs."""
+    """Measure jobs per second, and the cost of a job."""
     for processes in (1, 2):
         rates, wal, commits = [], [], []
         for _ in range(RUNS):
@@ -57,12 +57,12 @@ def drain() -> None:
         print(
             f"drain, {processes} process(es): {statistics.median(rates):,.0f} jobs/s"
             f" ({min(rates):,.0f} to {max(rates):,.0f}), {statistics.median(commits):.3f} commits"
-            f" and {statistics.median(wal):,.0f} bytes of WAL a job (with its enqueue)"
+            f" and {statistics.median(wal):,.0f} bytes of WAL per job (including its enqueue)"
         )
 
 
 def pick_up() -> None:
-    """How soon an idle worker starts a job."""
+    """Measure how soon an idle worker starts a job."""
     from benchmarks.tasks import noop
     from django_pgqueue import enqueue as put
 
@@ -70,7 +70,7 @@ def pick_up() -> None:
     worker = run_worker()
     try:
         wait_for("SELECT count(*) = 1 FROM pgqueue_worker")
-        time.sleep(2)  # imports and first plans are not what is measured
+        time.sleep(2)  # imports and first plans are not measured
         committed: dict[int, float] = {}
         for _ in range(PICKED_UP):
             time.sleep(random.uniform(0.05, 0.3))
@@ -78,7 +78,7 @@ def pick_up() -> None:
             committed[job.pk] = time.time()
         wait_for("SELECT count(*) = 0 FROM pgqueue_job_live")
         started = rows("SELECT id, extract(epoch FROM last_attempted_at)::float8 FROM pgqueue_job")
-        # Both clocks are this machine's. A job may start before the client has heard of its commit.
+        # Both times come from this machine's clock. A job may start before the client knows of its commit.
         waits = sorted(max(0.0, start - committed[job_id]) * 1e3 for job_id, start in started)
         memory = [_resident(pid) for (pid,) in rows("SELECT pid FROM pgqueue_worker")]
     finally:
@@ -92,7 +92,7 @@ def pick_up() -> None:
 
 
 def enqueue() -> None:
-    """What enqueueing takes."""
+    """Measure how long enqueueing takes."""
     from django.db import transaction
 
     from benchmarks.tasks import noop
@@ -124,7 +124,7 @@ def _fill(jobs: int) -> None:
 
 
 def _costs() -> tuple[int, int]:
-    """Bytes of WAL and commits so far."""
+    """Return the bytes of WAL and the number of commits so far."""
     execute("SELECT pg_stat_clear_snapshot()")
     (row,) = rows(
         "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, xact_commit FROM pg_stat_database"

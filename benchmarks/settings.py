@@ -1,4 +1,4 @@
-"""Django settings of the benchmarks: one database, named by DATABASE_URL, and nothing beside the queue."""
+"""Django settings of the benchmarks: the database that DATABASE_URL names, and no app except the queue."""
 
 from __future__ import annotations
 

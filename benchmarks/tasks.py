@@ -1,4 +1,4 @@
-"""What the benchmarks run."""
+"""The tasks that the benchmarks run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django_pgqueue import task
 
 @task
 def noop() -> None:
-    """Do nothing: what is left is the queue."""
+    """Do nothing, so that only the queue itself is measured."""
 
 
 @task
 def hold(path: str) -> None:
-    """Write down when it has begun, then run until the file is there."""
+    """Record the time of the start, then run until the file exists."""
     file = os.open(f"{path}.runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, f"{time.monotonic()}\n".encode())
     os.close(file)
