@@ -1,3 +1,3 @@
-"""The tests: flat pytest functions against a real PostgreSQL."""
+"""The tests are plain pytest functions that run against a real PostgreSQL."""
 
 from __future__ import annotations

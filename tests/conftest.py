@@ -1,8 +1,8 @@
-"""One PostgreSQL server for the run, unless DATABASE_URL names one.
+"""Start one PostgreSQL server for the run, unless DATABASE_URL names a server.
 
-It is started before pytest-xdist starts its workers, which inherit the address and make a database each. It
-has fsync off, lies in `var/test-<process id>` and is removed at the end; what a killed run left is removed by
-the next one.
+The server is started before pytest-xdist starts its workers. They inherit its address, and each of them
+creates a database. The server has fsync off. Its files are in `var/test-<process id>` and are removed at the
+end. If a run is killed, the next run removes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ hypothesis.settings.register_profile("fuzz", max_examples=20_000, deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server, in the controller only."""
+    """Start the server, but only in the controller."""
     if os.environ.get("DATABASE_URL") or config.option.collectonly:
         return
     _remove_left_servers()
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVER] = folder
     os.environ["DATABASE_URL"] = ensure_server(folder, durable=False)
     _make_passwords_cheap(os.environ["DATABASE_URL"])
-    # pytest-django has read the settings before any conftest.py, so their addresses are mended here.
+    # pytest-django has read the settings before any conftest.py, so their addresses are set here.
     from django.conf import settings
 
     for alias, address in databases(os.environ["DATABASE_URL"]).items():
@@ -51,13 +51,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays: a later collection of garbage need not look at it."""
+    """Exclude all current objects from later garbage collections, because they are kept anyway."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_report_header() -> str:
-    """The server's version, so that a run of the matrix can be believed."""
+    """Show the server's version, so that a run of the matrix can be verified."""
     url = os.environ.get("DATABASE_URL")
     if not url:
         return "PostgreSQL: not started"
@@ -66,7 +66,7 @@ def pytest_report_header() -> str:
 
 
 def _make_passwords_cheap(url: str) -> None:
-    """4,096 rounds of a hash are 6 ms a connection, and the tests make thousands."""
+    """Hash passwords with one round. 4,096 rounds take 6 ms per connection, and the tests open thousands."""
     with psycopg.connect(url, autocommit=True) as connection:
         if connection.info.server_version >= 160000:
             connection.execute("SET scram_iterations = 1")

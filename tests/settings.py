@@ -1,7 +1,7 @@
-"""Settings of the test-suite: two databases on the server that DATABASE_URL names.
+"""Settings of the test suite: two databases on the server that DATABASE_URL names.
 
-Without DATABASE_URL the addresses are filled in by `conftest.py`, which starts a server for the run;
-commands that need no database (`makemigrations --check` off line, type checkers) work without one.
+If DATABASE_URL is not set, `conftest.py` starts a server for the run and fills in its address. Commands that
+need no database (`makemigrations --check` offline, type checkers) work without it.
 """
 
 from __future__ import annotations

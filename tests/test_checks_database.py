@@ -1,4 +1,4 @@
-"""The checks that ask the database; those that do not are in `test_checks`."""
+"""The checks that query the database. The other checks are tested in `test_checks`."""
 
 from __future__ import annotations
 

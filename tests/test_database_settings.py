@@ -1,4 +1,4 @@
-"""What is told to new processes of the connection parameters: what was changed, and nothing else."""
+"""New processes receive the connection parameters that were changed, and no others."""
 
 from __future__ import annotations
 

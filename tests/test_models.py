@@ -1,4 +1,4 @@
-"""The models: what a job says of itself, and what it refuses."""
+"""The models: the properties of a job, and the operations that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's own connection: how it is set up, on a direct path and behind a pooler."""
+"""How the worker's own connection is set up, directly and behind a pooler."""
 
 from __future__ import annotations
 

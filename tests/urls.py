@@ -1,4 +1,4 @@
-"""The admin, which is all that the tests browse."""
+"""The URLs of the tests, which only use the admin."""
 
 from __future__ import annotations
 

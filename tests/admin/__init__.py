@@ -1,3 +1,3 @@
-"""The admin: what it shows, what it permits, and that a long history does not slow it down."""
+"""Tests of the admin: what it shows, what it permits, and that a long history does not slow it down."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the admin."""
+"""Fixtures for the tests of the admin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_pgqueue.admin import JobAdmin
 
 @pytest.fixture
 def root(client: Client) -> Client:
-    """A client that may do all."""
+    """A client of a superuser."""
     client.force_login(User.objects.create_superuser("root"))
     return client
 

@@ -1,4 +1,4 @@
-"""What the tests of the admin share: jobs in each state, users, requests."""
+"""Helpers for the tests of the admin: jobs in each state, users, requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES: dict[str, dict[str, Any]] = {
 
 
 def staff(*permissions: str) -> Client:
-    """A client of a user of the admin with these permissions, and no others."""
+    """Return the client of a staff user who has exactly these permissions."""
     user = User.objects.create_user(f"staff {User.objects.count()}", is_staff=True)
     user.user_permissions.set(
         Permission.objects.filter(content_type__app_label="django_pgqueue", codename__in=permissions)
@@ -47,15 +47,15 @@ def body(client: Client, address: str, **query: Any) -> str:
 
 
 def listed(client: Client, address: str = "/admin/django_pgqueue/job/", **query: Any) -> list[int]:
-    """The ids on the list, from the top."""
+    """Return the ids on the list, from the top."""
     response = client.get(address, query)
     assert response.status_code == 200
     return [row.pk for row in response.context["cl"].result_list]
 
 
 def post(client: Client, address: str, **data: Any) -> tuple[str, str]:
-    """The message and its kind, after a POST."""
-    client.cookies.pop("messages", None)  # of a page that was not read
+    """Send a POST, and return the message and its level."""
+    client.cookies.pop("messages", None)  # remove the message of an earlier page that was not read
     response = client.post(address, data)
     assert response.status_code == 302
     [message] = get_messages(response.wsgi_request)
@@ -68,8 +68,9 @@ def act(client: Client, action: str, job: Job) -> tuple[str, str]:
 
 
 def ask(client: Client, action: str, *jobs: Job, query: str = "", across: bool = False) -> Page:
-    """The page that an action of the list shows before it changes these jobs, or with ``across`` all that
-    match the query.
+    """Run an action of the list on these jobs, and return the page that asks for confirmation.
+
+    With ``across``, the action is for all jobs that match the query.
     """
     address = f"{url('changelist')}?{query}"
     data = {"action": action, "_selected_action": [job.pk for job in jobs], "select_across": int(across)}
@@ -81,29 +82,29 @@ def ask(client: Client, action: str, *jobs: Job, query: str = "", across: bool =
 
 @dataclass
 class Page:
-    """A page that asks."""
+    """A page that asks for confirmation."""
 
     address: str
     html: str
 
     @property
     def content(self) -> str:
-        """The page below its title, to the end of its form."""
+        """The part of the page from below the title to the end of the form."""
         return self.html.split('class="pgqueue-confirm"')[1].split("</form>")[0]
 
     @property
     def offers_to_act(self) -> bool:
-        """Whether it has a button."""
+        """Whether the page has a button."""
         return 'type="submit"' in self.content
 
     @property
     def sentences(self) -> list[str]:
-        """What would happen."""
+        """The sentences that say what would happen."""
         return re.findall(r"<li[^>]*>([^<]+)</li>", self.content)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The hidden fields of its form."""
+        """The hidden fields of the form."""
         fields: dict[str, Any] = {}
         for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', self.content):
             fields.setdefault(name, []).append(value)

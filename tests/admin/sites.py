@@ -1,4 +1,4 @@
-"""A second admin site, which shows another database."""
+"""A second admin site that shows another database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be done to jobs, and by whom."""
+"""The actions on jobs, and the permissions that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that asks before an action changes more than one job, and that just these jobs change then."""
+"""The page that asks before an action changes several jobs. Only the jobs that it showed change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long history slows nothing down: what the statements of each page read, as their plans tell."""
+"""A long history does not slow down the admin. The query plans show what the statements of each page read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to see on the pages of jobs, workers and statistics."""
+"""The contents of the pages of jobs, workers and statistics."""
 
 from __future__ import annotations
 

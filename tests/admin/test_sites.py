@@ -1,4 +1,4 @@
-"""Other sites, other databases."""
+"""Other admin sites and other databases."""
 
 from __future__ import annotations
 

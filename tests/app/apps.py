@@ -1,4 +1,4 @@
-"""The app's configuration: its label is `app`."""
+"""The configuration of the app. Its label is `app`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that fork. What a process has done is told by lines in a file, for its children run no test."""
+"""Tasks that fork. Each process writes what it has done to a file, because child processes run no test."""
 
 from __future__ import annotations
 

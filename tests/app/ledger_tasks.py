@@ -1,4 +1,4 @@
-"""Tasks that write each of their runs down in a file outside the database: see tests/support/ledger.py."""
+"""Tasks that record each of their runs in a file outside the database. See tests/support/ledger.py."""
 
 from __future__ import annotations
 

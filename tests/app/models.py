@@ -1,4 +1,4 @@
-"""Rows that tasks write, so that a test can see what ran and what was rolled back."""
+"""The model of the rows that tasks write, so that a test can see what ran and what was rolled back."""
 
 from __future__ import annotations
 

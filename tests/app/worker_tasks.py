@@ -1,4 +1,4 @@
-"""Tasks for the tests of the worker. What a test must hold in its hand goes through `GATES` and `SEEN`."""
+"""Tasks for the tests of the worker. Tests control and observe them through `GATES` and `SEEN`."""
 
 from __future__ import annotations
 

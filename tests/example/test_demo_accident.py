@@ -1,4 +1,4 @@
-"""The process that the demonstration kills, and the figures that it gives of it."""
+"""The process that the demonstration kills, and the figures that it prints about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demonstration from its command line to its exit code, with a real worker and a real server."""
+"""The whole demonstration as a command, with a real worker and a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded server: started once, found again, never mistaken for another one."""
+"""The embedded server is started once, found again, and never confused with another server."""
 
 from __future__ import annotations
 

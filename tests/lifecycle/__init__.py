@@ -1,3 +1,3 @@
-"""A job's life: enqueue, claim, finish, and control from outside."""
+"""Tests of the life of a job: enqueue, claim, finish, and control from outside."""
 
 from __future__ import annotations

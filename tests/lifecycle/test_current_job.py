@@ -1,4 +1,4 @@
-"""``CurrentJob``: a ``Job`` for everybody who has one, with a worker to ask; no model of the project."""
+"""``CurrentJob`` behaves like a ``Job``, can ask its worker, and is not a model of the project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements about history, and about what is dead and cannot be vacuumed."""
+"""Statements that read history, or rows that are dead and cannot be vacuumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements about live jobs, among a hundred thousand of them that one filling makes for all tests here."""
+"""Statements that read live jobs. A hundred thousand jobs are inserted once for all tests in this module."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Tests of the worker command as its users start it: real processes, real signals."""
+"""Tests of the worker command as users run it, with real processes and real signals."""
 
 from __future__ import annotations

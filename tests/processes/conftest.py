@@ -1,4 +1,4 @@
-"""Starting ``runqueueworker`` in a process of its own, and watching it from outside."""
+"""Start ``runqueueworker`` in a separate process, and observe it from outside."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ class Command:
 
     @property
     def log(self) -> str:
-        """What it has written so far."""
+        """What the command has written so far."""
         return self._log.read_text()
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait until the command has ended, and return its exit code."""
         try:
             return self.process.wait(SLOW)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not end:\n{self.log}") from None
+            raise AssertionError(f"The command did not end:\n{self.log}") from None
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal to the command."""
         self.process.send_signal(number)
 
     def logged(self, text: str, times: int = 1) -> None:
-        """Wait until it has logged something."""
+        """Wait until the command has logged a text."""
         try:
             until(lambda: self.log.count(text) >= times, seconds=SLOW)
         except AssertionError:
-            raise AssertionError(f"{text!r} is not {times} times in the log:\n{self.log}") from None
+            raise AssertionError(f"{text!r} does not appear {times} times in the log:\n{self.log}") from None
 
     def workers(self, count: int = 1) -> list[Worker]:
-        """Its worker processes, once there are so many."""
+        """Wait until there are this many worker processes, and return them."""
         return until(
             lambda: found if len(found := list(Worker.objects.order_by("started_at"))) == count else [],
             seconds=SLOW,
@@ -63,16 +63,17 @@ class Command:
 
 @pytest.fixture
 def forks() -> bool:
-    """Whether commands are forked, which is fast. Tests about starting override it."""
+    """Whether commands are forked, which is fast. Tests that are about starting override this fixture."""
     return True
 
 
 @pytest.fixture
 def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Callable[..., Command]]:
-    """Call it with the arguments of the command. What still runs at the end of the test is killed.
+    """Return a function that starts the command with some arguments. At the end of the test, running commands
+    are killed.
 
-    ``through``: a program that starts it. With that, with a ``stdout`` of its own or a ``PYTHONPATH``, it is
-    not forked but started by a new interpreter.
+    ``through`` is a program that starts the command. If it is given, or if ``stdout`` or ``PYTHONPATH`` is
+    given, the command is not forked but started by a new interpreter.
     """
     commands: list[Command] = []
 
@@ -89,7 +90,7 @@ def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Calla
             "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
             "TEST_DATABASES": json.dumps(databases()),
             "TEST_PGQUEUE": json.dumps(pgqueue),
-            # Compiled once for the processes of all tests, also where nothing may lie beside the code.
+            # The code is compiled once for the processes of all tests, even if the checkout is not writable.
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
             **(env or {}),
@@ -114,21 +115,21 @@ def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Calla
         if command.process.poll() is None:
             command.process.kill()
             command.process.wait()
-    # Children that have lost their supervisor end by themselves; the tables are flushed only after them.
+    # Children that have lost their supervisor end by themselves. The tables are flushed only after that.
     until(
         lambda: not any(is_alive(pid) for pid in Worker.objects.values_list("pid", flat=True)), seconds=SLOW
     )
 
 
 def over(*jobs: Any) -> None:
-    """Wait until jobs (or those with these ids) are all over."""
+    """Wait until all jobs, given as objects or as ids, are over."""
     ids = [getattr(job, "pk", job) for job in jobs]
     live = Job.objects.filter(pk__in=ids, status__in=["pending", "running", "retry"])
     until(lambda: not live.exists(), seconds=SLOW, what="all over")
 
 
 def databases() -> dict[str, dict[str, Any]]:
-    """DATABASES as they are now, in words that travel."""
+    """Return the current DATABASES in a form that JSON can hold."""
     names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
     return {
         alias: {name: connections[alias].settings_dict[name] for name in names}
@@ -137,24 +138,24 @@ def databases() -> dict[str, dict[str, Any]]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process exists and has not ended (a zombie whose parent is gone has)."""
+    """Return whether the process exists and has not ended. A zombie has ended."""
     return _state_and_parent(pid)[0] not in {"Z", "X", ""}
 
 
 def parent_of(pid: int) -> int:
-    """The process that has started it, or has inherited it; 0 if it is gone."""
+    """Return the id of the parent of a process, or 0 if there is no such process."""
     return _state_and_parent(pid)[1]
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes whose parent it is, with those that have ended and wait to be reaped."""
+    """Return the children of a process, including those that have ended and wait to be reaped."""
     everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [other for other in everybody if parent_of(other) == pid]
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
     try:
-        # After the name, which is in brackets and may hold anything.
+        # These fields come after the name, which is in parentheses and may contain any character.
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return "", 0

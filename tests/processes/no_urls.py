@@ -1,4 +1,4 @@
-"""No pages."""
+"""A URLconf without any pages."""
 
 from __future__ import annotations
 

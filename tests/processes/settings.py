@@ -1,7 +1,7 @@
-"""The settings of the worker processes that tests start: those of the tests, on the databases of this run.
+"""The settings of the worker processes that tests start: the tests' settings with the databases of this run.
 
-pytest-django gives the test databases names of their own, which travel in the environment; so do the settings
-of the queue that a test wants.
+pytest-django changes the names of the test databases. The names are passed in the environment, and so are the
+settings of the queue that a test needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A child that has just been forked takes its time before anything else runs in it, to widen a race."""
+"""Delay each forked child before anything else runs in it, to make a race more likely."""
 
 from __future__ import annotations
 

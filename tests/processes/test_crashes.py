@@ -1,4 +1,4 @@
-"""Jobs that take their process down: what they count, who runs on, where they end."""
+"""Jobs that crash their process: what they count, which jobs continue, and how they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that fork: the child is theirs, and neither a second worker nor in the worker's way."""
+"""Tasks that fork: the child does not become a second worker, and does not disturb the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that change their process, end it, or never end: the worker and all other jobs go on."""
+"""Tasks that change their process, end it, or never end: the worker and all other jobs continue."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``call_command("runqueueworker", burst=True)`` in a test: the worker processes work on the test's database.
 
-The settings that they read name another database, as those of every project do while its tests run.
+As in every project while its tests run, the settings that the processes read name another database.
 """
 
 from __future__ import annotations

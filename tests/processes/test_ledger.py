@@ -1,12 +1,12 @@
-"""Many jobs while processes are killed at random: a ledger outside the queue shows that nothing got lost.
+"""Run many jobs while processes are killed at random. A ledger outside the queue shows that no job is lost.
 
-python3 dev.py ledger                      the short form, by itself: it starves whatever runs beside it
-LEDGER_JOBS=200000 LEDGER_SECONDS=900      before it: the long form
-LEDGER_SEED=...                            the choices of a run that failed
+python3 dev.py ledger                      the short form; it leaves no processor time for other tests
+LEDGER_JOBS=200000 LEDGER_SECONDS=900      environment variables for the long form
+LEDGER_SEED=...                            repeats the random choices of a run that failed
 
-The seed decides how long each job takes, and for each kill the pause before it and which process it hits (at
-first it is one that has just begun a long job, until one run is cut off for certain). What the processes are
-doing at that moment is up to the machine: a seed repeats the choices of a run, not the run.
+The seed decides how long each job takes, the pause before each kill, and which process it hits. The first
+kills hit a process that has just started a long job, until one run was certainly cut off. What the processes
+are doing at a kill depends on the machine, so a seed repeats the choices of a run, but not the run itself.
 """
 
 from __future__ import annotations

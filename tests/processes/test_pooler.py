@@ -1,4 +1,4 @@
-"""A real worker behind a real pooler in transaction mode: it polls, and leaves nothing behind it."""
+"""A real worker behind a real pooler in transaction mode polls, and leaves nothing in the session."""
 
 from __future__ import annotations
 

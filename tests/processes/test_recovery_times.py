@@ -1,10 +1,10 @@
-"""How soon a job that had begun runs again when its process, its supervisor or all of them are gone.
+"""How soon a started job runs again when its process, its supervisor or both have died.
 
-Measured from the signal to the first statement of the task's second run, both on the machine's monotonic
-clock. A busy machine takes its time for everything, so what is asserted is by which way the job came back:
-the slower ways are put off beyond the end of the test. The figures are printed, and asserted on demand, at
-so many times what is promised, or what the first start took if that is more:
-RECOVERY_PATIENCE=3 pytest -s -p no:xdist tests/processes/test_recovery_times.py
+The time is measured from the signal to the first statement of the task's second run, by the machine's
+monotonic clock. A busy machine may be slow, so the tests assert in which way the job came back: the slower
+ways are postponed beyond the end of the test. The figures are printed. They are asserted on demand, against a
+multiple of the promised time, or of the time that the first start took if that is longer: RECOVERY_PATIENCE=3
+pytest -s -p no:xdist tests/processes/test_recovery_times.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tasks leave behind does not outlive, hold up or confuse the process that ran them."""
+"""What tasks leave behind does not outlive, block or confuse the process that ran them."""
 
 from __future__ import annotations
 

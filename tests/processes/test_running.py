@@ -1,4 +1,4 @@
-"""Worker processes at work: start, bursts, queues, several of them, replacement."""
+"""Running worker processes: start, bursts, queues, several processes, replacement."""
 
 from __future__ import annotations
 

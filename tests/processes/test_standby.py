@@ -1,4 +1,4 @@
-"""A standby is refused and waited out: at the start of the command, and in a failover."""
+"""A worker does not work on a standby but waits: when the command starts, and in a failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a worker from starting is said in one clear line, with an exit code that is not 0."""
+"""If a worker cannot start, it prints one clear line, and its exit code is not 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Signals and deaths: what runs may finish, what waits goes back, nothing is lost, nobody is left behind."""
+"""Signals and deaths: running jobs may finish, waiting jobs go back, and no job and no process is left
+behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor is killed: no process of it is left, whatever that process was doing."""
+"""When the supervisor is killed, none of its processes is left, whatever the process was doing."""
 
 from __future__ import annotations
 

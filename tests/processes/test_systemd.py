@@ -1,4 +1,4 @@
-"""Under systemd: what the supervisor tells the service manager, on a real socket."""
+"""Under systemd, the supervisor notifies the service manager on a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that do not end when their time is over: what becomes of their process."""
+"""Tasks that do not end after their timeout, and what happens to their process."""
 
 from __future__ import annotations
 

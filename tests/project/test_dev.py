@@ -1,4 +1,4 @@
-"""dev.py, in a checkout of its own, with programs that only note how they were called."""
+"""dev.py in a separate checkout, with programs that only record how they were called."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The package is built in layers: a module imports what lies below it, and there is no circle.
+"""The package is built in layers: a module imports only from lower layers, and there is no import cycle.
 
-Read from the source, so imports inside functions count as well. What cannot be seen here is a module that is
-named by a string: the entry of the implicit backend in ``routing``, and the public names in ``__init__``.
+The imports are read from the source, so imports inside functions are included. Modules that are named by a
+string cannot be found in this way: the entry of the implicit backend in ``routing``, and the public names in
+``__init__``.
 """
 
 from __future__ import annotations

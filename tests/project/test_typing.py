@@ -1,6 +1,6 @@
 """The types of the public interface, under ``mypy --strict`` and pyright.
 
-Every line of `good_cases.py` must pass; of `bad_cases.py` exactly those that say ``# refused`` must not.
+Every line of `good_cases.py` must pass. In `bad_cases.py`, exactly the lines with ``# refused`` must fail.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An action of the admin is confirmed for jobs in one state, and one of them changes it at that moment."""
+"""An action of the admin is confirmed for jobs in one state, and one of them changes its state meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery against whatever else may happen to a job at that moment."""
+"""Recovery at the same time as other changes of the same job."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""The database's own objects: tables, functions, the guard, migrations."""
+"""Tests of the objects in the database: tables, functions, the guard, migrations."""
 
 from __future__ import annotations

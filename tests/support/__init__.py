@@ -1,3 +1,3 @@
-"""Helpers of the tests: connections of their own, forced interleavings, query plans."""
+"""Helpers for the tests: separate connections, forced interleavings, query plans, and more."""
 
 from __future__ import annotations

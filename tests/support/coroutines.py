@@ -1,4 +1,4 @@
-"""Async code in a test, without a connection left behind on the thread that Django's async code shares."""
+"""Run async code in a test without leaving connections open on the thread that Django's async code uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run``, and the connections of its thread are closed."""
+    """Call ``asyncio.run``, and close the connections of its thread."""
 
     async def closing() -> T:
         try:

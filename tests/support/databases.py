@@ -1,4 +1,4 @@
-"""Databases and aliases beside those of the settings: other schemas, other roles, other vendors."""
+"""Databases and aliases in addition to those in the settings: other schemas, other roles, other vendors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["alias", "fresh_database", "in_schema", "migrate", "roles"]
 
 @contextmanager
 def alias(name: str, *, opened: bool = True, **changes: Any) -> Iterator[str]:
-    """An alias like ``default``, but for the `changes`."""
+    """Add an alias that is like ``default`` except for the `changes`."""
     connections.settings[name] = {**copy.deepcopy(connections["default"].settings_dict), **changes}
     try:
-        if opened:  # at once: Django forbids tests to open aliases that they have not named
+        if opened:  # opened now, because Django does not let tests open aliases that they have not declared
             connections[name].connect()
         yield name
     finally:
@@ -32,7 +32,7 @@ def alias(name: str, *, opened: bool = True, **changes: Any) -> Iterator[str]:
 
 @contextmanager
 def fresh_database() -> Iterator[str]:
-    """An empty database on the server of the tests, for as long as the block runs. Its name."""
+    """Create an empty database on the server of the tests for the duration of the block. Yield its name."""
     name = f"{connections['default'].settings_dict['NAME']}_fresh"
     with open_raw() as owner:
         owner.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
@@ -45,7 +45,9 @@ def fresh_database() -> Iterator[str]:
 
 @contextmanager
 def roles(*names: str) -> Iterator[list[str]]:
-    """Roles without any rights, named after the database so that test processes do not meet."""
+    """Create roles without any rights. Their names contain the database's, so that test processes do not
+    clash.
+    """
     prefix = connections["default"].settings_dict["NAME"]
     full = [f"{prefix}_{name}" for name in names]
     with open_raw() as owner:
@@ -60,13 +62,13 @@ def roles(*names: str) -> Iterator[list[str]]:
 
 
 def in_schema(schema: str, role: str = "") -> dict[str, Any]:
-    """The OPTIONS of an alias whose search path is `schema`, under a role."""
+    """Return the OPTIONS of an alias whose search path is `schema`, and which uses the role."""
     options = {"options": f"-c search_path={schema}"}
     return {**options, "assume_role": role} if role else options
 
 
 def migrate(name: str, target: str | None = None) -> None:
-    """Migrate this app only, on an alias."""
+    """Migrate only this app, on an alias."""
     arguments = ["django_pgqueue"] if target is None else ["django_pgqueue", target]
     call_command("migrate", *arguments, database=name, verbosity=0)
 

@@ -1,4 +1,4 @@
-"""Rows in every state a job can be in, as the queue itself would have left them."""
+"""Factories for rows in every state of a job, with the values that the queue itself would write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ERROR = {
 
 
 class JobFactory(DjangoModelFactory[Job]):
-    """A pending job that is due; the traits are the other states."""
+    """A pending job that is due. The traits are the other states."""
 
     class Meta:
         model = Job
@@ -97,7 +97,7 @@ class WorkerFactory(DjangoModelFactory[Worker]):
 
 
 class JobStatFactory(DjangoModelFactory[JobStat]):
-    """One minute of a task."""
+    """The statistics of a task for one minute."""
 
     class Meta:
         model = JobStat

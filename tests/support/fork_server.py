@@ -1,8 +1,8 @@
-"""Management commands that start at once: forked from a process that has imported Django and done nothing.
+"""Start management commands quickly, by forking a process that has imported Django and done nothing else.
 
-An interpreter that imports Django takes ten times as long to start as a fork. multiprocessing's fork server
-does the work; it lives as long as the test process that uses it. A forked command is like a started one but
-for its command line in /proc, and its parent is the fork server.
+A new interpreter that imports Django takes ten times as long to start as a fork. This uses the fork server of
+multiprocessing, which lives as long as the test process that uses it. A forked command differs from a started
+one only in its command line in /proc, and in its parent, which is the fork server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTEXT.set_forkserver_preload(["tests.support.preloaded"])
 
 
 class Forked:
-    """A forked command; as much of ``subprocess.Popen`` as the tests use."""
+    """A forked command, with the part of the interface of ``subprocess.Popen`` that the tests use."""
 
     stdout = None
 
@@ -32,11 +32,11 @@ class Forked:
         self.pid: int = self._process.pid or 0
 
     def poll(self) -> int | None:
-        """The exit code, or minus the signal; None while it runs."""
+        """Return the exit code, or the negative number of the signal, or None while the command runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code once it has ended. Raises ``TimeoutExpired``."""
+        """Wait until the command has ended, and return its exit code. Raises ``TimeoutExpired``."""
         self._process.join(timeout)
         code = self._process.exitcode
         if code is None:
@@ -44,16 +44,16 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it still runs."""
+        """Send a signal to the command if it is still running."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -64,7 +64,7 @@ def fork_command(arguments: list[str], environment: dict[str, str], log: Path) -
 
 
 def _become(arguments: list[str], environment: dict[str, str], log: str) -> NoReturn:
-    """Be the command, as ``python -m django`` would be it."""
+    """Run the command in this process, as ``python -m django`` would."""
     output = os.open(log, os.O_WRONLY | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(output, standard)

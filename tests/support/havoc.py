@@ -1,4 +1,4 @@
-"""Killing processes."""
+"""Kill processes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Havoc", "descendants"]
 
 
 class Havoc:
-    """Kills, and keeps the list."""
+    """Kills processes and keeps a list of the kills."""
 
     def __init__(self) -> None:
         self.kills: list[Kill] = []
 
     def kill(self, pid: int, *, is_supervisor: bool = False) -> None:
-        """Kill a process, and wait until it and what it has started for the queue are dead.
+        """Kill a process, and wait until it and the processes that it has started are dead.
 
-        The system kills the children while it buries the parent: they live a few milliseconds longer.
+        The system kills the children when the parent dies, so they live a few milliseconds longer.
         """
         pids = frozenset({pid, *descendants(pid)})
         before = time.monotonic()
@@ -34,7 +34,7 @@ class Havoc:
 
 
 def descendants(pid: int) -> set[int]:
-    """The children of a process, their children and so on."""
+    """Return the children of a process, their children, and so on."""
     children = defaultdict(list)
     for child, parent in _parents():
         children[parent].append(child)
@@ -54,12 +54,12 @@ def _parents() -> Iterable[tuple[int, int]]:
 
 
 def _state(pid: int) -> str:
-    """The letter of the process's state; X if there is none."""
+    """Return the letter of the process's state, or X if there is no such process."""
     return (_fields(pid) or ["X"])[0]
 
 
 def _fields(pid: int) -> list[str]:
-    """What the system says of a process after its name, which is in brackets and may hold anything."""
+    """Return the fields of ``/proc/<pid>/stat`` after the name, which may contain any character."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # it has ended

@@ -1,4 +1,4 @@
-"""Months of history in seconds: time passes by moving back what is stored, as no code has a clock to turn."""
+"""Simulate months of history in seconds. The stored times are moved back, because no clock can be set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY = 24.0  # hours
 
 @contextmanager
 def fresh_ring(connection: Connection) -> Iterator[None]:
-    """The ring as a migration leaves it, and so again afterwards: a flush between tests leaves it alone."""
+    """Reset the ring to its initial state before and after the block, because a flush does not reset it."""
     reset = (
         "UPDATE pgqueue_ring SET current = 1, since = clock_timestamp(), retention = '7 days',"
         " failed_retention = '30 days'"
@@ -30,23 +30,24 @@ def fresh_ring(connection: Connection) -> Iterator[None]:
 
 
 class World:
-    """A ring of history with a job every few hours, and what became of them. All times in hours."""
+    """A ring of history with a job every few hours, and when each was dropped. All times are in hours."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # The guard refuses to change what is over, even its time.
+        # The guard refuses to change a job that is over, even its times.
         connection.execute("SET session_replication_role = replica")
         self.now = 0.0  # the true time
-        self.jump = 0.0  # how much further the clock of the server is
+        self.jump = 0.0  # how far the clock of the server is ahead
         self.kept: dict[int, float] = {}  # the true time at which each job was over
-        self.dropped: list[tuple[float, float]] = []  # when and at which true age
+        # for each dropped job: when it was dropped, and its true age
+        self.dropped: list[tuple[float, float]] = []
 
     def retain(self, hours: float) -> None:
-        """Change the setting."""
+        """Change the setting of the retention."""
         self._connection.execute("SELECT pgqueue_retain_v1(%s * interval '1 hour', '30 days')", (hours,))
 
     def run(self, hours: float, step: float, *, works: bool = True) -> None:
-        """Let time pass in steps; at each a job is over and upkeep is done, unless all is stopped."""
+        """Let time pass in steps. At each step, a job ends and upkeep runs, unless `works` is false."""
         for _ in range(round(hours / step)):
             self.now += step
             self._shift(step)
@@ -55,7 +56,7 @@ class World:
                 self._upkeep()
 
     def set_clock(self, hours: float) -> None:
-        """The clock of the server jumps."""
+        """Let the clock of the server jump."""
         self.jump += hours
         self._shift(hours)
 

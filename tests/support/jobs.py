@@ -1,4 +1,4 @@
-"""The life of a job in single statements, on any connection, as the worker sends them."""
+"""The transitions of a job as single statements on any connection, as the worker sends them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Range(NamedTuple):
-    """Where a claim looks."""
+    """A range that a claim reads."""
 
     queue_name: str = "default"
     priority: int = 0
@@ -38,13 +38,13 @@ class Range(NamedTuple):
 
 
 def value(connection: Connection, query: str, *parameters: Any) -> Any:
-    """The first column of the first row."""
+    """Return the first column of the first row."""
     row = connection.execute(query, parameters or None).fetchone()
     return None if row is None else row[0]
 
 
 def add(connection: Connection, count: int = 1, **options: Any) -> list[int]:
-    """Enqueue by the function for plain SQL; `options` are its parameters."""
+    """Enqueue with the function for plain SQL. `options` are its parameters."""
     given = {"task_path": "tests.app.tasks.noop", **options}
     arguments = ", ".join(f"{name} => %({name})s" for name in given)
     query = f"SELECT pgqueue_enqueue({arguments}) FROM generate_series(1, {count})"
@@ -60,7 +60,7 @@ def claim(
     ranges: Sequence[Range] = (Range(),),
     statement: str = "",
 ) -> list[Claimed]:
-    """Claim as a worker does. Its rows, in the order of the id."""
+    """Claim as a worker does. Return the rows, ordered by id."""
     queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
     cursor = connection.execute(
         statement or claim_sql("default"),
@@ -75,34 +75,34 @@ def claim(
 def finish(
     connection: Connection, jobs: Sequence[int], kind: Any = "done", *, lease: int = 1, **more: Any
 ) -> list[int]:
-    """Report one outcome for several jobs. The ids that were accepted."""
+    """Report one outcome for several jobs. Return the ids that were accepted."""
     outcomes = [Outcome(job, lease, kind, **more) for job in jobs]
     accepted = value(connection, FINISH_SQL, *finish_parameters(outcomes, 20))
     return sorted(accepted)
 
 
 def cancel(connection: Connection, jobs: Sequence[int]) -> int:
-    """The statement of ``cancel()``."""
+    """Run the statement of ``cancel()``."""
     return int(value(connection, "SELECT pgqueue_cancel_v1(%s::bigint[])", list(jobs)))
 
 
 def retry(connection: Connection, jobs: Sequence[int]) -> int:
-    """The statement of ``retry()``."""
+    """Run the statement of ``retry()``."""
     return int(value(connection, "SELECT pgqueue_retry_v1(%s::bigint[])", list(jobs)))
 
 
 def rotate(connection: Connection) -> str:
-    """One turn of upkeep for the ring."""
+    """Run one round of upkeep for the ring."""
     return str(value(connection, "SELECT pgqueue_rotate_v1()"))
 
 
 def statuses(connection: Connection) -> dict[int, str]:
-    """Every job there is, wherever it lies."""
+    """Return the status of each job, on all shelves."""
     return {row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job").fetchall()}
 
 
 def live(connection: Connection) -> dict[int, str]:
-    """The jobs that are not over."""
+    """Return the status of each job that is not over."""
     return {
         row[0]: row[1] for row in connection.execute("SELECT id, status FROM pgqueue_job_live").fetchall()
     }
@@ -117,7 +117,7 @@ def over(
     status: str = "done",
     queue_name: str = "default",
 ) -> list[int]:
-    """Jobs in history, finished an `age` (an interval) ago."""
+    """Insert jobs into history that finished an `age` (an interval) ago. Return their ids."""
     rows = connection.execute(
         "INSERT INTO pgqueue_job (shelf, status, task_path, queue_name, finished_at)"
         " SELECT %s, %s, 'tests.app.tasks.noop', %s, clock_timestamp() - %s::interval"

@@ -1,8 +1,8 @@
-"""A ledger outside the queue: each run of a task writes itself down, and so does whoever kills a process.
+"""A ledger outside the queue, which records each run of a task and each kill of a process.
 
-One line for a beginning and one for an end, each by a single write to a file that is open for appending: so
-lines of many processes do not mix, and what a process wrote stays when it is killed. All times are of the
-machine's monotonic clock.
+Each run writes one line when it begins and one when it ends. Each line is a single write to a file that is
+open for appending, so lines of different processes do not mix, and a line stays when its process is killed.
+All times come from the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from django_pgqueue import current_job
 __all__ = ["FILE", "Kill", "Run", "by_job", "certain_crashes", "read", "recorded", "unexplained"]
 
 FILE = "LEDGER_FILE"
-"""The environment variable that says where the ledger is."""
+"""The environment variable with the path of the ledger."""
 
-REPORT = 10.0  # seconds from the end of a run to its report, at most, on a busy machine
+REPORT = 10.0  # maximum seconds from the end of a run to its report, on a busy machine
 
 
 @dataclass(slots=True)
 class Run:
-    """One run of a task; `ended` is None if it was cut off. `parent`: of its process, `pid`."""
+    """One run of a task. `ended` is None if it was cut off. `parent` is the parent of its process, `pid`."""
 
     began: float
     number: int
@@ -45,7 +45,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """SIGKILL for a process, at a time between `before` and `after`; `pids` is it and what died with it."""
+    """A SIGKILL for a process between `before` and `after`. `pids` are this process and those that died with
+    it.
+    """
 
     before: float
     after: float
@@ -53,7 +55,7 @@ class Kill:
     is_supervisor: bool
 
     def hit(self, run: Run) -> bool:
-        """Whether the run was at work then, or over and maybe not reported yet."""
+        """Return whether the kill hit the run: it was running, or it was over and maybe not reported yet."""
         return (
             not self.pids.isdisjoint((run.pid, run.parent))
             and run.began <= self.after
@@ -63,7 +65,7 @@ class Kill:
 
 @contextmanager
 def recorded(number: int) -> Iterator[None]:
-    """Write down that the running job has begun, and, unless it raises, that it has ended."""
+    """Record that the running job has begun, and, unless it raises an exception, that it has ended."""
     job = current_job()
     numbers = (number, job.pk, job.attempts, job.lease, job.worker, os.getpid(), os.getppid())
     _write("begin", numbers)
@@ -72,7 +74,7 @@ def recorded(number: int) -> Iterator[None]:
 
 
 def read(path: Path) -> list[Run]:
-    """All runs, in the order of their beginnings."""
+    """Return all runs, ordered by the time when they began."""
     runs: list[Run] = []
     latest: dict[tuple[int, ...], Run] = {}
     for line in path.read_text().splitlines():
@@ -86,7 +88,7 @@ def read(path: Path) -> list[Run]:
 
 
 def unexplained(runs: Iterable[Run], kills: Sequence[Kill]) -> list[tuple[Run, Run]]:
-    """Second runs of a job although nobody had killed the process of the first one before its report."""
+    """Return pairs of runs of a job whose second run is not explained by a kill before the first report."""
     return [
         (first, second)
         for job in by_job(runs).values()
@@ -96,9 +98,10 @@ def unexplained(runs: Iterable[Run], kills: Sequence[Kill]) -> list[tuple[Run, R
 
 
 def certain_crashes(runs: Iterable[Run], kills: Sequence[Kill]) -> int:
-    """How many of these runs must have counted a crash: a kill cut them off, and their supervisor saw it.
+    """Return how many of these runs must have counted a crash: a kill cut them off, and their supervisor saw
+    it.
 
-    A supervisor that is killed, too, takes along what it knows but has not said at its last heartbeat.
+    If the supervisor is killed as well, what it did not write with its last heartbeat is lost.
     """
     return sum(run.ended is None and _was_seen(run, kills) for run in runs)
 
@@ -112,7 +115,7 @@ def _was_seen(run: Run, kills: Sequence[Kill]) -> bool:
 
 
 def by_job(runs: Iterable[Run]) -> dict[int, list[Run]]:
-    """The runs of each job."""
+    """Return the runs of each job."""
     jobs = defaultdict(list)
     for run in runs:
         jobs[run.job].append(run)

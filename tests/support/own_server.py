@@ -1,4 +1,4 @@
-"""A server of a test's own, to be stopped and started again at the same address."""
+"""A separate server for a test, which can be stopped and started again at the same address."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class OwnServer:
             self._data = Path(row[0])
 
     def connect(self) -> Connection:
-        """A connection of one's own, to be closed by the caller."""
+        """Open a separate connection. The caller closes it."""
         return psycopg.connect(self.url, autocommit=True)
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it: ``fast`` closes all connections, ``immediate`` is a crash."""
+        """Stop the server. ``fast`` closes all connections, and ``immediate`` is a crash."""
         run("pg_ctl", "stop", "-D", str(self._data), "-m", mode)
 
     def start(self) -> None:
-        """Start it with the options that it had, the port among them."""
+        """Start the server with its previous options, including the port."""
         _, *options = shlex.split((self._data / "postmaster.opts").read_text())
         del options[options.index("-D") : options.index("-D") + 2]
         log = str(self._data / "server.log")
@@ -55,7 +55,7 @@ class OwnServer:
 
 @contextmanager
 def own_server(folder: Path) -> Iterator[OwnServer]:
-    """A server in a folder, removed at the end of the block."""
+    """Run a server in a folder, and remove it at the end of the block."""
     try:
         yield OwnServer(folder)
     finally:

@@ -1,6 +1,6 @@
-"""What statements read: plans by EXPLAIN, and rows by the counters that PostgreSQL keeps for a transaction.
+"""What statements read: their plans from EXPLAIN, and the rows from PostgreSQL's counters for a transaction.
 
-The counters see into functions as well, and are the same on all versions.
+The counters also count what functions read, and they are the same on all versions.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ MODES = ["force_custom_plan", "force_generic_plan"]
 
 @dataclass
 class Reads:
-    """Rows and index entries that were read, by relation; relations that were not touched are left out."""
+    """The number of rows and index entries that were read from each relation that was used."""
 
     by_relation: dict[str, int] = field(default_factory=dict)
 
     def of(self, *prefixes: str) -> int:
-        """The sum over all relations whose name begins so."""
+        """Return the sum over all relations whose names start with one of the prefixes."""
         return sum(count for name, count in self.by_relation.items() if name.startswith(prefixes))
 
 
 @contextmanager
 def reads(connection: Connection) -> Iterator[Reads]:
-    """Count what the block reads, then roll it back."""
+    """Count what the block reads, then roll back."""
     found = Reads()
     connection.execute("BEGIN")
     try:
-        # They also hold what earlier transactions of the session have not reported yet.
+        # The counters also include what earlier transactions of the session have not reported yet.
         before = _counters(connection)
         yield found
         for name, count in _counters(connection).items():
@@ -49,7 +49,9 @@ def reads(connection: Connection) -> Iterator[Reads]:
 def plan(
     connection: Connection, query: str, parameters: dict[str, Any], *, analyze: bool = False
 ) -> dict[str, Any]:
-    """The plan of a statement with named parameters, prepared, so that `plan_cache_mode` counts."""
+    """Return the plan of a statement with named parameters. It is prepared, so that `plan_cache_mode`
+    applies.
+    """
     numbered = {name: f"${number}" for number, name in enumerate(parameters, 1)}
     options = "ANALYZE, BUFFERS, FORMAT JSON" if analyze else "FORMAT JSON"
     connection.execute("BEGIN")
@@ -66,19 +68,19 @@ def plan(
 
 
 def nodes(of: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The plan and all that is below it."""
+    """Yield the node of a plan and all nodes below it."""
     yield of
     for below in of.get("Plans", ()):
         yield from nodes(below)
 
 
 def buffers(of: dict[str, Any]) -> int:
-    """Pages that an analyzed plan has touched."""
+    """Return the number of pages that an analyzed plan has read."""
     return int(of["Shared Hit Blocks"]) + int(of["Shared Read Blocks"])
 
 
 def fill(connection: Connection, table: str, count: int, **columns: str) -> None:
-    """Insert rows, each column an expression of the number `n`, without triggers, and gather statistics."""
+    """Insert rows without triggers, and run ANALYZE. Each column is an expression of the row's number `n`."""
     given = {"task_path": "'tests.app.tasks.noop'", **columns}
     connection.execute("SET session_replication_role = replica")
     connection.execute(

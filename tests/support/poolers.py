@@ -1,6 +1,7 @@
-"""A real pgbouncer in transaction mode in front of the server of the run, with one connection to it.
+"""A real pgbouncer in transaction mode, with one connection to the server of the run.
 
-One, so that all clients meet in the same session of the server: what one leaves there, the next one finds.
+It has one connection so that all clients use the same session of the server: if a client leaves something in
+the session, the next client finds it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ignore_startup_parameters = extra_float_digits
 
 
 class Pooler:
-    """Where it listens; it can be stopped and started again."""
+    """A pgbouncer that can be stopped and started again at the same address."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self._program = program
@@ -56,11 +57,11 @@ class Pooler:
         (folder / "pgbouncer.ini").write_text(text)
 
     def address(self) -> dict[str, Any]:
-        """What an alias in DATABASES says to pass through it."""
+        """Return the keys of an alias in DATABASES that connects through the pooler."""
         return {"HOST": "127.0.0.1", "PORT": self.port}
 
     def socket_address(self) -> dict[str, Any]:
-        """The same by its Unix socket."""
+        """Return the same for the pooler's Unix socket."""
         return {"HOST": str(self._folder / "sockets"), "PORT": self.port}
 
     def start(self) -> None:
@@ -70,14 +71,14 @@ class Pooler:
         until(self._answers, what="pgbouncer to answer")
 
     def stop(self) -> None:
-        """At once: all connections through it end."""
+        """Stop the pooler at once, which closes all connections through it."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
             self._process = None
 
     def connect(self) -> Connection:
-        """A client of its own."""
+        """Open a separate connection through the pooler."""
         parameters = connections["default"].get_connection_params()
         for name in ("cursor_factory", "context"):
             parameters.pop(name, None)
@@ -95,7 +96,7 @@ class Pooler:
 
 
 def _user() -> list[str]:
-    """It refuses to run as root."""
+    """Return the option for the user, because pgbouncer refuses to run as root."""
     if os.geteuid() != 0:
         return []
     names = {user.pw_name for user in pwd.getpwall()}
@@ -104,12 +105,12 @@ def _user() -> list[str]:
 
 @contextmanager
 def pgbouncer() -> Iterator[Pooler]:
-    """It runs for the block; without the program the test is skipped, and fails with CI=true."""
+    """Run a pooler for the block. If pgbouncer is missing, the test is skipped, or fails with CI=true."""
     program = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
     if program is None:
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
         missing("pgbouncer is not installed")
-    # Not in pytest's own folder, which only its owner may enter.
+    # Not in pytest's folder, which only its owner can access.
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     try:

@@ -1,4 +1,6 @@
-"""What every forked command has imported already: Django and the driver, as far as they read no settings."""
+"""The modules that every forked command has already imported: those of Django and psycopg that read no
+settings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claimed rows that no database has seen, for units of the worker."""
+"""Claimed rows that are in no database, for unit tests of the worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["claimed"]
 
 
 def claimed(pk: int = 1, task_path: str = "tests.app.tasks.noop", **changes: Any) -> Claimed:
-    """A row as a claim returns it."""
+    """Return a row as a claim returns it."""
     moment = "2026-11-21 01:38:16.123456+00"
     row = Claimed(
         id=pk, lease=7, task_path=task_path, args="[]", kwargs="{}", queue_name="default", priority=0,

@@ -1,7 +1,8 @@
-"""Servers of a test's own, beside the one of the run: a primary, and a standby that streams from it.
+"""Servers for a single test, in addition to the server of the run: a primary, and a standby that streams from
+it.
 
-They lie in `var/test-<process id>-<name>`; what a killed run left is removed by the next one. The standby is
-made from a copy of the stopped primary's data, so that no program is needed beside those of a plain server.
+Their files are in `var/test-<process id>-<name>`. If a run is killed, the next run removes them. The standby
+is created from a copy of the stopped primary's data, so that only the programs of a plain server are needed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Server:
-    """A server that runs or not, always with the same data, after each start on another port."""
+    """A server that can be started and stopped. It keeps its data, but each start may use another port."""
 
     def __init__(self, name: str) -> None:
         self.folder = ROOT / "var" / f"test-{os.getpid()}-{name}"
@@ -39,9 +40,7 @@ class Server:
 
     @property
     def data(self) -> Path:
-        self.folder.mkdir(
-            parents=True, exist_ok=True
-        )  # it lies elsewhere if the server's user cannot go there
+        self.folder.mkdir(parents=True, exist_ok=True)  # shelter() tests access to it
         return shelter(self.folder.resolve()) / "data"
 
     def start(self) -> None:
@@ -51,17 +50,17 @@ class Server:
         stop_server(self.folder)
 
     def crash(self) -> None:
-        """Stop it without a word to its clients or its standby."""
+        """Stop the server without notifying its clients or its standby."""
         run("pg_ctl", "stop", "-D", str(self.data), "-m", "immediate")
 
     def ask(self, query: str, parameters: Any = None) -> Any:
-        """The first row of the answer."""
+        """Return the first row of a query."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             cursor = connection.execute(query, parameters)
             return cursor.fetchone() if cursor.description else None
 
     def address(self) -> dict[str, Any]:
-        """What an alias in DATABASES says to reach it."""
+        """Return the keys of an alias in DATABASES that connects to the server."""
         parts = urlsplit(self.url)
         return {
             "NAME": "postgres", "USER": parts.username, "PASSWORD": parts.password,
@@ -89,7 +88,7 @@ class Pair:
         until(lambda: self.primary.ask("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
 
     def catch_up(self) -> None:
-        """Wait until the standby has all that the primary has now."""
+        """Wait until the standby has replayed everything that the primary has written so far."""
         (position,) = self.primary.ask("SELECT pg_current_wal_flush_lsn()::text")
         reached = "SELECT 1 WHERE pg_last_wal_replay_lsn() >= %s::pg_lsn"
         until(lambda: self.standby.ask(reached, [position]), what="the standby to catch up")
@@ -99,7 +98,7 @@ class Pair:
         assert self.standby.ask("SELECT pg_promote()") == (True,)
 
     def address(self) -> dict[str, Any]:
-        """What an alias in DATABASES says to reach whichever of them is the primary."""
+        """Return the keys of an alias in DATABASES that connects to the current primary."""
         alias = self.primary.address()
         ports = f"{self.primary.port},{self.standby.port}"
         return {
@@ -125,7 +124,7 @@ class Pair:
 
 @contextmanager
 def primary_and_standby() -> Iterator[Pair]:
-    """Both run; removed at the end of the block."""
+    """Run both servers for the block, and then remove them."""
     pair = Pair()
     pair.remove()
     try:

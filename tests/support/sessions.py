@@ -1,6 +1,7 @@
-"""Second connections, and statements that are known to wait for a lock, so that interleavings are forced.
+"""More connections, and statements that are known to wait for a lock, so that tests can force interleavings.
 
-Nothing here sleeps for luck: `Background.blocked` asks the server whether the statement waits, to a deadline.
+Nothing here relies on sleeping: `Background.blocked` asks the server whether the statement waits, until a
+deadline.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .waiting import DEADLINE, until
 
 __all__ = ["Background", "Connect", "Connection", "connect", "settled_server", "start"]
 
-#: Where a statement should pass a lock by, and waits, its test fails instead of hanging.
+#: If a statement waits for a lock that it should not wait for, its test fails instead of hanging.
 LOCK_TIMEOUT = "15s"
 
 Connection = psycopg.Connection[Any]
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class Connect(Protocol):
-    """What the fixture `connect` gives: open a connection of one's own to the database of an alias."""
+    """The type of the fixture `connect`, which opens a separate connection to the database of an alias."""
 
     def __call__(
         self, alias: str = "default", *, autocommit: bool = False, options: str = ""
@@ -38,7 +39,9 @@ class Connect(Protocol):
 
 @pytest.fixture
 def connect(transactional_db: None) -> Iterator[Connect]:
-    """Connections beside Django's; closed, and so rolled back, before the tables are flushed."""
+    """Open connections in addition to Django's. They are closed, and so rolled back, before tables are
+    flushed.
+    """
     with ExitStack() as stack:
 
         def open_one(alias: str = "default", *, autocommit: bool = False, options: str = "") -> Connection:
@@ -53,8 +56,8 @@ def connect(transactional_db: None) -> Iterator[Connect]:
 def settled_server(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
     """Wait until the server has been up for some seconds.
 
-    About a worker whose last heartbeat is older than the server's start, a free lock says nothing; and tests
-    that run first, with heartbeats some seconds old, meet a server that has only just started.
+    A free lock proves nothing about a worker whose last heartbeat is older than the server's start. Tests
+    with heartbeats that are some seconds old may run first, when the server has only just started.
     """
     is_settled = (
         "SELECT clock_timestamp() - interval '3 s'"
@@ -65,7 +68,7 @@ def settled_server(django_db_setup: None, django_db_blocker: DjangoDbBlocker) ->
 
 
 def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = "") -> Connection:
-    """A psycopg connection with Django's parameters, without its adapters and time zone."""
+    """Open a psycopg connection with Django's parameters, but without its adapters and time zone."""
     parameters = dict(connections[alias].get_connection_params())
     for name in ("cursor_factory", "context", "autocommit"):
         parameters.pop(name, None)
@@ -76,7 +79,7 @@ def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = 
 
 
 class Background(Generic[T]):
-    """A call in a thread of its own, which works on one connection that a lock may hold up."""
+    """A call in a separate thread, which uses one connection and may have to wait for a lock."""
 
     def __init__(self, connection: Connection, call: Callable[[], T]) -> None:
         self._pid = connection.info.backend_pid
@@ -91,7 +94,7 @@ class Background(Generic[T]):
             self._future.set_exception(error)
 
     def blocked(self) -> Background[T]:
-        """Wait until it waits for a lock. It is an error if it ends before."""
+        """Return when the call waits for a lock. Raise an error if it ends without waiting."""
         with open_raw() as observer:
             until = time.monotonic() + DEADLINE
             while time.monotonic() < until:
@@ -99,9 +102,11 @@ class Background(Generic[T]):
                 if row is not None and row[0] > 0:
                     return self
                 if self._future.done():
-                    raise AssertionError(f"did not wait for a lock, but gave {self._future.result()!r}")
+                    raise AssertionError(
+                        f"the call did not wait for a lock, but returned {self._future.result()!r}"
+                    )
                 time.sleep(0.002)
-        raise AssertionError("neither ended nor waited for a lock")
+        raise AssertionError("the call neither ended nor waited for a lock")
 
     @property
     def is_over(self) -> bool:
@@ -109,7 +114,7 @@ class Background(Generic[T]):
         return self._future.done()
 
     def result(self) -> T:
-        """What the call gave, or its exception."""
+        """Return the result of the call, or raise its exception."""
         return self._future.result(DEADLINE)
 
 

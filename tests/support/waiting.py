@@ -1,4 +1,4 @@
-"""Waiting for an event: tests do not sleep, and one that waits in vain fails."""
+"""Wait for an event. Tests do not sleep, and a test fails if its event does not happen."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def until(found: Callable[[], T | None], *, seconds: float = DEADLINE, what: str = "") -> T:
-    """Ask until the answer is true, and return it; an assertion fails at the deadline."""
+    """Call `found` until its answer is true, and return the answer. Raise AssertionError at the deadline."""
     end = time.monotonic() + seconds
     pause = 0.002
     while not (answer := found()):
         if time.monotonic() > end:
-            faulthandler.dump_traceback(2)  # where everybody is instead
+            faulthandler.dump_traceback(2)  # shows where each thread is
             raise AssertionError(f"not within {seconds:g} s: {what or found}; the last answer was {answer!r}")
         time.sleep(pause)
         pause = min(1.2 * pause, 0.05)

@@ -1,6 +1,7 @@
-"""Workers for tests: one that runs what is due and ends, one that runs beside the test for a block.
+"""Workers for tests: one that runs all jobs that are due and then ends, and one that runs during a block.
 
-They run in this process, with real connections and threads: the jobs must be committed (transactional tests).
+They run in this process with real connections and threads, so the jobs must be committed (transactional
+tests).
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ __all__ = ["DEADLINE", "RunningWorker", "backend_of", "fresh", "make_producer", 
 
 
 def fresh(job: Any) -> Job:
-    """The job (or the one with this id) as the database has it now."""
+    """Return a job, given as an object or as an id, as it is in the database now."""
     return Job.objects.get(pk=getattr(job, "pk", job))
 
 
 def make_producer(**options: Any) -> Producer:
-    """A producer that has not begun, as a worker process makes it."""
+    """Return a producer as a worker process creates it, before it is started."""
     return build_producer(Assignment(WorkerOptions(**options), worker=new_id(), supervisor=new_id()))
 
 
 def run_due(**options: Any) -> Producer:
-    """Work on this thread until nothing is due."""
+    """Run jobs on this thread until no job is due."""
     producer = make_producer(burst=True, **options)
     watchdog = Timer(2 * DEADLINE, producer.stop, [0.0])
     watchdog.start()
@@ -49,7 +50,7 @@ def run_due(**options: Any) -> Producer:
 
 
 class RunningWorker:
-    """A producer in a thread of its own."""
+    """A producer in a separate thread."""
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer
@@ -66,7 +67,7 @@ class RunningWorker:
             connections.close_all()
 
     def stop(self, grace: float = DEADLINE) -> None:
-        """Stop it as a signal does, wait for its end, and pass on what it raised."""
+        """Stop the producer as a signal does, wait until it has ended, and raise the error that it raised."""
         self.producer.stop(grace)
         self.thread.join(DEADLINE + grace)
         assert not self.thread.is_alive(), "the worker did not stop"
@@ -76,7 +77,7 @@ class RunningWorker:
 
 @contextmanager
 def working(**options: Any) -> Iterator[RunningWorker]:
-    """A worker that runs beside the test."""
+    """Run a worker while the block runs."""
     worker = RunningWorker(make_producer(**options))
     try:
         yield worker
@@ -85,7 +86,7 @@ def working(**options: Any) -> Iterator[RunningWorker]:
 
 
 def backend_of(producer: Producer) -> int | None:
-    """The process of the server that the producer talks to; None while it has no connection."""
+    """Return the id of the server process that serves the producer, or None if it has no connection."""
     session = producer._connection.session
     if session is None or session.connection.closed:
         return None

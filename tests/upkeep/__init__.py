@@ -1,3 +1,3 @@
-"""The rounds that any supervisor may do: recovery, the ring of history, the sweep."""
+"""Tests of the rounds that any supervisor may run: recovery, the ring of history, the sweep."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of the jobs of a worker that is gone."""
+"""What happens to the jobs of a worker that is gone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Months of history by the real rotation.
+"""Months of history with the real rotation.
 
-The age at which a job is dropped, as multiples of the retention R: always at least 1.0; steady at most 1.2.
-After R was shortened, what is older than that is gone within one new R. After it was lengthened, the ring
-stands still until the shelves of the short time are old enough: 1.8 is reached once, and two R later 1.2
-holds again.
+The tests check at which multiple of the retention R a job is dropped. It is always at least 1.0, and at most
+1.2 in a steady state. After R was shortened, all jobs that are older than the new R are gone within one new
+R. After R was lengthened, the ring does not advance until the shelves of the short R are old enough: a job
+may reach 1.8 once, and 1.2 holds again two R later.
 """
 
 from __future__ import annotations

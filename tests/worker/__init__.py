@@ -1,3 +1,3 @@
-"""Tests of the worker: claim, run, finish, in one process."""
+"""Tests of the worker within one process: claim, run, finish."""
 
 from __future__ import annotations

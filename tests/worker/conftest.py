@@ -1,4 +1,4 @@
-"""What every test of the worker gets: committed rows, and gates that no job of another test waits at."""
+"""Fixtures for every test of the worker. They reset the gates, so that no job of another test waits there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``runqueueworker``: what its options mean, and what it says when it cannot start."""
+"""``runqueueworker``: what its options mean, and what it prints if it cannot start."""
 
 from __future__ import annotations
 

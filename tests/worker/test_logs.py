@@ -1,4 +1,4 @@
-"""One line a job, with the figures as extras; and what a terminal shows at each verbosity."""
+"""One log line per job, with the figures as extras, and what a terminal shows at each verbosity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everybody depends on leaves the worker in one piece: it cannot be stopped in the middle of it."""
+"""Statements that others depend on are sent in one piece. A worker cannot be stopped in the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a process tries again that has lost its database, and what it says meanwhile."""
+"""When a process that has lost its database tries to connect again, and what it logs meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock that says that a worker lives: held once, by the session that it has now, and said truthfully."""
+"""The lock that shows that a worker is alive: its current session holds it once, and can tell that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms of the worker; which of them may import which stands in ``tests/project/test_layers.py``."""
+"""The components of the worker. ``tests/project/test_layers.py`` says which of them may import which."""
 
 from __future__ import annotations
 

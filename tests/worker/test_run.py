@@ -1,4 +1,4 @@
-"""A job from enqueue to its end in one worker: done, failed, never twice; and what a worker leaves behind."""
+"""A job from enqueue to its end in one worker, never run twice, and what a worker leaves behind."""
 
 from __future__ import annotations
 

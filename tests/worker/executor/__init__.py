@@ -1,3 +1,3 @@
-"""What is around one job while it runs."""
+"""Tests of everything around one job while it runs."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Atomic tasks: the body and the finish of the job are one transaction: both are there, or neither."""
+"""Atomic tasks: the body and the finish of the job are one transaction, so both are committed, or neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job whose task does not take its arguments fails at once: from SQL, or from before the task changed."""
+"""A job with arguments that its task does not accept fails at once. It may come from SQL or older code."""
 
 from __future__ import annotations
 

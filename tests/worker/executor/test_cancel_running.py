@@ -1,4 +1,6 @@
-"""Cancelling what runs: a sync task sees an event, an async one is cancelled; by notification, by polling."""
+"""Cancelling running jobs, by notification and by polling: a sync task sees an event, an async one is
+cancelled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django's connections around jobs: kept as long as they may be, cleaned after a job that made a mess."""
+"""Django's connections are kept between jobs for as long as allowed, and cleaned after a job if necessary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry of a failed attempt: exceptions that led to one another."""
+"""The entry of a failed attempt: chained exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Async tasks: many at once on one event loop, each with its own context, its own thread for sync work."""
+"""Async tasks: many run on one event loop, each with its own context and its own thread for sync work."""
 
 from __future__ import annotations
 

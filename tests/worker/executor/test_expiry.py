@@ -1,4 +1,4 @@
-"""Jobs that are too old to be useful are cancelled instead of run."""
+"""Jobs that have expired are cancelled instead of run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that do what they should not: each ends in the right state, and its neighbours do not notice."""
+"""Tasks that do what they should not: each ends in the right state, and other jobs are not affected."""
 
 from __future__ import annotations
 

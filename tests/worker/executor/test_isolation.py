@@ -1,4 +1,4 @@
-"""The process of an isolated job, from its worker's side: when the job has begun, and when it has not."""
+"""The process of an isolated job as its worker sees it, when the job has started and when it has not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failed attempts: which are worth another, when it comes, what stays on the job, and when it is over."""
+"""Failed attempts: which are retried, when, what is stored on the job, and when it fails for good."""
 
 from __future__ import annotations
 

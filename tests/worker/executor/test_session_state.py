@@ -1,4 +1,4 @@
-"""Statements that leave something in the session, by their text."""
+"""Statements that change the session are recognized by their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django's task signals: sent when somebody listens, truthful, and harmless to the job."""
+"""Django's task signals are sent if there is a receiver, have correct values, and cannot harm the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job threads and chunks: what is handed over runs, what nobody has started can be taken back."""
+"""Job threads and chunks: jobs that are handed over run, and jobs that have not started can be taken back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timeouts inside a worker process: TaskTimeout in the task, put off in time, never anywhere else."""
+"""Timeouts inside a worker process: TaskTimeout is raised only in the task, and can be postponed in time."""
 
 from __future__ import annotations
 

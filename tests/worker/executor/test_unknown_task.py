@@ -1,4 +1,4 @@
-"""A task that this worker does not know: the job waits for one that does, visibly, and fails in the end."""
+"""A job with an unknown task waits visibly for a worker that knows the task, and fails in the end."""
 
 from __future__ import annotations
 

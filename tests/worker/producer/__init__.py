@@ -1,3 +1,3 @@
-"""What a worker claims, reports, and sleeps on."""
+"""Tests of what a worker claims, what it reports, and how it sleeps."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many jobs to take: as many as can start soon, in large batches when they are quick."""
+"""How many jobs to claim: as many as can start soon, in large batches if they are fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reporting outcomes: when, and what happens if the server refuses one of them."""
+"""When outcomes are reported, and what happens if the server refuses one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker loses its connection while jobs run: results arrive, nothing is lost, nothing runs twice."""
+"""The worker loses its connection while jobs run: results arrive, no job is lost, and no job runs twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One slow job never holds its neighbours, in this worker or in the queue."""
+"""One slow job never holds up other jobs, in this worker or in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an idle worker looks again, and that it holds the sleepers' lock exactly while it sleeps."""
+"""When an idle worker looks for jobs again. It holds the sleepers' lock exactly while it sleeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody holds the lock of a running job's row: that job has to wait, nobody else does."""
+"""If somebody holds the lock on a running job's row, only that job has to wait."""
 
 from __future__ import annotations
 

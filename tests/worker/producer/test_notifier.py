@@ -1,4 +1,4 @@
-"""A worker proves to itself that it hears notifications; a session that is deaf is replaced."""
+"""A worker checks that it receives notifications. A session that receives none is replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting in memory, by minute, queue and task, and adding it to the table."""
+"""Statistics are counted in memory by minute, queue and task, and added to the table."""
 
 from __future__ import annotations
 

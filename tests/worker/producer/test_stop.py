@@ -1,4 +1,4 @@
-"""Stopping a worker at the worst moment."""
+"""Stopping a worker at the most difficult moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A notification is never slept through."""
+"""A worker never misses a notification while it sleeps."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What a supervisor does with its processes, its service manager and its orphans."""
+"""Tests of how a supervisor handles its processes, its service manager and orphans."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The place of a worker process: when the next one may start, and what is seen of the present one."""
+"""The place of a worker process: when the next process may start, and what is known about the current one."""
 
 from __future__ import annotations
 

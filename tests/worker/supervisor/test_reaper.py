@@ -1,4 +1,4 @@
-"""Reaping what is not ours: in a process of its own, since it would reap what the tests have started."""
+"""Reaping orphans. It runs in a separate process, because it would also reap the processes of other tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of systemd: addresses, the watchdog's times, and what may go wrong."""
+"""The protocol of systemd: addresses, the intervals of the watchdog, and errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Django's ``flush`` between tests, for a schema with many leaves: only what is not empty is emptied.
+"""A replacement for Django's ``flush`` between tests. It empties only tables that are not empty.
 
-Permissions and content types stay, so that they need not be made anew: that, and truncating four hundred
-relations, took longer than most tests.
+Permissions and content types are kept, so that they need not be created again. Creating them and truncating
+four hundred relations took longer than most tests.
 """
 
 from __future__ import annotations
