@@ -26,7 +26,7 @@ def statuses(*jobs: Job) -> list[str]:
 
 
 def finish(job: Job, status: str = "done") -> None:
-    """A running or failed job has become this in the meantime."""
+    """Change a running or failed job to this status, as if it had changed in the meantime."""
     Job.objects.filter(pk=job.pk)._raw_delete("default")
     JobFactory.create(id=job.pk, **{status: True})
 

@@ -110,7 +110,7 @@ def test_of_a_long_backlog_the_filter_by_task_reads_the_ends(monkeypatch: pytest
 
 
 def walk(client: Client, link: str, start: str = "") -> Iterator[list[int]]:
-    """The ids of the pages that one link after the other leads to."""
+    """Follow one link after the other, and return the ids on each page."""
     address = url("changelist")
     response = client.get(address + start)
     while query := getattr(response.context["cl"], link):

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(scope="module")
 def history(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """20,000 jobs that are over, so that a plan that reads them all looks bad; committed once for all."""
+    """Insert 20,000 jobs that are over, so that a plan that reads them all is expensive. Committed once for
+    all.
+    """
     with django_db_blocker.unblock():
         fill()
     yield
@@ -119,7 +121,9 @@ def test_a_job_is_found_without_reading_others(root: Client) -> None:
 
 
 def assert_reads_little(statements: list[str], most: int = 1000) -> None:
-    """No statement scans a leaf of the history, or handles more rows than `most` in any node of its plan."""
+    """Assert that no statement scans a leaf of history or handles more than `most` rows in a node of its
+    plan.
+    """
     for statement in statements:
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class TestAppConfig(AppConfig):
-    """What a user's app looks like to the queue."""
+    """The app as the queue sees a user's app."""
 
     name = "tests.app"
     label = "app"

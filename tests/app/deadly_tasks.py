@@ -24,12 +24,12 @@ from django_pgqueue import task
 from . import gil
 from .models import Entry
 
-# -- what changes it
+# -- tasks that change the process
 
 
 @task
 def leave_threads(said: str) -> None:
-    """Threads that never end, and something to do at the end of the process."""
+    """Start threads that never end, and register a function for the end of the process."""
     for daemon in (False, True):
         threading.Thread(target=time.sleep, args=[100_000], name=f"left-{daemon}", daemon=daemon).start()
     atexit.register(Path(said).touch)
@@ -42,7 +42,7 @@ def do_at_exit(said: str) -> None:
 
 @task
 def change_everything(folder: str) -> None:
-    """What belongs to the process, and so to all its jobs."""
+    """Change what belongs to the process, and so to all its jobs."""
     os.environ.clear()
     os.environ.update(TZ="Asia/Tokyo", LC_ALL="C", HOME="/nowhere", PATH="", DJANGO_SETTINGS_MODULE="no.such")
     time.tzset()
@@ -57,7 +57,7 @@ def change_everything(folder: str) -> None:
 
 @task
 def where() -> list[Any]:
-    """The process, whether it is still there where `change_everything` went, and a file of connections."""
+    """Return the process, its folder and time zone, and a file that its connections use."""
     try:
         folder = str(Path.cwd())
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def where() -> list[Any]:
 
 @task(max_attempts=1)
 def set_handler(name: str) -> None:
-    """Change what a signal does: Python allows it in the main thread only, C anywhere."""
+    """Change what a signal does. Python allows this only in the main thread, C in any thread."""
     if name == "Python":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif name == "wakeup":
@@ -94,12 +94,12 @@ def print_much(mebibytes: int) -> None:
 
 @task
 def close_streams() -> None:
-    """Nothing can be printed or logged to them afterwards."""
+    """Close standard output and error, so that nothing can be printed or logged afterwards."""
     sys.stdout.close()
     sys.stderr.close()
 
 
-# -- what ends it
+# -- tasks that end the process
 
 
 def _die(how: str) -> None:
@@ -129,7 +129,7 @@ async def die_in_thread(how: str) -> None:
     await sync_to_async(_die)(how)
 
 
-# -- what never ends
+# -- tasks that never end
 
 
 def _loop(how: str) -> None:
@@ -148,13 +148,13 @@ def _loop(how: str) -> None:
 
 @task(timeout=1, max_attempts=1)
 def loop(how: str) -> None:
-    """An endless loop: in Python, in Python that catches everything, in C with and without the GIL."""
+    """Run an endless loop: in Python, in Python that catches everything, in C with and without the GIL."""
     _loop(how)
 
 
 @task(timeout=1, max_attempts=1)
 async def aloop(how: str) -> None:
-    """The same on the event loop; "await" lets the others run."""
+    """Do the same on the event loop. "await" lets the other jobs run."""
     while how == "await":
         await asyncio.sleep(0)
     while how == "stubborn":

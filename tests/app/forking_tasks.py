@@ -21,18 +21,18 @@ FORK = multiprocessing.get_context("fork")
 
 
 def say(path: str, *words: Any) -> None:
-    """Append a line to a file: this process, and the words."""
+    """Append a line with the id of this process and the words to a file."""
     with Path(path).open("a") as file:
         file.write(f"{os.getpid()} {' '.join(map(str, words))}\n")
 
 
 def exit_code(pid: int) -> int:
-    """How a child has ended."""
+    """Wait for a child, and return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _leave(how: str) -> None:
-    """The end of a child, by some way out of the task."""
+    """End the child by leaving the task in one of several ways."""
     if how == "raise":
         raise ValueError("in the child")
     if how == "exit":
@@ -52,7 +52,7 @@ def _fork(path: str, how: str) -> int:
 
 @task(max_attempts=1)
 def fork(path: str, how: str) -> int:
-    """The exit code of a child that comes out of the task."""
+    """Return the exit code of a child that leaves the task."""
     return _fork(path, how)
 
 
@@ -69,7 +69,7 @@ def fork_in_atomic(path: str, how: str) -> int:
 
 @task(max_attempts=1)
 async def afork(path: str, how: str) -> int:
-    """The same on the event loop."""
+    """Do the same on the event loop."""
     say(path, "runs", how)
     pid = os.fork()
     if pid == 0:
@@ -88,7 +88,7 @@ async def fork_under_to_thread(path: str, how: str) -> int:
 
 @task
 async def tick(path: str, stop: str) -> None:
-    """Say where each step of this job runs, until a file is there."""
+    """Record in which process each step of this job runs, until a file exists."""
     end = time.monotonic() + 60
     while not Path(stop).exists():
         assert time.monotonic() < end
@@ -98,7 +98,7 @@ async def tick(path: str, stop: str) -> None:
 
 @task
 def run_here(path: str) -> None:
-    """Say where this job runs."""
+    """Record in which process this job runs."""
     say(path, "ran")
 
 
@@ -112,7 +112,7 @@ def _hang(number: int) -> None:
 
 @task(max_attempts=1)
 def use_pools() -> list[Any]:
-    """A pool of multiprocessing, ended in the middle of its work, and one of concurrent.futures."""
+    """Use a pool of multiprocessing that is ended while it works, and one of concurrent.futures."""
     with FORK.Pool(2) as pool:
         squares = pool.map(_square, [1, 2, 3])
         pool.map_async(_hang, [1, 2])
@@ -122,7 +122,7 @@ def use_pools() -> list[Any]:
 
 @task(max_attempts=1)
 def end_pools() -> None:
-    """Pools that are ended before their processes have begun."""
+    """Use pools that are ended before their processes have started."""
     for _ in range(3):
         FORK.Pool(2).terminate()
 
@@ -152,7 +152,7 @@ def share_connection() -> list[Any]:
 
 @task(max_attempts=1)
 def share_transaction() -> int:
-    """A child cannot go on with its parent's transaction, and its parent can."""
+    """Show that a child cannot continue its parent's transaction, and that the parent can."""
     with transaction.atomic():
         Entry.objects.create(key="parent in a transaction")
         code = _fork_worker(lambda: Entry.objects.create(key="child in a transaction"))
@@ -170,7 +170,7 @@ def _fork_worker(work: Any) -> int:
 
 @task
 def leave_child(path: str, stop: str) -> None:
-    """Have a transaction, and a child that lives until a file is there; wait until somebody kills us."""
+    """Open a transaction, start a child that lives until a file exists, and wait to be killed."""
     with transaction.atomic():
         Entry.objects.create(key="never committed")
         backend = _backend()

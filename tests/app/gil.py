@@ -8,13 +8,13 @@ _C = ctypes.PyDLL(None)  # unlike CDLL, it does not release the GIL during a cal
 
 
 def hold_for_ever() -> None:
-    """Lock a mutex twice: the second lock never comes, and no signal interrupts the wait for it."""
-    mutex = ctypes.create_string_buffer(128)  # more than a pthread_mutex_t anywhere
+    """Lock a mutex twice. The second call waits forever, and no signal interrupts it."""
+    mutex = ctypes.create_string_buffer(128)  # larger than a pthread_mutex_t on any system
     _C.pthread_mutex_init(mutex, None)
     _C.pthread_mutex_lock(mutex)
     _C.pthread_mutex_lock(mutex)
 
 
 def hold(seconds: float) -> None:
-    """Sleep without releasing the GIL; less than a second, which is what usleep() takes."""
+    """Sleep without releasing the GIL, for less than a second, because usleep() accepts no more."""
     _C.usleep(int(seconds * 1e6))

@@ -55,7 +55,7 @@ def _without_a_watch() -> None:
     _execute("SET statement_timeout = 9000")()
 
 
-#: What can be left in a session, by a name.
+#: Statements that leave something in a session, by name.
 STATES: dict[str, Callable[[], None]] = {
     "variable": _execute("SET statement_timeout = 9000"),
     "search_path": _execute("set SESSION search_path TO pg_catalog"),
@@ -117,7 +117,7 @@ def _give_back_with_state(kind: str) -> int:
 
 @task(max_attempts=1)
 def look() -> list[Any]:
-    """The process of the server, and what a job may find in its session."""
+    """Return the server process, and what a job may find in its session."""
     return _look()
 
 
@@ -128,13 +128,13 @@ async def alook() -> list[Any]:
 
 @task(max_attempts=1)
 async def tlook() -> list[Any]:
-    """The same on a thread of `to_thread`."""
+    """Do the same on a thread of `to_thread`."""
     return await sync_to_async(_look, thread_sensitive=False)()
 
 
 @task(max_attempts=1)
 def leave_state(kind: str) -> int:
-    """Leave something in the session. The process of the server before that."""
+    """Leave something in the session. Return the server process from before that."""
     return _leave_state(kind)
 
 
@@ -150,13 +150,13 @@ async def tleave_state(kind: str) -> int:
 
 @task(max_attempts=1)
 def give_back_with_state(kind: str) -> int:
-    """The same, but the task itself closes the connection: a pool has it before the worker can see it."""
+    """Do the same, but close the connection, so that a pool gets it back before the worker can see it."""
     return _give_back_with_state(kind)
 
 
 @task(max_attempts=1)
 def work_durably() -> None:
-    """The outermost transaction, or an error."""
+    """Open the outermost transaction, or raise an error."""
     with transaction.atomic(durable=True):
         Entry.objects.create(key="durable")
 
@@ -166,7 +166,7 @@ class Base(BaseException):
 
 
 class Unprintable(Exception):
-    """Everything about it raises."""
+    """Everything that one can do with it raises an exception."""
 
     __notes__ = 5  # type: ignore[assignment]
 
@@ -210,13 +210,13 @@ def _raise(error: BaseException | type[BaseException]) -> Callable[[], None]:
 
 
 def _raise_again() -> None:
-    """The same object in all its attempts, as a module-level exception is."""
+    """Raise the same object in all attempts, like a module-level exception."""
     raise _SAME
 
 
 _SAME = ValueError("the same")
 
-#: Ways out of a task, by a name.
+#: Ways to leave a task, by name.
 ERRORS: dict[str, Callable[[], Any]] = {
     "BaseException": _raise(Base),
     "SystemExit": _raise(SystemExit(3)),
@@ -237,7 +237,7 @@ ERRORS: dict[str, Callable[[], Any]] = {
 
 @task(max_attempts=2, backoff=0)
 def raise_(kind: str) -> None:
-    """Leave by one of the ways out."""
+    """Leave the task in one of these ways."""
     ERRORS[kind]()
 
 
@@ -255,7 +255,7 @@ async def raise_in_thread(kind: str) -> None:
 
 
 def _futures_take_it() -> bool:
-    """Whether this Python can hand a StopIteration from a thread to a coroutine; before 3.12.2 it cannot."""
+    """Whether Python can pass a StopIteration from a thread to a coroutine. Before 3.12.2 it cannot."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_exception(StopIteration())
@@ -272,7 +272,7 @@ def raise_in_atomic(kind: str) -> None:
 
 @task(max_attempts=3, backoff=0)
 def cancel_oddly(kind: str) -> None:
-    """End as cancelled, for a reason that is no string."""
+    """End as cancelled, with a reason that is not a string."""
     if kind == "misleading":
         raise Misleading("x")
     reason: Any = {"error": ValueError("why"), "unprintable": Unprintable(), "none": None, "bytes": b"x"}[
@@ -306,7 +306,7 @@ class _Dict(dict[str, Any]):
         raise Base
 
 
-#: Results that cannot be stored, by a name.
+#: Results that cannot be stored, by name.
 RESULTS: dict[str, Callable[[], Any]] = {
     "huge text": lambda: "x" * 100_000_000,
     "huge list": lambda: list(range(3_000_000)),
@@ -321,7 +321,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 
 @task(max_attempts=3, backoff=0)
 def give(kind: str) -> Any:
-    """Return what cannot be stored."""
+    """Return a value that cannot be stored."""
     SEEN.append(kind)
     return RESULTS[kind]()
 
@@ -334,7 +334,7 @@ async def agive(kind: str) -> Any:
 
 @task
 def breed(name: str) -> None:
-    """Enqueue itself, until the test says that it is enough."""
+    """Enqueue itself until the test says stop."""
     if not gate(name).is_set():
         gate(f"{name} runs").set()
         enqueue(breed, name)
@@ -349,7 +349,7 @@ async def abreed(name: str) -> None:
 
 @task
 def breed_two(name: str) -> None:
-    """The same, twice: there are more and more of them."""
+    """Enqueue itself twice, so that there are more and more jobs."""
     if not gate(name).is_set():
         gate(f"{name} runs").set()
         enqueue(breed_two, name)
@@ -358,7 +358,7 @@ def breed_two(name: str) -> None:
 
 @task(max_attempts=3, backoff=0)
 def cancel_itself(then: str) -> str:
-    """Ask itself to stop, and go on in one way or other."""
+    """Ask its own job to stop, and continue in one of several ways."""
     assert cancel(current_job()) == 1
     assert cancel(current_job()) == 0
     if then == "look":
@@ -380,7 +380,7 @@ def cancel_itself_in_atomic(then: str) -> str:
 
 @task(max_attempts=3, backoff=0)
 async def acancel_itself(then: str) -> str:
-    """The same; an async job is cancelled at its next await."""
+    """Do the same. An async job is cancelled at its next await."""
     assert await acancel(current_job()) == 1
     if then == "raise":
         raise ValueError("after it")
@@ -395,7 +395,7 @@ def _delete_row() -> None:
 
 @task(max_attempts=1)
 def delete_own_row(then: str) -> None:
-    """Take its own job away."""
+    """Delete its own job."""
     _delete_row()
     if then == "raise":
         raise ValueError("after it")
@@ -418,14 +418,14 @@ def delete_own_row_in_atomic(then: str) -> None:
 
 @task
 def delete_own_row_and_leave_it_open() -> None:
-    """In a transaction that never ends by itself, and locks the row."""
+    """Run in a transaction that never ends by itself and locks the row."""
     transaction.atomic().__enter__()
     _delete_row()
 
 
 @task(max_attempts=1)
 def activate() -> None:
-    """Change what belongs to this context."""
+    """Change values of the current context."""
     translation.activate("ar")
     timezone.activate("Asia/Tokyo")
     decimal.getcontext().prec = 3
@@ -443,7 +443,7 @@ def _context() -> list[Any]:
 
 @task(max_attempts=1)
 def context() -> list[Any]:
-    """Language, time zone, decimal digits."""
+    """Return the language, the time zone and the decimal precision."""
     return _context()
 
 
@@ -454,7 +454,7 @@ async def acontext() -> list[Any]:
 
 @task(max_attempts=1)
 def leave_thread(name: str) -> None:
-    """Start a thread that outlives the job, and uses it."""
+    """Start a thread that outlives the job and uses it."""
     job = current_job()
 
     def work() -> None:

@@ -26,7 +26,7 @@ async def async_effect(number: int, seconds: float) -> None:
 
 @task(atomic=True)
 def atomic_effect(number: int, seconds: float, entry: int) -> None:
-    """Count the run in a row of its own, in the transaction of the job."""
+    """Insert a row for the run in the transaction of the job."""
     with recorded(number):
         with connection.cursor() as cursor:
             cursor.execute("UPDATE app_entry SET note = note::integer + 1 WHERE id = %s", [entry])
@@ -35,7 +35,7 @@ def atomic_effect(number: int, seconds: float, entry: int) -> None:
 
 @task
 def wait_for_file(number: int, path: str) -> None:
-    """Run until the file is there, or the one that is for this run alone: with the lease after its name."""
+    """Run until the file exists, or the file for this run only, which has the lease after its name."""
     with recorded(number):
         ways = [Path(path), Path(f"{path}-{current_job().lease}")]
         end = time.monotonic() + 300

@@ -16,7 +16,7 @@ class Entry(models.Model):
 
 
 class Job(models.Model):
-    """A user's own model of the name that the queue's model has, too."""
+    """A user's own model with the same name as the queue's model."""
 
     title = models.CharField(max_length=200)
 

@@ -24,25 +24,25 @@ def _first_time(key: str) -> bool:
 
 @task
 def hold_gil_once(key: str) -> None:
-    """The first time: hold the GIL in C, for ever as far as a test is concerned."""
+    """The first time, hold the GIL in C for longer than any test lasts."""
     if _first_time(f"{key} runs"):
         gil.hold_for_ever()
 
 
 @task
 def exit_once(key: str, code: int) -> None:
-    """The first time: take the process down."""
+    """The first time, crash the process."""
     if _first_time(key):
         os._exit(code)
 
 
 @task
 def leave_subprocess(key: str, then: str) -> None:
-    """Start a program that outlives the job, and do something bad, once."""
+    """Start a program that outlives the job, and do something harmful once."""
     if not _first_time(key):
         return
     started = subprocess.Popen(["sleep", "1000"])
-    started.returncode = 0  # nobody waits for it, and nobody complains
+    started.returncode = 0  # avoids the warning about a process that nobody has waited for
     Entry.objects.create(key=f"{key} runs", note=str(started.pid))
     if then == "wait":
         wait_for_entry.func(f"{key} may end")
@@ -52,32 +52,32 @@ def leave_subprocess(key: str, then: str) -> None:
 
 @task
 def leave_thread() -> None:
-    """Start a thread that the interpreter waits for, and that never ends."""
+    """Start a thread that never ends, and that the interpreter waits for."""
     threading.Thread(target=threading.Event().wait, name="of-a-task", daemon=False).start()
 
 
 @task
 def read_input() -> list[str]:
-    """What there is to read on standard input: here, and in a program that a task starts."""
+    """Return what can be read from standard input, here and in a program that the task starts."""
     return [sys.stdin.read(), subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout.decode()]
 
 
 @task
 def daemonise() -> None:
-    """Leave a grandchild in a session of its own, which ends soon."""
+    """Leave a grandchild in a separate session. It ends soon."""
     subprocess.run(["sh", "-c", "setsid sleep 0.1 &"], check=True)
 
 
 @task(max_attempts=1)
 def send_mail() -> int:
-    """Fails where the mail would really go out: nobody takes it."""
+    """Send a mail. This fails if the mail would really be sent, because no server accepts it."""
     mail.send_mail("subject", "text", "from@example.com", ["to@example.com"])
     return len(mail.outbox)
 
 
 @task
 def where_it_runs(secret: str) -> dict[str, object]:
-    """Its database and role there, and which files of its process or of the one above tell the secret."""
+    """Return the database, the role, and the files of this process or its parent that contain the secret."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_database(), current_user")
         ((database, user),) = cursor.fetchall()

@@ -9,7 +9,7 @@ from django_pgqueue import task
 
 @task
 def noop(*args: object, **kwargs: object) -> None:
-    """Nothing, whatever it is given."""
+    """Accept any arguments and do nothing."""
 
 
 @task(queue_name="mail", priority=10, max_attempts=3, timeout=60, on_lost="fail", metadata={"of": "mail"})
@@ -20,10 +20,10 @@ def mail(number: int) -> int:
 
 @task(expires_after=timedelta(hours=2))
 def short_lived() -> None:
-    """Too old to be useful after two hours."""
+    """A task whose jobs expire after two hours."""
 
 
 @task(database="other")
 def elsewhere(number: int) -> int:
-    """A task whose jobs lie in the other database."""
+    """A task whose jobs are in the other database."""
     return number

@@ -16,7 +16,7 @@ from tests.app.worker_tasks import gate
 
 @task(timeout=1, max_attempts=1)
 def too_long(name: str) -> str:
-    """Turns in Python for ever."""
+    """Runs an endless loop in Python."""
     gate(f"{name} runs").set()
     while True:
         time.sleep(0.001)
@@ -56,7 +56,7 @@ async def acleans_up(name: str) -> str:
 
 @task(timeout=1, max_attempts=1)
 def extends(times: int) -> list[bool]:
-    """Works for longer than its timeout, but says so."""
+    """Runs longer than its timeout, but extends its deadline."""
     answers = []
     for _ in range(times):
         answers.append(current_job().extend(1.5))
@@ -89,7 +89,7 @@ async def awaits(name: str) -> str:
 
 @task(timeout=1, max_attempts=1)
 def deaf(name: str) -> str:
-    """Goes on after its TaskTimeout until the gate opens."""
+    """Continues after its TaskTimeout until the gate opens."""
     gate(f"{name} runs").set()
     while not gate(name).is_set():
         try:
@@ -108,10 +108,10 @@ def atomic_too_long(key: str) -> None:
 
 @task(timeout=3600)
 def quick() -> None:
-    """Has a timeout, and is done long before."""
+    """Has a timeout, and ends long before it."""
 
 
-# -- for worker processes: no gates there
+# -- for worker processes, which have no gates
 
 
 @task(timeout=1, max_attempts=1)
@@ -130,7 +130,7 @@ def holds_the_gil_for_ever(key: str) -> None:
 
 @task
 def holds_the_gil(seconds: float) -> None:
-    """Computes in C, in pieces of which each holds the GIL far longer than its turn."""
+    """Computes in C, in steps that each hold the GIL far longer than the switch interval."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         gil.hold(0.9)
@@ -138,7 +138,7 @@ def holds_the_gil(seconds: float) -> None:
 
 @task
 def dies(key: str, how: str = "SIGKILL") -> None:
-    """Takes its process down, whenever it runs."""
+    """Crashes its process whenever it runs."""
     Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
     if how == "exit":
         os._exit(3)
@@ -148,7 +148,7 @@ def dies(key: str, how: str = "SIGKILL") -> None:
 
 @task
 def dies_once(key: str) -> int:
-    """Takes the first process down that runs it; says in which process it ran the second time."""
+    """Crashes the first process that runs it. Returns the process that ran it the second time."""
     first = not Entry.objects.filter(key=f"{key} runs").exists()
     Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
     if first:
@@ -167,7 +167,7 @@ async def adies_once(key: str) -> int:
 
 @task
 def dies_once_then_waits(key: str) -> str:
-    """The second time it waits until it is asked to stop."""
+    """The second time, waits until it is asked to stop."""
     first = not Entry.objects.filter(key=f"{key} runs").exists()
     Entry.objects.create(key=f"{key} runs", note=str(os.getpid()))
     if first:

@@ -27,7 +27,7 @@ _LOCK = threading.Lock()
 
 
 def reset() -> None:
-    """Let every job go that still waits, and forget."""
+    """Release every job that still waits, and clear both."""
     with _LOCK:
         for event in GATES.values():
             event.set()
@@ -36,7 +36,7 @@ def reset() -> None:
 
 
 def gate(name: str) -> threading.Event:
-    """The event of this name, made at first use."""
+    """Return the event of this name. It is created when it is first used."""
     with _LOCK:
         return GATES.setdefault(name, threading.Event())
 
@@ -63,7 +63,7 @@ def see(value: Any) -> None:
 
 @task
 def hold(name: str) -> str:
-    """Say that it runs, then wait for the test."""
+    """Report that it runs, then wait for the test."""
     gate(f"{name} runs").set()
     assert gate(name).wait(DEADLINE)
     return name
@@ -88,7 +88,7 @@ def choosy(name: str) -> None:
 
 @task(max_attempts=3, backoff=0)
 def calls_wrongly(number: int) -> None:
-    """Its arguments are right, and its body makes the same mistake as a caller of it."""
+    """Its arguments are correct, but its body makes the same mistake as a wrong call."""
     SEEN.append(number)
     calls_wrongly.bind()  # type: ignore[call-arg]
 
@@ -158,7 +158,7 @@ async def araise_base(name: str) -> None:
 
 @task(max_attempts=1)
 async def child_raises_base(name: str) -> None:
-    """As above, in an asyncio task of its own: asyncio lets SystemExit out of the event loop."""
+    """Do the same in a separate asyncio task. asyncio lets SystemExit leave the event loop."""
     coroutine: Any = araise_base.func(name)
     await asyncio.create_task(coroutine)
 
@@ -222,7 +222,7 @@ def inside() -> dict[str, Any]:
 
 @task
 def stoppable(name: str) -> str:
-    """A sync task that looks whether it is asked to stop."""
+    """A sync task that checks whether it is asked to stop."""
     job = current_job()
     assert not job.cancel_requested
     gate(f"{name} runs").set()
@@ -263,7 +263,7 @@ async def ahold(name: str) -> str:
 
 @task
 async def ameet(name: str, count: int) -> None:
-    """Wait until `count` jobs are here at once."""
+    """Wait until `count` jobs are running at the same time."""
     SEEN.append(name)
     end = asyncio.get_running_loop().time() + DEADLINE
     while SEEN.count(name) < count:
@@ -273,7 +273,7 @@ async def ameet(name: str, count: int) -> None:
 
 @task
 def meet(name: str, count: int) -> None:
-    """The same in threads."""
+    """Do the same in threads."""
     with _LOCK:
         SEEN.append(name)
         if SEEN.count(name) == count:
@@ -289,7 +289,7 @@ async def afail(message: str) -> None:
 
 @task
 async def aid_everywhere() -> list[int]:
-    """The job's id on the loop, in `sync_to_async`, in `to_thread` and in a task of its own."""
+    """Return the job's id on the loop, in `sync_to_async`, in `to_thread` and in a separate asyncio task."""
 
     async def child() -> int:
         return current_job().pk
@@ -309,7 +309,7 @@ async def anote(key: str) -> None:
 
 @task
 async def athread() -> int:
-    """The thread of the ORM, while all of its kind are here."""
+    """Return the thread of the ORM, while all jobs of this task are running."""
     ident: int = await sync_to_async(threading.get_ident)()
     return ident
 
@@ -334,7 +334,7 @@ def _backend() -> int:
 
 @task
 def backend() -> int:
-    """The server's process of this thread's connection."""
+    """Return the server process of this thread's connection."""
     return _backend()
 
 
@@ -381,7 +381,7 @@ async def aleave(kind: str) -> int:
 
 @task(atomic=True, max_attempts=2, backoff=0)
 def effect(key: str, then: str = "") -> str:
-    """An effect in the transaction of its job."""
+    """Write a row in the transaction of the job."""
     Entry.objects.create(key=key)
     SEEN.append(current_job().attempts)
     if then == "raise":
@@ -398,7 +398,7 @@ def effect(key: str, then: str = "") -> str:
 
 @task(atomic=True, max_attempts=1)
 def increment(key: str) -> int:
-    """Read, meet another, write: under REPEATABLE READ one of two must be done again."""
+    """Read, wait for another job, then write. Under REPEATABLE READ, one of two must be repeated."""
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     entry = Entry.objects.get(key=key)
@@ -412,19 +412,19 @@ def increment(key: str) -> int:
 
 @task
 def exit_process(code: int) -> None:
-    """Take the whole process down, as a crash in C code does."""
+    """End the whole process, as a crash in C code does."""
     os._exit(code)
 
 
 @task
 def whole_process() -> list[Any]:
-    """Where this job ran."""
+    """Return the process that ran this job."""
     return [os.getpid(), os.getppid(), sys.argv[0]]
 
 
 @task
 def enqueue_chain(length: int) -> None:
-    """Enqueue the next of a chain."""
+    """Enqueue the next job of a chain."""
     SEEN.append(length)
     if length:
         enqueue(enqueue_chain, length - 1)
@@ -438,7 +438,7 @@ def elsewhere() -> None:
 
 @task
 def lose_own_lease() -> None:
-    """Do what a recovery does while the job runs: it is somebody else's now, an hour later."""
+    """Do what a recovery does while the job runs: put it back in its queue, due in an hour."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE pgqueue_job_live SET status = 'pending', worker = NULL, lease = NULL,"
@@ -449,7 +449,7 @@ def lose_own_lease() -> None:
 
 @task
 def wait_for_entry(key: str) -> str:
-    """Wait until a row is there: what a test in another process can make."""
+    """Wait until a row exists, which a test in another process can insert."""
     note.func(f"{key} runs")
     end = time.monotonic() + 60
     while not Entry.objects.filter(key=key).exists():
@@ -460,5 +460,5 @@ def wait_for_entry(key: str) -> str:
 
 @task
 def count_runs(key: str) -> None:
-    """One row for each run, with the process that ran it."""
+    """Insert one row for each run, with the process that ran it."""
     note.func(key, str(os.getpid()))

@@ -166,7 +166,7 @@ def test_surprises_are_found_by_a_walk_and_one_vanishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(corpus, "VAR", tmp_path)
-    for _ in range(2):  # the next run replaces them
+    for _ in range(2):  # the second run replaces the files of the first
         with corpus.surprising_files():
             names = {
                 Path(found.path).name for found in walk(corpus.surprises(), suffixes=corpus.SUFFIXES).files

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
-    """A stand-in for the worker command, which starts a process as that does and prints its id."""
+    """A replacement for the worker command, which starts a process as the command does and prints its id."""
     script = tmp_path / "script.py"
     script.write_text(
         "import subprocess, sys\n"
@@ -122,7 +122,7 @@ def test_only_processes_of_its_own_command_are_killed(child: Child) -> None:
     assert child.started(process_of(child))
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:
-            for pid in (stranger.pid, 2**22 + 1):  # not its own; not there at all
+            for pid in (stranger.pid, 2**22 + 1):  # a process of somebody else, and an id that does not exist
                 assert not child.started(pid)
                 job("running", worker=register(pid).pk, lease=1)
             elsewhere = register(process_of(child))
@@ -160,7 +160,7 @@ def test_one_job_is_told_of_as_one() -> None:
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Report:
-    """A whole index of three documents."""
+    """A complete index of three documents."""
     monkeypatch.setattr(completeness, "roots", lambda: [Path("/corpus")])
     monkeypatch.setattr("example_project.demo.story.roots", lambda: [Path("/corpus")])
     report = Report(new=3)

@@ -22,7 +22,7 @@ SECONDS = 180
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A database and a folder of its own."""
+    """The environment with a separate database and folder."""
     given = os.environ["DATABASE_URL"]
     name = f"demo_{os.getpid()}"
     with psycopg.connect(given, autocommit=True) as server:
@@ -32,7 +32,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
             "DATABASE_URL": re.sub(r"/[^/]*$", f"/{name}", given),
             "EXAMPLE_VAR": str(tmp_path),
         }
-        server.execute(f"DROP DATABASE {name}")  # refused if a process were left that uses it
+        server.execute(f"DROP DATABASE {name}")  # fails if a process is left that uses it
 
 
 def demo(environment: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
@@ -79,7 +79,7 @@ def tells_the_whole_story(environment: dict[str, str]) -> None:
 
 @contextmanager
 def ended(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Whatever a test finds, its process ends, and takes its children along."""
+    """End the process and its children, whatever the result of the test is."""
     try:
         yield
     finally:
@@ -87,7 +87,7 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def starts_over_and_serves(environment: dict[str, str]) -> None:
-    """On the database of the story; after Ctrl-C nothing is left running."""
+    """Use the database of the demonstration. After Ctrl-C, no process is left running."""
     environment.pop("DJANGO_SETTINGS_MODULE", None)
     process = subprocess.Popen(
         [sys.executable, str(MANAGE), "demo", "--serve", "--files", "20"],

@@ -28,7 +28,7 @@ print(ensure_server(pathlib.Path(sys.argv[1])))
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder for a server, where the server's user can go too."""
+    """A folder for a server that the server's user can access."""
     folder = ROOT / "var" / f"server-{os.getpid()}"
     yield folder
     remove_server(folder)
@@ -107,7 +107,7 @@ def test_a_process_that_took_over_the_crashed_server_s_number_is_let_alone(folde
 
 
 def test_a_stranger_s_server_is_never_used(folder: Path) -> None:
-    """The server of another folder, even with our password: it names other data."""
+    """The server of another folder is refused even if it accepts our password: its data is elsewhere."""
     other = folder.with_name(f"{folder.name}-other")
     try:
         ensure_server(folder)
@@ -172,7 +172,7 @@ def test_no_programs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts it as another user")
 def test_root_s_private_folders_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the data nor the programs can lie where the server's user cannot go."""
+    """Neither the data nor the programs can be in a folder that the server's user cannot access."""
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     installed = embedded_programs._installed()

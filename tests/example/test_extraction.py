@@ -114,7 +114,7 @@ def test_which_names_are_python() -> None:
 )
 def test_no_pattern_takes_for_ever(name: str, unit: str) -> None:
     text = unit * (200_000 // len(unit))
-    # This thread's own time: nobody else's work counts. Patterns whose time grows with the length take a
+    # Only the time of this thread is measured. Patterns whose time grows with the length take a
     # hundredth of it; those whose time grows with its square take several times as much.
     before = time.thread_time()
     extract(name, text)

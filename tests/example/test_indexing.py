@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def work_off() -> None:
-    """Do what a worker does, to the rows that a second run looks at."""
+    """Change the rows that a second run reads, as a worker would."""
     for pk in Document.objects.filter(state="waiting").values_list("pk", flat=True):
         index_document.call(pk)
     Job.objects.filter(status="pending").cancel()

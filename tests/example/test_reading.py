@@ -49,7 +49,7 @@ def test_what_is_no_regular_file_any_more_is_gone(tmp_path: Path, make) -> None:
 def test_a_forbidden_file_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("secret")
 
-    def refuse(self: Path, mode: str) -> None:  # root may read everything, so that chmod proves nothing
+    def refuse(self: Path, mode: str) -> None:  # root can read every file, so chmod would have no effect
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "open", refuse)

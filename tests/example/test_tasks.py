@@ -128,6 +128,6 @@ def test_a_transient_error_leaves_the_document_waiting(
 
 def test_the_time_it_reports_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 12.5])
-    # The clock of this module only: other threads of the process go on with their own.
+    # This changes only the clock of this module. Other threads of the process keep theirs.
     monkeypatch.setattr(tasks, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     assert index_document.call(0) == {"outcome": "removed", "seconds": 2.5}

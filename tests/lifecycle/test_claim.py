@@ -43,7 +43,7 @@ def test_a_claim_takes_every_column_that_the_worker_needs(one: Connection) -> No
         one, args="[1]", kwargs='{"k": 2}', metadata='{"m": 3}', queue_name="mail", priority=4, max_attempts=5
     )
     (row,) = claim(one, ranges=[Range("mail", 4)])
-    payload: tuple[object, ...] = (row.args, row.kwargs, row.metadata)  # a worker has them as text
+    payload: tuple[object, ...] = (row.args, row.kwargs, row.metadata)  # a worker receives these as text
     assert payload == ([1], {"k": 2}, {"m": 3})
     assert (row.queue_name, row.priority, row.max_attempts) == ("mail", 4, 5)
     assert (row.timeout, row.on_lost, row.crash_count, row.forgiven_attempts, row.expired) == (
@@ -165,5 +165,5 @@ def test_compiling_the_claim_leaves_no_connection_behind() -> None:
     claim_sql.cache_clear()
     with connection.cursor():
         claim_sql("default")
-    # One that was there before is not ours to close.
+    # A connection that was open before is not closed here.
     assert (opened_for_it, connection.connection is not None) == (False, True)

@@ -156,7 +156,7 @@ def test_run_now_lets_a_job_that_waits_run_and_changes_nothing_else() -> None:
     assert run_now(failed()) == 0
 
 
-# -- what they take
+# -- arguments
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Running:
-    """What a worker has of a job."""
+    """What a worker knows about a running job."""
 
     def __init__(self, row: Job) -> None:
         self.asked_to_stop = False
@@ -82,7 +82,7 @@ def test_it_asks_its_worker(running: Running) -> None:
 
 def test_the_row_may_say_first_that_it_is_asked_to_stop(running: Running) -> None:
     assert cancel(running.job) == 1
-    before = running.job.cancel_requested  # the worker has not heard of it
+    before = running.job.cancel_requested  # the worker does not know of it yet
     running.job.refresh_from_db()
     assert (before, running.job.cancel_requested) == (False, True)
 
@@ -118,7 +118,7 @@ def test_a_copy_is_a_plain_job(running: Running, copied: Callable[[Any], Any]) -
 
 
 def test_what_is_read_through_it_is_a_plain_job(row: Job, running: Running) -> None:
-    """``type(job).objects`` is what generic code does."""
+    """Generic code uses ``type(job).objects``."""
     mine = type(running.job).objects.filter(pk=row.pk)
     assert type(mine.get()) is Job
     assert mine.cancel() == 1

@@ -24,7 +24,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 def now() -> datetime:
-    """The time of the database, which is the only one that counts."""
+    """Return the time of the database, which is the only clock that is used."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (moment,) = cursor.fetchone()
@@ -189,7 +189,7 @@ def test_arguments_come_back_as_they_were() -> None:
 
 
 def test_the_size_is_that_of_the_json_and_measured_once(settings: Any) -> None:
-    # As jsonb these numbers take six times as much; the limit is about what the caller has sent.
+    # As jsonb these numbers take six times as much space. The limit applies to what the caller has sent.
     many = [1] * 400_000
     assert len(enqueue(noop, many).args[0]) == 400_000
     settings.PGQUEUE = {"MAX_PAYLOAD_BYTES": 1000}
@@ -251,7 +251,7 @@ def test_a_database_that_is_not_there_is_named() -> None:
 
 @pytest.fixture
 def moved() -> Any:
-    """A task that is found no longer where it says: its name in the module means another one."""
+    """A task whose path now leads to another task, because its name in the module was reassigned."""
     import tests.app.tasks as module
 
     def lost() -> None: ...

@@ -44,7 +44,8 @@ def test_a_job_that_is_over_moves_to_history_whole(one: Connection, kind: str) -
     assert finish(one, [pk], kind, result='{"answer": 42}', started=None, reason="so it is") == [pk]
     after = row(pk)
     changed = {name for name in after if after[name] != before[name]}
-    # Cancelled before it started, it has made no attempt; of the others the claim is the start that is known.
+    # A job that was cancelled before it started made no attempt. For the others, the claim is the known
+    # start.
     never_ran = {"attempts", "started_at", "last_attempted_at"} if kind == "cancelled" else set()
     assert changed == {"shelf", "status", "finished_at", "result", "waiting_reason"} | never_ran
     assert (after["status"], after["result"], after["waiting_reason"]) == (kind, {"answer": 42}, "so it is")
@@ -237,7 +238,7 @@ def test_a_job_that_was_asked_to_stop_does_not_go_back(one: Connection, kind: st
     assert job(pk).status == "cancelled"
 
 
-# -- one at a time, loudly
+# -- one outcome at a time, with errors
 
 FINISH_ONE = "CALL pgqueue_finish_one_v1(%s, %s, %s)"
 

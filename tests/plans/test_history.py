@@ -45,7 +45,7 @@ def test_rotation(one: Connection, age: str, answer: str, analyzed: bool) -> Non
 
 
 def test_sweep(one: Connection) -> None:
-    # Most of it stays for years; what has to go is found without reading that.
+    # Most rows stay for years. The rows to delete are found without reading the others.
     fill(one, "pgqueue_job_kept", MANY, shelf="9", status="'failed'",
          queue_name="CASE n % 3 WHEN 0 THEN 'a' ELSE 'b' END",
          finished_at="clock_timestamp() - n * interval '1 second'")  # fmt: skip

@@ -42,7 +42,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 
 @pytest.fixture
 def one(filled: Connection) -> Connection:
-    """Without the dead rows that other tests have left."""
+    """Remove the dead rows that other tests have left."""
     filled.execute(f"VACUUM (INDEX_CLEANUP on) {LIVE}")
     return filled
 
@@ -73,7 +73,7 @@ def test_claim_of_a_range_with_nothing_due(one: Connection) -> None:
 
 
 def test_finish_whatever_the_statistics_say(one: Connection) -> None:
-    one.execute("ANALYZE")  # while nothing runs: the index of running jobs looks empty and cheap
+    one.execute("ANALYZE")  # no job runs yet, so the index of running jobs looks empty and cheap
     jobs = [row.id for row in claim(one, 1000, ranges=[Range("default", 0)])]  # 1 in 100 stays running
     for kind in ("done", "failed", "cancelled", "retry", "snooze", "release"):
         for mode in MODES:

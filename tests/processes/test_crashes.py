@@ -20,7 +20,7 @@ Start = Callable[..., Command]
 
 
 def over(job: Job) -> Job:
-    """The job once it is over."""
+    """Wait until the job is over, and return it."""
     until(lambda: fresh(job).is_over, seconds=SLOW, what=f"{job} over")
     return fresh(job)
 
@@ -30,7 +30,7 @@ def error_classes(job: Job) -> list[str]:
 
 
 def runs(key: str) -> list[int]:
-    """The processes that ran it, in order."""
+    """Return the processes that ran the job, in order."""
     return [
         int(note)
         for note in Entry.objects.filter(key=f"{key} runs").order_by("pk").values_list("note", flat=True)
@@ -51,7 +51,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     assert error_classes(failed) == [TooManyCrashes.__name__]
     assert "3 times, which is the limit" in failed.errors[0]["message"]
     assert len(set(runs("k"))) == 3
-    # The first time nobody could know; from then on the neighbour, isolated as well, was left in peace.
+    # The first crash hit both jobs. After that the other job was isolated as well and was not affected.
     until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
     Entry.objects.create(key="go")
     done = over(neighbour)

@@ -26,14 +26,14 @@ WAYS_OUT = {"return": 0, "raise": 1, "exit": 3, "say and exit": 1}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file for processes to say something."""
+    """The file to which processes write lines."""
     path = tmp_path / "said"
     path.touch()
     return path
 
 
 def said(path: Path) -> list[tuple[int, str]]:
-    """What processes have said."""
+    """Return the lines that processes have written."""
     lines = [line.partition(" ") for line in path.read_text().splitlines()]
     return [(int(pid), words) for pid, _, words in lines]
 
@@ -58,7 +58,7 @@ def test_a_child_that_comes_out_of_its_task_ends_there(start: Start, path: Path,
     assert [fresh(pk).status for pk in (*before, *after)] == ["done"] * 10
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
-    # Each ran once, in one and the same process.
+    # Each ran once, all in the same process.
     lines = said(path)
     assert len({pid for pid, _ in lines}) == 1
     assert sorted(words for _, words in lines) == ["ran"] * 10 + sorted(f"runs {way}" for way in WAYS_OUT)
@@ -128,11 +128,11 @@ def test_a_child_that_outlives_its_worker_holds_nothing(start: Start, path: Path
     enqueue(tasks.leave_child, str(path), str(stop))
     ((child, backend),) = until(lambda: said(path), seconds=SLOW)
     mine = {int(backend), *sessions("application_name = 'pgqueue worker'")}
-    os.kill(command.process.pid, signal.SIGSTOP)  # so that it starts no other
+    os.kill(command.process.pid, signal.SIGSTOP)  # so that it does not start another process
     try:
         os.kill(worker.pid, signal.SIGKILL)
         until(lambda: len(mine & sessions("true")) <= 1, seconds=SLOW, what="the end of its sessions")
-        # What is left is the supervisor's.
+        # The remaining session is the supervisor's.
         assert int(backend) not in sessions("true")
         assert is_alive(child)
     finally:
@@ -142,7 +142,7 @@ def test_a_child_that_outlives_its_worker_holds_nothing(start: Start, path: Path
 
 
 def sessions(which: str) -> set[int]:
-    """The sessions of this database, by their processes."""
+    """Return the server processes of the sessions of this database."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND {which}")
         return {pid for (pid,) in cursor.fetchall()}

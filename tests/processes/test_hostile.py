@@ -54,7 +54,7 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
         "from django_pgqueue import task\n@task\ndef work():\n    return 'found'\n"
     )
     given = databases()
-    given["default"]["OPTIONS"] = {"sslrootcert": "certificates/root.crt"}  # no server asks for it here
+    given["default"]["OPTIONS"] = {"sslrootcert": "certificates/root.crt"}  # no server requires it here
     environment = {
         "TEST_DATABASES": json.dumps(given),
         "DJANGO_SETTINGS_MODULE": "tests.processes.relative_settings",
@@ -77,9 +77,9 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
     over(late, *jobs[:3], jobs[4])
     assert [fresh(job).status for job in jobs] == ["done", "done", "done", "pending", "done"], command.log
     assert fresh(late).result == "found"
-    # It was there, in the same process; what that means to other jobs is the task's fault.
+    # The changes were visible in the same process. What they do to other jobs is the task's fault.
     assert fresh(jobs[0]).result == [worker.pid, "gone", "JST", str(ROOT / "certificates/root.crt")]
-    # Times are the database's.
+    # The times come from the database.
     snoozed: Any = fresh(jobs[3])
     assert 590 < (snoozed.run_after - snoozed.enqueued_at).total_seconds() < 600 + SLOW
     command.send(signal.SIGTERM)
@@ -123,7 +123,7 @@ def test_a_task_that_stops_its_own_process_is_done_and_the_process_replaced(star
 
 
 def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
-    """While nobody reads, it waits, and only it; then all of it comes."""
+    """While nobody reads the output, only the writing job waits. Then all of the output arrives."""
     command = start("--threads", "2", stdout=subprocess.PIPE)
     (worker,) = command.workers()
     before = peak_mebibytes(worker.pid)
@@ -147,7 +147,7 @@ def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
 
 
 def peak_mebibytes(pid: int) -> float:
-    """The most that a process has held in memory so far."""
+    """Return the peak memory of a process so far."""
     (line,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(line) / 2**10
 
@@ -193,7 +193,7 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
     assert failed.errors[-1]["class"].endswith("TooManyCrashes")
     assert Job.objects.filter(pk__in=[beside.pk, *after], status="done", attempts=1).count() == 31
     assert Entry.objects.filter(key="after").count() == 30
-    # It took a process of others with it once; after that it ran alone.
+    # The first time it crashed a process with other jobs. After that it ran alone.
     assert Entry.objects.filter(key="go runs").count() <= 2
     (worker,) = command.workers()
     other = enqueue(worker_tasks.whole_process)
@@ -202,7 +202,7 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
 
 
 def test_neighbours_of_a_killer_lose_no_attempt(start: Start) -> None:
-    """They have begun, and so count a crash; alone they are done."""
+    """The jobs had started, so they count a crash. When they run alone, they are done."""
     command = start("--threads", "4", BACKOFF_BASE=0.1)
     beside = enqueue_many(worker_tasks.wait_for_entry.bind("go") for _ in range(3))
     until(lambda: Entry.objects.filter(key="go runs").count() == 3, seconds=SLOW)
@@ -222,7 +222,7 @@ LET_THEMSELVES_BE_INTERRUPTED = [(tasks.loop, "Python"), (tasks.aloop, "await")]
     [
         LET_THEMSELVES_BE_INTERRUPTED,
         [(tasks.loop, "stubborn"), (tasks.loop, "sleep"), (tasks.aloop, "stubborn")],
-        # Each of these holds up the event loop, or the whole process, for the others.
+        # Each of these blocks the event loop or the whole process for the other jobs.
         [(tasks.aloop, "Python")],
         [(tasks.aloop, "sleep")],
         [(tasks.loop, "GIL")],
@@ -242,7 +242,7 @@ def test_endless_loops_end_by_their_timeout(start: Start, loops: list[tuple[Any,
         assert (failed.status, failed.attempts) == ("failed", 1), command.log
         assert failed.errors[-1]["class"] == "django_pgqueue.exceptions.TaskTimeout"
     assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 25
-    if loops == LET_THEMSELVES_BE_INTERRUPTED:  # that costs no process
+    if loops == LET_THEMSELVES_BE_INTERRUPTED:  # these do not end their process
         assert command.log.count("started") == 1
     last = enqueue(worker_tasks.noop)
     over(last)

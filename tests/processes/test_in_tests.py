@@ -46,7 +46,7 @@ test_database.__test__ = False  # type: ignore[attr-defined]
 
 @pytest.fixture
 def real_database(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The database that the settings name, for processes that start from here; a job waits in it."""
+    """The database that the settings name for the started processes. A job waits in it."""
     with fresh_database() as name:
         with alias("real", NAME=name) as real:
             migrate(real)
@@ -67,7 +67,7 @@ def result_of(job: Job) -> Any:
 
 
 def jobs_and_workers(database: str) -> tuple[list[str], int]:
-    """The statuses of all jobs in a database, and how many workers ever registered there."""
+    """Return the statuses of all jobs in a database, and how many workers have ever registered there."""
     with (
         open_raw() as own,
         psycopg.connect(own.info.dsn, dbname=database, password=own.info.password) as there,
@@ -152,7 +152,7 @@ def test_a_value_that_cannot_travel_is_refused_if_it_was_changed(real_database: 
 
 
 class InTestCase(TestCase):
-    """Its connection is in a transaction, so no process could see its jobs."""
+    """The connection is in a transaction, so no process could see the test's jobs."""
 
     def test_the_command_is_refused_and_the_connection_works_afterwards(self) -> None:
         job = enqueue(tasks.noop)
@@ -183,7 +183,7 @@ if "django_pgqueue.worker" in sys.orig_argv:
 def test_a_database_that_was_changed_before_setup_is_noticed_by_the_processes(
     start: Callable[..., Command], real_database: str, tmp_path: Path
 ) -> None:
-    """That leaves no trace in the supervisor: its settings may have said so."""
+    """Such a change cannot be seen in the supervisor, because its settings may have had this value."""
     (tmp_path / "changed.py").write_text(BEFORE_SETUP.format(name=real_database))
     job = enqueue(tasks.noop)
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])

@@ -25,7 +25,7 @@ if os.getuid():
 
 
 def namespaces_are_allowed() -> bool:
-    """Whether a process may start others in a namespace of their own here."""
+    """Return whether processes may be started in a separate namespace here."""
     try:
         return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
     except FileNotFoundError:
@@ -51,9 +51,9 @@ def test_it_reaps_orphans_and_stops_in_order(start: Callable[..., Command]) -> N
     for _ in range(3):
         job = enqueue(process_tasks.daemonise)
         done(job)
-    # Only the worker process is left: neither a grandchild nor what remains of one.
+    # Only the worker process is left: no grandchild and no zombie.
     until(lambda: len(children_of(init)) == 1, seconds=SLOW, what="no zombies")
-    # The exit codes of its own children are still its own.
+    # It still gets the exit codes of its own children.
     crash = enqueue(process_tasks.exit_once, "x", 7)
     command.logged("ended by exit code 7")
     done(crash)

@@ -34,40 +34,41 @@ from tests.support.workers import until
 from .conftest import SLOW, Command
 
 JOBS = int(os.environ.get("LEDGER_JOBS", "4000"))
-SECONDS = float(os.environ.get("LEDGER_SECONDS", "10"))  # in which the jobs are enqueued
+SECONDS = float(os.environ.get("LEDGER_SECONDS", "10"))  # the time in which the jobs are enqueued
 SEED = int(os.environ.get("LEDGER_SEED") or random.randrange(2**32))
 
 BATCH = 100  # jobs in one enqueue; JOBS is a multiple of it
-BACKLOG = 2_000  # jobs that wait at most
+BACKLOG = 2_000  # maximum number of waiting jobs
 PAUSE = (2.5, 5.5)  # seconds between two kills
-KILLS = max(5, JOBS // 2_000)  # at least
-# A slow machine would do nothing but start processes. So for a kill so many of the four must be up, and so
-# few jobs may wait that have been hit before: each runs in a process of its own.
+KILLS = max(5, JOBS // 2_000)  # minimum number of kills
+# Otherwise a slow machine would only start processes. Before a kill, at least LEAST_UP of the four workers
+# must be up, and at most MOST_HIT jobs that were hit before may be waiting, because each needs a separate
+# process.
 LEAST_UP = 3
 MOST_HIT = 8
 SUPERVISORS = 5  # each fifth kill hits a supervisor
-PROCESSES = 2  # of each of the two commands
-LONG = max(0.002, 10 / JOBS)  # of the jobs take seconds, the others milliseconds
+PROCESSES = 2  # worker processes of each of the two commands
+LONG = max(0.002, 10 / JOBS)  # share of the jobs that take seconds; the others take milliseconds
 
-# The defaults, but for one: whoever kills at random kills the innocent, and some of them again and again.
+# The defaults except for one: random kills hit jobs that did nothing wrong, and some of them many times.
 SETTINGS = {"CRASH_LIMIT": 1000}
 
 
 class Plan:
-    """What the seed says of a kill: the same for the same number, whatever has happened before it."""
+    """What the seed decides about a kill. It depends only on the number of the kill."""
 
     def __init__(self, number: int) -> None:
         choice = random.Random(f"{SEED}, {number}")
         self.pause = choice.uniform(*PAUSE)
-        """Seconds since the kill before."""
+        """Seconds since the previous kill."""
         self.place = choice.randrange(2)
-        """Of the command."""
+        """The place of the command."""
         self.process = choice.randrange(PROCESSES)
-        """Of its processes, in the order of their ids."""
+        """The place of the process among those of the command, ordered by their ids."""
 
 
 class Work:
-    """What is to be done: a third of the jobs sync, a third async, a third atomic."""
+    """The jobs to run: a third of them are sync, a third async, and a third atomic."""
 
     def __init__(self, count: int, choice: random.Random) -> None:
         entries = Entry.objects.bulk_create([Entry(key="atomic", note="0") for _ in range(count)])
@@ -75,13 +76,13 @@ class Work:
         self.number_of: dict[int, int] = {}
         """The number of each job that was enqueued."""
         self.long: set[int] = set()
-        """The numbers of those that take seconds."""
+        """The numbers of the jobs that take seconds."""
         self._count = count
         self._choice = choice
 
     @property
     def is_enqueued(self) -> bool:
-        """Whether all of it is in the queue."""
+        """Whether all jobs are in the queue."""
         return len(self.number_of) == self._count
 
     def enqueue(self, count: int) -> None:
@@ -124,11 +125,11 @@ def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path
         for command in commands:
             assert command.process.poll() is None, command.log
         due = round(JOBS * min(1.0, (now - began) / SECONDS)) - len(work.number_of)
-        in_time = now < began + 1.5 * SECONDS  # after that, all the rest at once
+        in_time = now < began + 1.5 * SECONDS  # after that, the rest is enqueued at once
         if due >= BATCH and not (in_time and waiting().count() > BACKLOG):
             work.enqueue(BATCH)
         if now >= next_kill:
-            # Until one run was cut off for certain, one is aimed at.
+            # Until one run was certainly cut off, a kill is aimed at such a run.
             among = None if is_cut_off or work.is_enqueued else in_the_middle(ledger, work.long)
             if kill_one(havoc, commands, start_one, among):
                 next_kill = time.monotonic() + Plan(len(havoc.kills)).pause
@@ -136,7 +137,7 @@ def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path
         time.sleep(0.1)
     until(lambda: not waiting().exists(), seconds=8 * SLOW, what="all jobs are over")
     print(f"{JOBS:,} jobs are over after {time.monotonic() - began:.0f} s")
-    # The row of a killed one that had no job stays until somebody who goes on finds it dead.
+    # The row of a killed worker without jobs stays until another supervisor finds the worker dead.
     until(
         lambda: len(at_work(commands)) == Worker.objects.count() == 4,
         seconds=SLOW,
@@ -151,7 +152,7 @@ def test_jobs_survive_random_kills(start: Callable[..., Command], tmp_path: Path
 
 
 def at_work(commands: list[Command]) -> list[tuple[int, int]]:
-    """The worker processes that are up: the place of their command, and their ids."""
+    """Return the worker processes that are up: the place of their command, and their ids."""
     registered = set(Worker.objects.values_list("pid", flat=True))
     return [
         (place, pid)
@@ -166,21 +167,21 @@ def waiting() -> QuerySet[Job]:
 
 
 def in_the_middle(ledger: Path, numbers: set[int]) -> set[int]:
-    """The processes in which a run of one of these jobs, which take seconds, has just begun."""
+    """Return the processes in which one of these long jobs has just started."""
     recently = time.monotonic() - 0.5
     runs = read(ledger) if ledger.exists() else []
     return {run.pid for run in runs if run.number in numbers and not run.ended and run.began > recently}
 
 
 def cut_off(ledger: Path, kill: Kill) -> bool:
-    """Whether some run ended with this kill."""
+    """Return whether this kill cut off a run."""
     return any(not run.ended and run.pid in kill.pids for run in read(ledger))
 
 
 def kill_one(
     havoc: Havoc, commands: list[Command], start_one: Callable[[], Command], among: set[int] | None
 ) -> bool:
-    """Kill a worker process, or a supervisor, which is started again; not while too few are up.
+    """Kill a worker process, or a supervisor, which is started again. Do nothing while too few are up.
 
     It hits whom the seed says, once that one is up; with `among`, the first of those.
     """
@@ -204,7 +205,7 @@ def kill_one(
 
 
 def check(ledger: Path, havoc: Havoc, work: Work) -> None:
-    """Compare the queue, the ledger, the kills and what was enqueued."""
+    """Compare the queue, the ledger, the kills and the enqueued jobs."""
     runs = read(ledger)
     runs_of = by_job(runs)
     kills = havoc.kills
@@ -212,20 +213,20 @@ def check(ledger: Path, havoc: Havoc, work: Work) -> None:
     assert len(jobs) == Job.objects.count() == JOBS, "no job is there twice"
     assert jobs.keys() == work.number_of.keys() == runs_of.keys()
 
-    # Each effect at least once, the atomic ones exactly once.
+    # Each effect happened at least once, and each atomic effect exactly once.
     assert {run.number for run in runs if run.ended} == set(range(JOBS))
     assert all(run.number == work.number_of[run.job] for run in runs)
     atomic = set(work.entries[2::3])
     assert Counter(Entry.objects.filter(pk__in=atomic).values_list("note", flat=True)) == {"1": len(atomic)}
 
-    # Each is done, by its last run: nothing runs again once it was reported.
+    # Each job is done by its last run, because no job runs again after it was reported.
     assert Counter((job.status, job.attempts, len(job.errors)) for job in jobs.values()) == {
         ("done", 1, 0): JOBS
     }
     last = {pk: runs_of[pk][-1] for pk in jobs}
     assert [pk for pk, job in jobs.items() if not last[pk].ended or last[pk].lease != job.lease] == []
 
-    # Each second run is due to a kill, and counts the crash if anybody could see it.
+    # Each second run is due to a kill, and counts a crash if a supervisor could see it.
     strange = unexplained(runs, kills)
     for first, second in strange:
         between = [kill for kill in kills if first.began < kill.after and kill.before < second.began]
@@ -238,7 +239,7 @@ def check(ledger: Path, havoc: Havoc, work: Work) -> None:
     excess = sum(max(0, job.crash_count - (len(runs_of[pk]) - 1)) for pk, job in jobs.items())
     assert excess <= 4 * sum(len(kill.pids) for kill in kills)
 
-    # And it was no idle show.
+    # The kills did hit running jobs.
     again = sum(len(runs) - 1 for runs in runs_of.values())
     supervisors = sum(kill.is_supervisor for kill in kills)
     print(f"{len(kills)} kills, {supervisors} of supervisors; {again} runs more than jobs, {excess} unseen")

@@ -27,7 +27,7 @@ STATE = """
 
 
 def state(pooler: Pooler) -> Any:
-    """What the pooler's session of the server holds."""
+    """Return what the pooler's server session holds."""
     with pooler.connect() as client:
         return client.execute(STATE).fetchone()
 
@@ -57,5 +57,5 @@ def test_a_worker_behind_a_pooler(start: Start) -> None:
         command.send(signal.SIGTERM)
         assert command.wait() == 0, command.log
     assert command.log.count("is behind a transaction pooler: the worker polls every 0.2 s") == 1
-    # No traceback but the task's own, which the logger of tasks writes on Django 5.2.
+    # The only traceback is the task's own, which the logger of tasks writes on Django 5.2.
     assert command.log.count("Traceback") == command.log.count("state=FAILED")

@@ -30,11 +30,11 @@ from tests.support.workers import fresh, until
 
 from .conftest import SLOW, Command
 
-PATIENCE = float(os.environ.get("RECOVERY_PATIENCE") or "inf")  # times what is promised
-NEVER = 3600.0  # seconds: within a test neither a lease of that length is over nor a heartbeat missed
-LEASE = 8.0  # within it the living beat on a busy machine, too
+PATIENCE = float(os.environ.get("RECOVERY_PATIENCE") or "inf")  # multiple of the promised time
+NEVER = 3600.0  # seconds; during a test no lease of that length ends, and no heartbeat is missed
+LEASE = 8.0  # live workers send a heartbeat within it even on a busy machine
 HEARTBEAT = 1.0
-RECONNECT = 10.0  # seconds between two tries to reach the server, at most
+RECONNECT = 10.0  # maximum seconds between two attempts to reach the server
 
 
 class Scene:
@@ -53,7 +53,7 @@ class Scene:
         return self._start(env={FILE: str(self.ledger), **(env or {})}, **pgqueue)
 
     def run(self, count: int = 1) -> Run:
-        """A run of the job, once it has begun."""
+        """Wait until a run of the job has started, and return it."""
         runs = until(
             lambda: found if len(found := read(self.ledger)) >= count else [],
             seconds=SLOW,
@@ -62,20 +62,20 @@ class Scene:
         return runs[count - 1]
 
     def noted(self, job: Job) -> Run:
-        """The first run, once its supervisor has noted it at a heartbeat, for whoever recovers it."""
+        """Return the first run, after its supervisor has recorded it with a heartbeat."""
         run = self.run()
         noted = Worker.objects.values_list("started_jobs", flat=True)
         until(lambda: any(job.pk in (jobs or []) for jobs in noted.all()), seconds=SLOW, what="noted")
         return run
 
     def tell(self, what: str, seconds: float, promise: float) -> None:
-        """Print the figure, and see whether it is good enough."""
+        """Print the figure, and check whether it is good enough."""
         start = self.run().began - self._started[0]
         print(f"\n{what}: {seconds:.2f} s (promised: {promise:.2f} s; the first start took {start:.2f} s)")
         assert seconds < PATIENCE * max(promise, start)
 
     def end(self, job: Job, crashes: int) -> None:
-        """Let the job end; it is done in its first attempt, with so many crashes."""
+        """Let the job end. It is done in its first attempt, with this number of crashes."""
         self.go.touch()
         until(lambda: fresh(job).status == "done", seconds=SLOW)
         assert (fresh(job).attempts, fresh(job).crash_count) == (1, crashes)
@@ -88,7 +88,7 @@ def scene(start: Callable[..., Command], tmp_path: Path) -> Scene:
 
 
 def kill(*pids: int) -> float:
-    """SIGKILL for all of them; the time of the first."""
+    """Send SIGKILL to all of them, and return the time of the first signal."""
     now = time.monotonic()
     for pid in pids:
         try:
@@ -99,7 +99,7 @@ def kill(*pids: int) -> float:
 
 
 def test_a_killed_process(scene: Scene) -> None:
-    """Its supervisor sees it die: no heartbeat has to be missed."""
+    """The supervisor sees its process die, so no heartbeat has to be missed."""
     scene.start(LEASE=3 * NEVER, HEARTBEAT=NEVER)
     job = enqueue(wait_for_file, 0, str(scene.go))
     killed = kill(scene.run().pid)
@@ -108,7 +108,7 @@ def test_a_killed_process(scene: Scene) -> None:
 
 
 def test_a_killed_supervisor_beside_another_one(scene: Scene) -> None:
-    """Their locks are free, and two heartbeats missed: no lease has to be over."""
+    """The locks are free and two heartbeats are missed, so no lease has to end."""
     command = scene.start(LEASE=NEVER)
     job = enqueue(wait_for_file, 0, str(scene.go))
     scene.noted(job)
@@ -119,14 +119,14 @@ def test_a_killed_supervisor_beside_another_one(scene: Scene) -> None:
 
 
 def test_all_killed_and_a_new_command_started_at_once(scene: Scene) -> None:
-    """As before; the new one finds them."""
+    """As before, but a new supervisor finds them."""
     command = scene.start(LEASE=NEVER)
     job = enqueue(wait_for_file, 0, str(scene.go))
     pids = command.process.pid, scene.noted(job).pid
     dead = Worker.objects.get().pk
     killed = kill(*pids)
     scene.start(LEASE=NEVER)
-    # By the time it is up the dead one may have been removed from the list.
+    # When it is up, the dead worker may already have been removed from the list.
     until(lambda: Worker.objects.exclude(pk=dead).exists(), seconds=SLOW, what="the new worker is up")
     up = time.monotonic() - killed
     scene.tell(f"all killed, the next is up after {up:.2f} s", scene.run(2).began - killed, max(5.0, up))
@@ -147,7 +147,7 @@ def test_a_process_that_is_stopped_longer_than_its_lease(scene: Scene) -> None:
     finally:
         os.kill(first.pid, signal.SIGCONT)
     scene.tell("process stopped", second.began - stopped, LEASE + 2 * HEARTBEAT)
-    # It wakes, comes to its end, and is refused: the job is another's.
+    # The stopped process continues, ends the job, and is refused, because another worker has the job.
     scene.go.with_name(f"go-{first.lease}").touch()
     command.logged("the lease was lost, so its outcome (done) was refused")
     assert fresh(job).status == "running"
@@ -171,10 +171,10 @@ def test_a_restart_of_the_server_takes_nothing_from_the_living(
             until(lambda: value(connection, "SELECT count(*) = 2 FROM pgqueue_worker"), seconds=SLOW)
             (job,) = add(connection, task_path=wait_for_file.module_path, args=json.dumps([0, str(scene.go)]))
             scene.run()
-            # A claim does not wait for the disk. One that a crash forgets would rightly be made again.
+            # A claim does not wait for the disk. A claim that a crash loses would correctly be made again.
             connection.execute("SELECT pg_logical_emit_message(true, '', '')")
         server.stop(mode)
-        time.sleep(outage)  # what is tried out, not what is waited for
+        time.sleep(outage)  # the length of the outage is part of the test
         back = time.monotonic()
         server.start()
         with server.connect() as connection:
@@ -182,7 +182,7 @@ def test_a_restart_of_the_server_takes_nothing_from_the_living(
             until(lambda: over(connection, other), seconds=SLOW, what="a job that came after the restart")
             seconds = time.monotonic() - back
             scene.tell(f"server back ({mode}, away for {outage:g} s), a new job is done", seconds, RECONNECT)
-            # All have been seen alive since, and would have been found dead by now.
+            # All have sent heartbeats since then, and otherwise would have been found dead by now.
             until(
                 lambda: value(
                     connection,
@@ -208,5 +208,5 @@ def test_a_restart_of_the_server_takes_nothing_from_the_living(
 
 
 def over(connection: Connection, job: int) -> bool:
-    """Whether a job is no longer in the live leaf."""
+    """Return whether a job is no longer in the live leaf."""
     return bool(value(connection, "SELECT NOT EXISTS (SELECT FROM pgqueue_job_live WHERE id = %s)", job))

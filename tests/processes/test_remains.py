@@ -18,7 +18,7 @@ Start = Callable[..., Command]
 
 
 def left_behind(key: str) -> int:
-    """The program that a `leave_subprocess` job has started."""
+    """Return the program that a `leave_subprocess` job has started."""
     found = until(lambda: Entry.objects.filter(key=f"{key} runs").first(), seconds=SLOW)
     return int(found.note)
 
@@ -38,7 +38,7 @@ def test_the_programs_of_a_worker_that_crashes_end_with_it(start: Start) -> None
 
 
 def test_the_programs_of_a_worker_that_is_killed_end_with_it(start: Start) -> None:
-    """The grace is over, and the process does not even know: its task holds the GIL. The job goes back."""
+    """The grace is over, but the process cannot notice it: its task holds the GIL. The job goes back."""
     command = start("--grace", "0")
     (worker,) = command.workers()
     job = enqueue(tasks.leave_subprocess, "x", "hold the GIL")

@@ -27,7 +27,7 @@ def all_done(ids: list[int]) -> bool:
 
 
 def processes() -> set[int]:
-    """The processes that ran `count_runs` jobs."""
+    """Return the processes that ran `count_runs` jobs."""
     return {int(note) for note in Entry.objects.values_list("note", flat=True)}
 
 
@@ -79,7 +79,7 @@ def test_another_database(start: Start) -> None:
 def test_several_processes_share_the_work(start: Start) -> None:
     command = start("--processes", "2", "--threads", "1")
     workers = command.workers(2)
-    # One slot each: both must take one of two jobs that wait for the other's beginning.
+    # One slot each: both must take one of two jobs that wait for each other to start.
     ids = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2))
     until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
     Entry.objects.create(key="go")
@@ -157,7 +157,7 @@ def test_verbosity_shows_a_line_for_each_job(start: Start) -> None:
 
 
 def test_a_schema_in_the_search_path(start: Start) -> None:
-    """Tables and functions in a schema of their own; the worker is told by OPTIONS alone."""
+    """The tables and functions are in a separate schema, which only OPTIONS names."""
     with connection.cursor() as cursor:
         cursor.execute("DROP SCHEMA IF EXISTS queue_only CASCADE")
         cursor.execute("CREATE SCHEMA queue_only")

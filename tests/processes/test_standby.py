@@ -29,14 +29,14 @@ def pair(transactional_db: None) -> Iterator[Pair]:
 
 
 def on(address: dict[str, Any]) -> dict[str, str]:
-    """The environment of a command whose default database is there."""
+    """Return the environment of a command with this default database."""
     given = databases()
     given["default"].update(address)
     return {"TEST_DATABASES": json.dumps(given)}
 
 
 def enqueue(pair: Pair) -> int:
-    """A job, on whichever of them is the primary."""
+    """Enqueue a job on the current primary."""
     server = pair.standby if pair.standby.ask("SELECT pg_is_in_recovery()") == (False,) else pair.primary
     job: int = server.ask("SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')")[0]
     return job
@@ -97,7 +97,7 @@ def test_a_worker_follows_a_failover(start: Start, pair: Pair) -> None:
     pair.promote()
     done(pair, enqueue(pair))
     command.logged("connected again", times=3)
-    assert pair.standby.ask(workers) == before  # the same ones: no process was lost
+    assert pair.standby.ask(workers) == before  # the same workers, so no process was lost
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
     assert "Traceback" not in command.log

@@ -25,19 +25,19 @@ Start = Callable[..., Command]
 
 @pytest.fixture
 def forks() -> bool:
-    """Each command is started by an interpreter of its own."""
+    """Each command is started by a new interpreter."""
     return False
 
 
 def with_default(**changes: Any) -> dict[str, str]:
-    """The environment of a command whose default database is another."""
+    """Return the environment of a command with another default database."""
     given = databases()
     given["default"].update(changes)
     return {"TEST_DATABASES": json.dumps(given)}
 
 
 def complaint(command: Command) -> str:
-    """What the command says instead of starting."""
+    """Return what the command prints instead of starting."""
     assert command.wait() == 1, command.log
     assert "Traceback" not in command.log
     _, found, said = command.log.partition("CommandError: ")
@@ -90,7 +90,7 @@ if "django_pgqueue.worker" in sys.orig_argv:
 def test_processes_that_cannot_start_end_the_command_with_the_cause(
     start: Start, tmp_path: Path, arguments: list[str], statement: str, how: str
 ) -> None:
-    """The supervisor could start, its processes cannot: say why and give up, instead of trying for ever."""
+    """The supervisor can start, but its processes cannot. It says why and gives up."""
     (tmp_path / "broken.py").write_text(BROKEN.format(statement=statement))
     command = start(*arguments, env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "broken"})
     assert command.wait() == 1
@@ -109,7 +109,9 @@ def test_a_system_that_lets_no_process_start_ends_the_command(start: Start, tmp_
 
 
 def test_a_process_that_cannot_start_does_not_stop_those_that_work(start: Start, tmp_path: Path) -> None:
-    """Memory may be short, or an installation under way: it is tried again, and nobody suffers meanwhile."""
+    """Memory may be short, or an installation may be running. The start is repeated, and other workers
+    continue.
+    """
     (tmp_path / "broken.py").write_text(
         BROKEN.format(
             statement=f"""
@@ -135,7 +137,7 @@ def test_a_process_that_cannot_start_does_not_stop_those_that_work(start: Start,
 
 
 def test_the_server_comes_back_and_the_work_goes_on(start: Start) -> None:
-    """All connections are cut and new ones refused for a while, as in a failover."""
+    """All connections are cut and new ones are refused for some time, as in a failover."""
     command = start("--processes", "2", HEARTBEAT=0.2, LEASE=5)
     command.workers(2)
     name = connection.settings_dict["NAME"]

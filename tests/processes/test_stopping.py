@@ -20,7 +20,7 @@ Start = Callable[..., Command]
 
 
 def runs(key: str, count: int = 1) -> None:
-    """Wait until so many `wait_for_entry` jobs run."""
+    """Wait until this many `wait_for_entry` jobs run."""
     until(lambda: Entry.objects.filter(key=f"{key} runs").count() >= count, seconds=SLOW, what=f"{key} runs")
 
 
@@ -37,13 +37,13 @@ def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) 
     left = Job.objects.filter(pk__in=waiting)
     assert set(left.values_list("status", "attempts")) == {("pending", 0)}
     assert not Worker.objects.exists()
-    # The next one does the rest.
+    # The next worker runs the rest.
     assert start("--burst").wait() == 0
     assert left.filter(status="done", attempts=1).count() == 50
 
 
 def test_prefetched_jobs_go_back_at_sigterm(start: Start) -> None:
-    """Quick jobs are claimed in batches: some are held but not started when the signal comes."""
+    """Fast jobs are claimed in batches. Some are claimed but not started when the signal comes."""
     command = start("--threads", "1")
     warm = enqueue_many(tasks.noop.bind() for _ in range(500))
     until(lambda: Job.objects.filter(pk__in=warm, status="done").count() == 500, seconds=SLOW)
@@ -83,7 +83,7 @@ def test_a_second_signal_does_not_wait(start: Start) -> None:
 
 
 def test_a_terminal_that_closes_lets_running_jobs_finish(start: Start) -> None:
-    """The shell and the kernel may both say so: the second time is no reason to hurry."""
+    """The shell and the kernel may both send the signal, so the second one must not speed up the stop."""
     command = start("--grace", "600")
     job = enqueue(tasks.wait_for_entry, "go")
     runs("go")
@@ -151,7 +151,7 @@ def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_
         os.kill(worker.pid, signal.SIGCONT)
     command.logged("the lease was lost, so its outcome (done) was refused")
     assert fresh(job).attempts == 1
-    # It says anew who it is, and works on.
+    # It registers again, and continues to work.
     until(lambda: Worker.objects.filter(pk=worker.pk).exists(), seconds=SLOW)
     other.send(signal.SIGTERM)
     assert other.wait() == 0

@@ -31,7 +31,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux kil
 )
 def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, task: Any) -> None:
     """A task that sleeps, and one that holds the GIL in C, where no signal handler would ever run."""
-    # A lease as long as that: within the test the dead are found by the lock that they no longer hold.
+    # With such a long lease, dead workers are found only by the lock that they no longer hold.
     commands = [start("--processes", count, "--grace", "600", LEASE=3600) for count in ("2", "1")]
     until(lambda: Worker.objects.count() == 3, seconds=SLOW)
     job = enqueue(task, "go")
@@ -50,7 +50,7 @@ def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, ta
 
 
 def test_elsewhere_they_see_the_end_of_the_line_and_drain(start: Start, tmp_path: Path) -> None:
-    """As on systems without a signal at the parent's death."""
+    """Test the way for systems that send no signal at the parent's death."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'django_pgqueue.worker' in sys.orig_argv:\n"
@@ -75,7 +75,7 @@ def test_elsewhere_they_see_the_end_of_the_line_and_drain(start: Start, tmp_path
 def test_a_process_whose_parent_died_before_it_could_ask_ends_itself(
     parent: Callable[[], int], said: str, code: int
 ) -> None:
-    """Whoever is its parent now is not the one that it was to die with."""
+    """The current parent is not the supervisor with which the process must die."""
     program = (
         "import sys; from django_pgqueue.worker.processes.parent_link import die_with\n"
         "die_with(int(sys.argv[1])); print('lives')"

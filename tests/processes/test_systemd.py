@@ -17,7 +17,7 @@ from .conftest import SLOW, Command
 
 
 class Manager:
-    """The receiving end."""
+    """The socket of the service manager."""
 
     def __init__(self, address: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -25,7 +25,7 @@ class Manager:
         self.socket.settimeout(SLOW)
 
     def hears(self, beginning: str) -> str:
-        """Wait for a message that begins so."""
+        """Wait for a message with this prefix."""
         return until(lambda: self._next(beginning), seconds=SLOW, what=beginning)
 
     def _next(self, beginning: str) -> str:
@@ -57,6 +57,6 @@ def test_it_tells_systemd_how_it_is(start: Callable[..., Command], manager: Mana
     manager.hears("STATUS=1 of 2 processes at work")
     manager.hears("STATUS=2 of 2 processes at work")
     command.send(signal.SIGTERM)
-    # The grace of 30 s, and some.
+    # The grace of 30 s plus a margin.
     assert manager.hears("STOPPING=1") == "STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000"
     assert command.wait() == 0, command.log

@@ -53,7 +53,7 @@ def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour
     begun("go")
     stuck = enqueue(timing.holds_the_gil_for_ever, "stuck")
     command.logged("cannot end what is overdue")
-    # It has cost a process, so it runs alone now, and fails by its timeout there.
+    # It has ended a process, so it now runs alone, and fails there because of its timeout.
     failed = over(stuck)
     assert (failed.status, failed.attempts, failed.crash_count) == ("failed", 1, 1)
     assert failed.errors[0]["class"].endswith("TaskTimeout")
@@ -63,8 +63,8 @@ def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour
 
 
 def test_a_task_that_holds_the_gil_keeps_its_lease(start: Start) -> None:
-    """Longer than the lease: its supervisor beats for its process, which lives."""
-    # So long that a busy machine lets a supervisor beat within it.
+    """The task runs longer than the lease, and its supervisor sends heartbeats for the live process."""
+    # Long enough for a heartbeat even on a busy machine.
     command = start("--threads", "1", LEASE=8, HEARTBEAT=0.5)
     other = start("--threads", "1", LEASE=8, HEARTBEAT=0.5)
     (busy, _) = until(lambda: found if len(found := command.workers(2)) == 2 else [], seconds=SLOW)

@@ -17,8 +17,9 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "dev.py"
 
-# Answers like a Python that works. `-m venv` makes an environment with its like; all else is noted.
-# An installation waits for the file `hold`, if there is one, and fails with the words of the file `failure`.
+# Behaves like a working Python. `-m venv` creates an environment with a copy of it, and all other calls are
+# recorded. If the file `hold` exists, an installation waits for it. If `failure` exists, it fails with its
+# text.
 INTERPRETER = """#!/bin/sh
 case "$*" in
 -c*) echo True ;;
@@ -67,7 +68,7 @@ class Checkout:
         return calls
 
     def installs(self) -> list[str]:
-        """The dependency groups installed since the last look."""
+        """Return the dependency groups that were installed since the last call."""
         return [call.rpartition(" ")[2] for call in self.calls() if "--group" in call]
 
 
@@ -240,7 +241,7 @@ def test_a_killed_run_s_environment_is_made_again(checkout: Checkout) -> None:
 
 
 def test_a_checkout_that_cannot_be_written(checkout: Checkout) -> None:
-    (checkout.root / ".dev.lock").mkdir()  # as root, no permission keeps us from writing: a folder does
+    (checkout.root / ".dev.lock").mkdir()  # permissions do not keep root from writing, but a folder does
     code, output = checkout.run("test")
     assert code == 1
     assert output.startswith("dev.py: ")

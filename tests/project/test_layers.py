@@ -19,9 +19,10 @@ import pytest
 PACKAGE = "django_pgqueue"
 ROOT = Path(__file__).resolve().parents[2]
 
-#: From bottom to top. A module may import from the lines below its own; those of one line do not know each
-#: other. A package stands for all that is in it and has no order inside, unless a module of it (such as
-#: ``worker.options``) has a place of its own.
+# : The layers from bottom (first line) to top. A module may import from lower layers, but not from its own
+# layer.
+#: A package stands for all of its modules, which have no order among them, unless a module of it (such as
+#: ``worker.options``) has its own entry.
 LAYERS = """
     compat conf database_settings exceptions operations session
     paths payload routing signatures
@@ -44,7 +45,7 @@ LAYERS = """
     __init__
 """
 
-#: Who imports parts of this package inside functions, and why. The order holds for these imports, too.
+#: The modules that import parts of this package inside functions, and why. The layers apply to them as well.
 INSIDE_FUNCTIONS = {
     "apps": "the checks need the models, which are there when the app is ready",
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
@@ -67,7 +68,7 @@ class Arrow(NamedTuple):
 
 
 def modules() -> dict[str, Path]:
-    """Every module by its name within the package; a package is its ``__init__``."""
+    """Return every module by its name within the package. A package is its ``__init__``."""
     found = {}
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
         parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
@@ -79,7 +80,7 @@ def modules() -> dict[str, Path]:
 
 @cache
 def arrows() -> list[Arrow]:
-    """All imports of parts of the package by others."""
+    """Return all imports between modules of the package."""
     known = modules()
     return [
         arrow
@@ -97,7 +98,7 @@ def arrows_of(
     inside_function: bool = False,
     for_types: bool = False,
 ) -> Iterator[Arrow]:
-    """The imports in a module, or in a part of it."""
+    """Yield the imports in a module, or in a part of it."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         for target in _targets(path, node, known):
             yield Arrow(name, target, node.lineno, inside_function, for_types)
@@ -110,7 +111,7 @@ def arrows_of(
 
 
 def _targets(path: Path, node: ast.Import | ast.ImportFrom, known: set[str]) -> list[str]:
-    """The modules of the package that a statement imports."""
+    """Yield the modules of the package that a statement imports."""
     base = ""
     if isinstance(node, ast.ImportFrom):
         around = path.parents[node.level - 1].relative_to(ROOT).parts if node.level else ()
@@ -127,14 +128,14 @@ def _targets(path: Path, node: ast.Import | ast.ImportFrom, known: set[str]) -> 
 
 
 def layers() -> dict[str, int]:
-    """The number of the layer of each entry."""
+    """Return the number of the layer of each entry."""
     return {
         entry: number for number, line in enumerate(LAYERS.strip().splitlines()) for entry in line.split()
     }
 
 
 def entry_of(module: str) -> str:
-    """The entry of LAYERS that a module belongs to: its own, or that of the package around it."""
+    """Return the entry of LAYERS for a module: its own entry, or that of its package."""
     entries = layers()
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
@@ -175,7 +176,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
 
 
 def test_the_reader_sees_imports_of_every_kind() -> None:
-    """In functions, in clauses and for type checkers, relative and absolute."""
+    """Imports are found in functions, in clauses and for type checkers, relative and absolute."""
     source = """
 from . import conf, enqueue
 from .worker import pump as other, Nothing

@@ -25,7 +25,7 @@ Complaints = dict[int, list[str]]
 
 
 def mypy(path: Path) -> Complaints:
-    """Line by line what mypy says about a file."""
+    """Return mypy's messages for each line of a file."""
     output = run("mypy", "--strict", "--no-error-summary", "--hide-error-context", str(path))
     found: Complaints = {}
     for line in output.splitlines():
@@ -38,7 +38,7 @@ def mypy(path: Path) -> Complaints:
 
 
 def pyright(path: Path) -> Complaints:
-    """Line by line what pyright says about a file."""
+    """Return pyright's messages for each line of a file."""
     report = json.loads(run("pyright", "--outputjson", "--pythonpath", sys.executable, str(path)))
     assert report["summary"]["filesAnalyzed"] == 1
     found: Complaints = {}
@@ -49,7 +49,7 @@ def pyright(path: Path) -> Complaints:
 
 
 def run(tool: str, *options: str) -> str:
-    """The output of a type checker; skipped where it, or Django's types for it, are not installed."""
+    """Return the output of a type checker. Skip if it, or Django's types for it, are not installed."""
     missing = [name for name in (tool, "mypy_django_plugin") if importlib.util.find_spec(name) is None]
     if missing or django.VERSION < (6, 0):
         reason = (

@@ -24,7 +24,7 @@ _NOT_EMPTY_SQL = """
 
 
 class Command(flush.Command):
-    """Instead of Django's own command, since an app's comes first."""
+    """Replaces Django's own command, because the commands of apps come first."""
 
     def handle(self, **options: Any) -> None:
         """Empty the tables of the models."""
