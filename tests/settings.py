@@ -11,7 +11,8 @@ from typing import Any
 
 import environ
 
-NO_SERVER = "postgresql://postgres@127.0.0.1:1/postgres"  # nobody's port: refused at once
+# no server listens on this port, so connections are refused at once
+NO_SERVER = "postgresql://postgres@127.0.0.1:1/postgres"
 
 SECRET_KEY = "only for tests"
 USE_TZ = True

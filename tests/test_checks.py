@@ -38,7 +38,7 @@ class Router:
 
 @pytest.fixture(autouse=True)
 def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tasks of other tests are not looked at; those of earlier ones here are gone, tracebacks and all."""
+    """Ignore the tasks of other modules. Those of earlier tests here are collected, with their tracebacks."""
     gc.collect()
 
     everything = definition.declared_tasks
@@ -50,7 +50,7 @@ def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(messages: list[CheckMessage]) -> list[str]:
-    """The ids of the messages; each of them must say what to do."""
+    """Return the ids of the messages. Each message must have a hint."""
     for message in messages:
         assert message.hint
         assert message.msg.strip()
@@ -59,7 +59,7 @@ def found(messages: list[CheckMessage]) -> list[str]:
 
 @pytest.fixture
 def app_with_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Makes an installed app whose `tasks` module has the given source."""
+    """Creates an installed app whose `tasks` module has the given source."""
     made: list[Any] = []
 
     def make(source: str) -> list[Any]:

@@ -35,7 +35,7 @@ def empty() -> Iterator[str]:
 
 @pytest.fixture
 def any_alias(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
-    """Leave to connect to any alias, which the mark ``django_db`` does not give."""
+    """Allow connections to any alias, which the mark ``django_db`` does not do."""
     with django_db_blocker.unblock():
         yield
 
@@ -147,7 +147,7 @@ def test_e011_the_server_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         wrapper = connections["ancient"]
         wrapper.close()
         monkeypatch.setattr(type(wrapper.features), "minimum_database_version", (99,))
-        # Django looks at the version once in the life of a process.
+        # Django reads the version once per process.
         monkeypatch.setattr("django.db.backends.base.base.RAN_DB_VERSION_CHECK", set())
         messages = database_problems("ancient")
         wrapper.close()

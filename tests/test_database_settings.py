@@ -17,7 +17,7 @@ ENGINE = "django.db.backends.postgresql"
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """DATABASES, as they were at the start and as they are now: a test may change them."""
+    """DATABASES as they were at the start and as they are now. A test may change them."""
     databases: dict[str, Any] = {
         "default": {
             "ENGINE": ENGINE,

@@ -89,7 +89,7 @@ def nested() -> Callable[..., None]:
 
 
 def pickled(value: Any) -> Any:
-    """What comes out of a pickle of `value`."""
+    """Pickle `value`, and return the unpickled object."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301
 
 
@@ -151,7 +151,7 @@ print(declares.later.queue_name)
 
 
 def test_tasks_are_declared_while_apps_load(tmp_path: Path) -> None:
-    """With Django's own decorator the backend is looked at, which needs no models yet."""
+    """Django's own decorator looks up the backend, which must not need the models yet."""
     (tmp_path / "early.py").write_text(
         "from django_pgqueue import current_job, task\n"
         f"from {compat.DjangoTask.__module__.removesuffix('.base')} import task as django_task\n"

@@ -116,7 +116,7 @@ def test_behind_a_pooler_a_role_is_assumed_in_each_transaction(pooler: Pooler) -
 
 
 def test_behind_a_pooler_a_transaction_is_one_message(pooler: Pooler, tmp_path: Path) -> None:
-    """After one that ends with a Flush pgbouncer may keep the server's connection for this client."""
+    """After a message that ends with a Flush, pgbouncer may keep the server's connection for this client."""
     with (
         alias("pooled", opened=False, **pooler.address()) as name,
         closing(connect(name)) as session,

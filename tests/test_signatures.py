@@ -90,7 +90,7 @@ def in_context(context: Any, number: int) -> None: ...
         (order, (1, "", 3), {"urgent": True}, "order(): too many positional arguments"),
         (order, (1, ""), {"note": "", "urgent": True}, "order(): multiple values for argument 'note'"),
         (order, (1,), {"urgent": True, "x": 1}, "order() got an unexpected keyword argument 'x'"),
-        # The rest of these two depends on the version of Python.
+        # The rest of these two messages depends on the version of Python.
         (order, (), {"number": 1, "urgent": True}, "order()"),
         (order, (1,), {"note": ""}, "order() missing a required"),
         (in_context, (), {}, "in_context() missing a required argument: 'number'"),

@@ -34,7 +34,7 @@ class Claimer:
         return self.claimer.search(self.session)[0]
 
     def look(self) -> list[int]:
-        """As the producer: claim, else search and claim."""
+        """Do what the producer does: claim, or else search for ranges and claim again."""
         return self.claim() or (self.claim() if self.search() else [])
 
 
@@ -46,14 +46,14 @@ def claimer(transactional_db: None) -> Iterator[Claimer]:
 
 
 def backdate(connection: Connection, job: int, age: str) -> None:
-    """As if the transaction that enqueued the job had begun that long ago."""
+    """Change the job as if the transaction that enqueued it had begun that long ago."""
     connection.execute(
         "UPDATE pgqueue_job_live SET run_after = clock_timestamp() - %s::interval WHERE id = %s", (age, job)
     )
 
 
 def raise_the_mark(claimer: Claimer, connection: Connection, age: str = "5 seconds") -> None:
-    """Let the worker claim a job of that age, so that it looks for younger ones only."""
+    """Let the worker claim a job of this age, so that it looks only for younger jobs."""
     (job,) = add(connection)
     backdate(connection, job, age)
     connection.commit()
@@ -61,12 +61,12 @@ def raise_the_mark(claimer: Claimer, connection: Connection, age: str = "5 secon
 
 
 def spend_the_ration(claimer: Claimer) -> None:
-    """Say that the last rescan was dear: the next one must wait for hours."""
+    """Pretend that the last rescan was expensive, so that the next one must wait for hours."""
     claimer.claimer._ranges.rescanned(monotonic() - 1000, monotonic())
 
 
 def allow_a_rescan(claimer: Claimer) -> None:
-    """Say that it was cheap: the next one may come after 50 ms."""
+    """Pretend that it was cheap, so that the next one may run after 50 ms."""
     claimer.claimer._ranges.rescanned(monotonic(), monotonic())
 
 
@@ -94,7 +94,7 @@ def test_a_job_committed_less_than_half_a_second_late_is_found_at_once(
     quick.commit()
     assert claimer.look() == on_time
     spend_the_ration(claimer)
-    # The mark lies half a second before the claim: what the test itself took since is no part of it.
+    # The mark is half a second before the claim. The time that the test has taken since then does not matter.
     slow.execute(
         "UPDATE pgqueue_job_live AS job SET run_after = claimed.last_attempted_at - interval '0.4 seconds'"
         " FROM pgqueue_job_live AS claimed WHERE job.id = %s AND claimed.id = %s",
@@ -131,7 +131,7 @@ def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(
     spend_the_ration(claimer)
     editor.execute("UPDATE pgqueue_job_live SET priority = 50 WHERE id = %s", (waiting,))
     editor.commit()
-    # Its old range is empty, and in the new one it lies behind the mark.
+    # Its old range is empty, and in the new range it is below the mark.
     assert claimer.claim() == []
     assert not claimer.search()
     allow_a_rescan(claimer)

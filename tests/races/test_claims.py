@@ -10,7 +10,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def unlocked(connection: Connection) -> int:
-    """How many jobs nobody has locked."""
+    """Return how many jobs are not locked."""
     with connection.transaction(force_rollback=True):
         rows = connection.execute("SELECT id FROM pgqueue_job_live FOR UPDATE SKIP LOCKED").fetchall()
     return len(rows)

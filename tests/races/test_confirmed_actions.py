@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def commit_once_blocked(holder: Connection, pid: int) -> Thread:
-    """Commit as soon as the statement of another session waits for it."""
+    """Commit as soon as the statement of another session waits for this transaction."""
 
     def run() -> None:
         with open_raw() as observer:

@@ -32,7 +32,7 @@ class Sleeper:
         self.now = 1000.0
 
     def look(self) -> bool:
-        """One look for jobs, after the clock has reached its time. Whether there were any."""
+        """Look for jobs once, after the clock has reached its time. Return whether there were any."""
         self.now += self.idle.seconds_left(self.now)
         due, next_due = self.claimer.search(self.session, thorough=True)
         if not due:
@@ -44,13 +44,13 @@ class Sleeper:
         assert self.idle.announced
 
     def sleep(self) -> None:
-        """All the looks until it really sleeps."""
+        """Look for jobs until the worker really sleeps."""
         self.announce()
         while self.idle.seconds_left(self.now) < 1:
             assert not self.look()
 
     def wake(self) -> None:
-        """It has found jobs: the sleepers' lock goes."""
+        """Find jobs, which releases the sleepers' lock."""
         self.idle.found()
         release = self.idle.release()
         assert release is not None
@@ -58,7 +58,7 @@ class Sleeper:
         assert self.idle.release() is None
 
     def heard(self, other: Connection) -> list[str]:
-        """What was notified so far. `other` sends a last one, to know when all has arrived."""
+        """Return the notifications so far. `other` sends a last one, which shows that all have arrived."""
         other.execute("SELECT pg_notify(pgqueue_channel_v1(), 'end')")
         payloads: list[str] = []
         for notification in self.session.connection.notifies(timeout=20):
@@ -126,7 +126,7 @@ def test_a_job_whose_commit_saw_no_sleeper_is_found_by_the_looks(
 ) -> None:
     enqueuer = connect()
     add(enqueuer)
-    # The trigger runs now, as it does at the beginning of a commit; nobody sleeps yet.
+    # The trigger runs now, as it does at the beginning of a commit. No worker sleeps yet.
     enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
     sleeper.announce()
     assert not sleeper.look()
@@ -146,7 +146,7 @@ def test_a_job_whose_commit_left_the_notify_to_another_is_found_by_the_looks(
         enqueuer.execute("SET CONSTRAINTS ALL IMMEDIATE")
     first.commit()
     assert sleeper.heard(other) == ["wake default"]
-    # Woken, it finds the first one's job, and goes to sleep again; only then is the second one's visible.
+    # When woken, it finds the job of the first and sleeps again. Only then is the job of the second visible.
     sleeper.idle.look_now()
     assert sleeper.look()
     sleeper.wake()

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: int = 1) -> list[int]:
-    """Jobs that a worker has claimed, committed."""
+    """Return jobs that a worker has claimed, committed."""
     add(connection, count)
     jobs = [row.id for row in claim(connection, count, worker=worker, lease=lease)]
     connection.commit()
@@ -40,14 +40,14 @@ def register(connection: Connection, worker: int = 1, *, beat: str = "0 s", hold
 
 
 def recover_dead(connection: Connection) -> tuple[int, int]:
-    """A round with a heartbeat of 0.1 s and a lease of half a second."""
+    """Run a round with a heartbeat of 0.1 s and a lease of half a second."""
     row = connection.execute("SELECT * FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)").fetchone()
     assert row is not None
     return row[0], row[1]
 
 
 def test_a_finish_that_comes_while_its_job_is_recovered_is_refused(connect: Connect) -> None:
-    """A worker returns from the dead and reports."""
+    """A worker that was considered dead continues and reports."""
     recoverer, worker = connect(), connect(autocommit=True)
     (job,) = running(recoverer)
     assert recover(recoverer) == 1
@@ -105,7 +105,7 @@ def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connec
     jobs = running(one, 3)
     query = "SELECT pgqueue_recover_v1(ARRAY[1]::bigint[], %s::bigint[], NULL, 'lost', 3, %s, 20)"
     assert value(one, query, jobs, 2) == 2
-    assert value(other, query, jobs, 100) == 1  # what the first one has not locked
+    assert value(other, query, jobs, 100) == 1  # the jobs that the first one has not locked
     one.commit()
     assert value(other, query, jobs, 100) == 0
     assert live(other) == dict.fromkeys(jobs, "pending")
@@ -119,14 +119,14 @@ def test_only_one_round_of_recovery_at_a_time(connect: Connect) -> None:
     register(other, beat="1 s")
     assert recover_dead(one) == (1, 1)
     register(other, worker=2, beat="1 s")
-    assert recover_dead(other) == (0, 0)  # it is one's turn
+    assert recover_dead(other) == (0, 0)  # only one of them runs the round
     one.commit()
     assert recover_dead(other) == (1, 0)
     assert value(other, "SELECT count(*) FROM pgqueue_worker") == 0
 
 
 def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(connect: Connect) -> None:
-    """So what it claims then is not taken from it."""
+    """Therefore the jobs that it claims after that are not taken from it."""
     recoverer, worker = connect(), connect(autocommit=True)
     running(recoverer)
     register(worker, beat="1 s")
@@ -134,7 +134,7 @@ def test_a_worker_that_returns_while_it_is_found_dead_registers_only_afterwards(
     beat = "UPDATE pgqueue_worker SET heartbeat_at = clock_timestamp() WHERE id = 1"
     returned = start(worker, lambda connection: connection.execute(beat).rowcount).blocked()
     recoverer.commit()
-    assert returned.result() == 0  # forgotten: it inserts itself anew
+    assert returned.result() == 0  # its row is deleted, so it registers again
 
 
 def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(connect: Connect) -> None:
@@ -149,7 +149,7 @@ def test_a_worker_that_has_just_beaten_is_not_dead_whatever_was_read_before(conn
 
 
 def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect: Connect) -> None:
-    """Its last claim may still be on its way when the process is gone."""
+    """The server may still execute the last claim when the process is gone."""
     dying, supervisor = connect(), connect(autocommit=True)
     (job,) = add(supervisor)
     register(supervisor, holds_lock=True)
@@ -160,7 +160,8 @@ def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect:
     dying.commit()
     assert value(supervisor, recover_worker) is None
     dying.close()
-    # The server needs a moment to end the session; then the claim is seen, whenever it was committed.
+    # The server needs a moment to end the session. After that the claim is visible, whenever it was
+    # committed.
     assert until(lambda: value(supervisor, recover_worker)) == 1
     assert live(supervisor) == {job: "pending"}
 
@@ -177,7 +178,7 @@ def test_a_job_that_extends_itself_while_it_is_recovered_hears_so(
 
 
 def test_a_job_extends_itself_under_its_own_lease_only(connect: Connect) -> None:
-    """It was recovered, and runs elsewhere: the deadline there is none of its business."""
+    """The job was recovered and runs elsewhere. Its old worker must not change the deadline there."""
     one = connect(autocommit=True)
     (job,) = running(one, lease=1)
     assert recover(one) == 1
@@ -192,13 +193,13 @@ def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Co
     task.execute("SELECT FROM pgqueue_job_live WHERE id = %s AND lease = 1 FOR KEY SHARE", (job,))
     assert extend(other, job) == [job]
     recovered = value(other, "SELECT pgqueue_recover_v1('{1}', '{}', NULL, 'lost', 3, 100, 20)")
-    assert recovered == 0  # and nobody takes it meanwhile
+    assert recovered == 0  # and no other recovery takes it meanwhile
     task.commit()
     assert recover(other) == 1
 
 
 def test_race_a_worker_that_stopped_in_the_middle_of_a_claim_keeps_nothing(connect: Connect) -> None:
-    """Its session would hold the jobs until its process goes on, which may be never."""
+    """Otherwise its session would hold the jobs until the process continues, which may never happen."""
     stopped, recoverer = connect(), connect(autocommit=True)
     (held,) = running(stopped, worker=1)
     stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
@@ -228,7 +229,7 @@ def test_race_a_worker_that_stopped_in_the_middle_of_a_report_is_recovered(conne
 
 
 def test_a_session_that_may_not_be_ended_is_left_alone(connect: Connect) -> None:
-    """Recovery goes on without it."""
+    """Recovery continues without it."""
     stopped, recoverer = connect(autocommit=True), connect(autocommit=True)
     running(stopped, worker=1)
     stopped.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")

@@ -11,12 +11,12 @@ from tests.support.sessions import Connect, open_raw, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# Shelf 1 is the current one, so it is shelf 2 that a rotation empties.
+# Shelf 1 is the current one, so a rotation empties shelf 2.
 
 
 @pytest.fixture
 def patient_rotation(transactional_db: None) -> Iterator[None]:
-    """Rotation waits for seconds instead of 50 ms, so that a test can step in between."""
+    """Let the rotation wait for seconds instead of 50 ms, so that a test can run something in between."""
     with open_raw() as owner:
         owner.execute("ALTER FUNCTION pgqueue_rotate_v1() SET lock_timeout = '20s'")
         yield
@@ -36,7 +36,7 @@ def test_a_retry_that_meets_a_rotation_waits_and_finds_nothing(connect: Connect)
 
 
 def test_a_rotation_gives_way_to_a_retry(connect: Connect) -> None:
-    # Only its own lock timeout lets it give way; without one it would wait until it is cancelled.
+    # It gives way only because of its own lock timeout. Without one, it would wait until it is cancelled.
     one = connect()
     other = connect(autocommit=True, options="-c lock_timeout=0 -c statement_timeout=60s")
     job, neighbour = over(other, 2, "8 days", 2)
@@ -52,7 +52,7 @@ def test_a_rotation_gives_way_to_a_retry(connect: Connect) -> None:
 def test_a_young_job_that_arrives_between_check_and_lock_is_not_dropped(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     over(other, 2, "8 days")
-    # A finish that read the ring before it turned: it commits late, to a shelf that is to be emptied.
+    # A finish has read the ring before it advanced. It commits late, to a shelf that is about to be emptied.
     (young,) = over(one, 2, "1 minute")
     rotation = start(other, rotate).blocked()
     one.commit()

@@ -120,14 +120,14 @@ def test_migrations_ask_the_router(database: str, settings: object) -> None:
 
 
 class NoQueueHere:
-    """A router that keeps the queue off the database `fresh`."""
+    """A router that keeps the queue out of the database `fresh`."""
 
     def allow_migrate(self, db: str, app_label: str, **hints: object) -> bool | None:
         return False if (db, app_label) == ("fresh", "django_pgqueue") else None
 
 
 def whole_life(connection: Connection) -> None:
-    """Every function that a worker calls, once."""
+    """Call every function that a worker calls, once."""
     first, second, third, fourth = add(connection, 4)
     assert cancel(connection, [first]) == 1
     assert [row.id for row in claim(connection)] == [second, third, fourth]
@@ -177,14 +177,14 @@ def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connec
             connection.execute(f'SET ROLE "{role}"')
             whole_life(connection)
             assert value(connection, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") is False
-        # Whatever path the caller has, a function finds its own tables.
+        # A function finds its own tables, whatever the search path of the caller is.
         stranger = connect(fresh, autocommit=True)
         assert value(stranger, "SHOW search_path") == '"$user", public'
         job = value(stranger, "SELECT jobs.pgqueue_enqueue('a.b')")
         assert value(stranger, "SELECT status FROM jobs.pgqueue_job WHERE id = %s", job) == "pending"
         assert value(stranger, "SELECT jobs.pgqueue_cancel(%s)", job) == 1
         assert value(stranger, "SELECT jobs.pgqueue_retry(%s)", job) == 1
-        # Not even a table of the same name in front of them deceives them.
+        # Even a table with the same name earlier in the path does not confuse the functions.
         stranger.execute("CREATE TEMP TABLE pgqueue_ring AS SELECT 1 AS one")
         assert value(stranger, "SELECT jobs.pgqueue_rotate_v1()") == "nothing to do"
         migrate(made, "zero")
@@ -211,7 +211,7 @@ def test_two_schemas_of_one_database_share_neither_locks_nor_channels(
         assert value(one, "SELECT pgqueue_channel_v1()") != value(two, "SELECT pgqueue_channel_v1()")
         keys = "SELECT ARRAY[pgqueue_lock_key_v1('sleep', 'mail'), pgqueue_lock_key_v1('upkeep', 'ring')]"
         assert not set(value(one, keys)) & set(value(two, keys))
-        # A sleeper of the second one hears nothing of the first; a rotation of both at once is possible.
+        # A sleeping worker of the second is not notified by the first. Both can rotate at the same time.
         two.execute(f'LISTEN "{value(two, "SELECT pgqueue_channel_v1()")}"')
         two.execute("SELECT pg_advisory_lock_shared(pgqueue_lock_key_v1('sleep', ''))")
         add(one)

@@ -84,13 +84,13 @@ def test_what_the_model_gives_by_default_is_what_the_table_gives(model: type[Job
 
 
 def columns_between(text: str, start: str, end: str) -> list[str]:
-    """The words of a list of columns or of expressions, between two markers."""
+    """Return the items of a list of columns or expressions between two markers."""
     assert start in text, start
     body = text.split(start, 1)[1].split(end, 1)[0]
     return re.findall(r"\b[a-z_]+\b", body)
 
 
-# The columns that a transition sets anew on purpose; every other one must be carried over by name.
+# The columns to which a transition assigns new values. Every other column must be copied by name.
 SET_BY = {
     "finish_v1": {"shelf", "status", "waiting_reason", "finished_at", "duration"},
     "cancel_v1": {"shelf", "status", "cancel_requested_at", "finished_at"},
@@ -99,7 +99,7 @@ SET_BY = {
         "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration", "result",
     },
 }  # fmt: skip
-# Of those, the ones that a retry leaves to the default of the table: what the last attempt left behind.
+# The columns among them with values of the last attempt, which a retry resets to the table's defaults.
 RESET_BY_RETRY = SET_BY["retry_v1"] - {"status", "run_after", "forgiven_attempts"}
 
 

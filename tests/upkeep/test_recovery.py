@@ -143,7 +143,9 @@ def test_a_job_that_took_its_own_process_down(
 
 
 def round_of_recovery(lease: float = 30.0, limit: int = 100) -> tuple[int, int]:
-    """With a heartbeat of 0.1 s: the server of a test run is young, and it matters who has beaten since."""
+    """Use a heartbeat of 0.1 s: the server of a test run has just started, so heartbeats must be newer than
+    that.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM pgqueue_recover_dead_v1(0.1, %s, 3, %s, 20)", [lease, limit])
         dead, jobs = cursor.fetchone()

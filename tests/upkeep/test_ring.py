@@ -117,7 +117,7 @@ def test_a_rotation_gives_way_to_a_reader(one: Connection, connect: Connect) -> 
     reader = connect()
     over(one, 2, "8 days")
     assert statuses(reader)
-    # Only its own lock timeout lets it give way; without one it would wait until it is cancelled.
+    # It gives way only because of its own lock timeout. Without one, it would wait until it is cancelled.
     one.execute("SET lock_timeout = 0")
     one.execute("SET statement_timeout = '60s'")
     assert rotate(one) == "gave way to a reader of shelf 2"
@@ -148,7 +148,7 @@ def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
     pids = upkeep.info.backend_pid, second.info.backend_pid
 
     def waited_for_a_rotation() -> bool:
-        """Read once; it must come to its end although `first` is still there."""
+        """Read once. The reader must finish although `first` is still open."""
         reader, waited = start(second, statuses), False
         while not reader.is_over:
             waited = waited or value(one, blockers, *pids)

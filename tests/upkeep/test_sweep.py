@@ -25,7 +25,7 @@ def one(connect: Connect) -> Iterator[Connection]:
 
 
 def ends(one: Connection, kind: str, queue_name: str = "mail") -> int | None:
-    """The shelf on which a job of the queue ends; None if it is not kept."""
+    """Return the shelf on which a job of the queue ends, or None if the job is not kept."""
     (job,) = add(one, queue_name=queue_name)
     if kind == "cancelled before it ran":
         assert cancel(one, [job]) == 1

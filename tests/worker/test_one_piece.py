@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A session that sends single statements only: a pipeline sends the end of its transaction apart."""
+    """A session that accepts only single statements, because a pipeline sends the end separately."""
     session = connect("default")
     monkeypatch.setattr(session.connection, "pipeline", lambda: pytest.fail("sent in pieces"))
     yield session

@@ -66,7 +66,7 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
 
 @pytest.fixture
 def heartbeat(transactional_db: None) -> Any:
-    """That of a supervisor without processes, with a connection."""
+    """The heartbeat of a supervisor without processes, with a connection."""
     heartbeat = Heartbeat("default")
     heartbeat._session = connect("default")
     yield heartbeat
@@ -75,7 +75,7 @@ def heartbeat(transactional_db: None) -> Any:
 
 @pytest.fixture
 def serve(heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
-    """Call it to let the heartbeat serve at the next time that it has asked for; gives the pause before."""
+    """Return a function that runs the heartbeat at its next time, and returns the pause before it."""
     now = monotonic()
     monkeypatch.setattr(heartbeat_module, "monotonic", lambda: now)
 
@@ -91,17 +91,17 @@ def serve(heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
 
 def cut(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
-    """End its session, and let it notice."""
+    """End the session, and let the heartbeat notice it."""
     assert heartbeat._session is not None
     with connection.cursor() as cursor:
         pid = heartbeat._session.connection.info.backend_pid
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-    assert serve() == pytest.approx(1.0)  # it has beaten the last time
+    assert serve() == pytest.approx(1.0)  # the last heartbeat was sent
     assert heartbeat._session is None
 
 
 def test_a_supervisor_tries_again_at_once_and_beats(heartbeat: Heartbeat, serve: Callable[[], float]) -> None:
-    """If all lose their connections at once, the first one back takes those for dead that do not beat."""
+    """If all lose their connections at once, the first one back recovers those that send no heartbeats."""
     for _ in range(3):
         cut(heartbeat, serve)
         assert 0 < serve() <= 0.1
@@ -127,7 +127,7 @@ def test_a_supervisor_tries_at_least_once_each_heartbeat(
 def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
     heartbeat: Heartbeat, serve: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It connects each time: only a round that goes well ends the outage."""
+    """It can connect each time, but only a successful round ends the outage."""
 
     def fail(*args: Any) -> None:
         raise psycopg.errors.DiskFull("no space left on device")

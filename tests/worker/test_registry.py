@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def holders(worker: int) -> int:
-    """How many sessions hold the lock of a worker."""
+    """Return how many sessions hold the lock of a worker."""
     with closing(connect("default")) as session:
         query = (
             "SELECT count(*) FROM pg_locks, pgqueue_lock_key_v1('worker', %s) AS key"
@@ -47,7 +47,7 @@ def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can() -> N
 
 
 def test_the_lock_is_taken_once_however_often_it_registers() -> None:
-    """Advisory locks are counted: what is taken twice is not free when it is let go."""
+    """Advisory locks are counted: a lock that was taken twice is not free after one release."""
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
     with closing(connect("default")) as session:
         for _ in range(3):
@@ -71,7 +71,7 @@ def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
         until(lambda: Worker.objects.get().holds_lock)
         until(
             lambda: producer.in_flight._started_jobs.holds_lock
-        )  # what its supervisor repeats with each beat
+        )  # its supervisor repeats this with each heartbeat
         worker.stop()
 
 

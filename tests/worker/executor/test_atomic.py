@@ -20,7 +20,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def held(key: str) -> Iterator[Job]:
-    """An atomic job that has had its effect and waits, uncommitted; it goes on at the end of the block."""
+    """Run an atomic job that has written its row and waits, uncommitted. It continues at the end of the
+    block.
+    """
     job = enqueue(tasks.effect, key, then="wait")
     with working():
         assert tasks.gate(f"{key} runs").wait(tasks.DEADLINE)
@@ -72,7 +74,7 @@ def test_snooze_takes_the_effect_back() -> None:
 
 def test_a_lost_lease_raises_and_takes_the_effect_back(caplog: pytest.LogCaptureFixture) -> None:
     with held("a") as job, connection.cursor() as cursor:
-        # What a recovery does: the job is somebody else's now.
+        # This is what a recovery does. The job now belongs to another worker.
         cursor.execute(
             "UPDATE pgqueue_job_live SET status = 'pending', worker = NULL, lease = NULL,"
             " run_after = now() + interval '1 hour' WHERE id = %s", [job.pk],
@@ -97,7 +99,7 @@ def test_a_cancel_that_comes_late_does_not_undo_the_work() -> None:
 
 
 def test_a_serialization_failure_is_done_again() -> None:
-    """Two jobs read one row, both write: under REPEATABLE READ the second fails with 40001."""
+    """Two jobs read and write the same row. Under REPEATABLE READ, the second one fails with 40001."""
     Entry.objects.create(key="counter", note="0")
     jobs = [enqueue(tasks.increment, "counter") for _ in range(2)]
     with working(threads=2):
@@ -131,7 +133,7 @@ def test_the_job_must_lie_where_the_task_works() -> None:
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_a_job_that_lies_elsewhere_all_the_same_fails() -> None:
-    """Enqueued in SQL on the wrong database: nothing runs."""
+    """A job that SQL enqueued on the wrong database does not run."""
     with connections["other"].cursor() as cursor:
         cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.effect', '[\"a\"]'::jsonb)")
     run_due(alias="other")

@@ -50,15 +50,15 @@ def test_it_fails_at_once(name: str, args: Any, kwargs: Any, words: str, crashes
     assert failed.max_attempts != 1
     (error,) = failed.errors
     assert (error["class"], error["message"]) == ("builtins.TypeError", f"tests.app.worker_tasks.{words}")
-    # It did not come out of any code of the task.
+    # The error was not raised by code of the task.
     assert error["traceback"] == f"TypeError: tests.app.worker_tasks.{words}\n"
     assert len(failed.error_fingerprint) == 40
     assert not Entry.objects.exists()
 
 
 def test_retry_on_does_not_matter() -> None:
-    pk = from_sql("choosy", "type", "and more")  # it is retried for a LookupError alone
-    other = from_sql("calls_wrongly")  # it is retried for everything
+    pk = from_sql("choosy", "type", "and more")  # this is only retried for a LookupError
+    other = from_sql("calls_wrongly")  # this is retried for all exceptions
     run_due()
     assert (fresh(pk).status, fresh(pk).attempts) == ("failed", 1)
     assert (fresh(other).status, fresh(other).attempts) == ("failed", 1)
@@ -66,7 +66,7 @@ def test_retry_on_does_not_matter() -> None:
 
 
 def test_a_type_error_of_the_body_is_retried() -> None:
-    """Even one that says the same about the same task."""
+    """This holds even for an error with the same message about the same task."""
     job = enqueue(tasks.calls_wrongly, 5)
     run_due()
     failed = fresh(job)
@@ -81,7 +81,7 @@ def test_an_argument_that_the_task_has_lost_meanwhile() -> None:
     run_due()
     failed = fresh(job)
     assert (failed.status, failed.attempts) == ("failed", 1)
-    # A deploy that brings the argument back, and a retry by hand.
+    # A deployment adds the argument again, and somebody retries the job by hand.
     assert retry(job) == 1
     Job.objects.filter(pk=job.pk).update(task_path="tests.app.worker_tasks.add")
     run_due()

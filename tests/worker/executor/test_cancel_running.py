@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(params=["by notification", "by polling"])
 def ask(request: pytest.FixtureRequest, settings: Any) -> Any:
-    """Ask a job to stop in one of the two ways, with the other one out of the way."""
+    """Ask a job to stop in one of the two ways, while the other way is disabled."""
     if request.param == "by notification":
         settings.PGQUEUE = {"POLL_INTERVAL": 60}
         return cancel

@@ -40,7 +40,7 @@ def database_settings(**changed: Any) -> Iterator[None]:
 def pool(**options: Any) -> Iterator[None]:
     """Connections from a pool."""
     pytest.importorskip("psycopg_pool")
-    connection.ensure_connection()  # our own is none of the pool's
+    connection.ensure_connection()  # our own connection does not come from the pool
     given = {**connections.settings["default"].get("OPTIONS", {}), "pool": options}
     with database_settings(CONN_MAX_AGE=0, OPTIONS=given):
         try:
@@ -71,7 +71,7 @@ def terminate(*pids: int) -> None:
 
 
 def django_sessions() -> set[int]:
-    """The sessions that there are beside our own and the producer's, which is named.
+    """Return the sessions other than our own and the producer's, which has a name.
 
     One of an earlier test may still be about to end.
     """
@@ -145,13 +145,13 @@ def test_a_job_that_uses_no_database_opens_no_connection() -> None:
 
 def test_a_pool_gets_its_connections_back() -> None:
     with pool(min_size=1, max_size=2):
-        # Four threads and two connections: without give-back the pool runs dry.
+        # With four threads and two connections, the pool would run out if jobs did not return theirs.
         ids = enqueue_many(tasks.backend.bind() for _ in range(30))
         left = enqueue(tasks.leave, "transaction")
         last = enqueue(tasks.note, "after")
         run_due(threads=4)
         assert Job.objects.filter(pk__in=ids, status="done").count() == 30
-        # One of them was thrown away with what was left in it.
+        # One of them was closed because of what was left in its session.
         assert len(set(Job.objects.filter(pk__in=ids).values_list("result", flat=True))) <= 3
         assert (fresh(left).status, fresh(last).status) == ("done", "done")
         assert Entry.objects.count() == 1
@@ -176,7 +176,7 @@ def test_no_job_finds_what_another_has_left_in_the_session(leave: Any, look: Any
         pid, *clean = fresh(first).result  # type: ignore[misc]
         for kind, (left, looked) in pairs.items():
             assert fresh(left).status == "done", kind
-            # The session lasts from job to job, until somebody leaves something in it.
+            # The session is kept from job to job, until a job leaves something in it.
             assert fresh(left).result == pid or look is hostile.tlook, kind  # there are several threads
             pid, *found = fresh(looked).result  # type: ignore[misc]
             assert found == clean, kind
@@ -231,7 +231,7 @@ def test_the_next_job_may_begin_a_durable_transaction(left: str) -> None:
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, pooled: bool) -> None:
-    """As a restart of the server does; without CONN_HEALTH_CHECKS."""
+    """End the sessions as a restart of the server does, without CONN_HEALTH_CHECKS."""
     backend = tasks.abackend if is_async else tasks.backend
     with pool(min_size=3, max_size=3) if pooled else database_settings(CONN_MAX_AGE=None), working(threads=1):
         first = enqueue(backend)

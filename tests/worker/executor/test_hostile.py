@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def among_others(jobs: Iterable[Any], **options: Any) -> list[Job]:
-    """Run calls of tasks on one thread, with others before, between and after them; these must be done."""
+    """Run calls of tasks on one thread, with other jobs before, between and after them that must succeed."""
     others = [enqueue(tasks.add, 0), enqueue(tasks.aid_everywhere)]
     made = []
     for call in jobs:
@@ -49,7 +49,7 @@ def test_whatever_a_task_raises_is_a_failed_attempt(task: Any, settings: Any) ->
         assert (job.status, job.attempts, len(job.errors)) == ("failed", 2, 2), (kind, job.errors)
         for error in job.errors:
             assert len(error["message"]) + len(error["traceback"]) < 2100, kind
-            # Python makes a RuntimeError of those that mean something to a coroutine.
+            # Python turns exceptions with a meaning for coroutines into a RuntimeError.
             assert kind.startswith("Stop") or error["class"].startswith(("builtins", "tests")), kind
     assert not Entry.objects.exists()
 
@@ -123,7 +123,7 @@ def test_a_job_that_cancels_itself(task: Any, then: str, status: str, errors: in
 
 @pytest.mark.parametrize("then", ["return", "raise"])
 def test_an_async_job_that_cancels_itself_and_ends_at_once(then: str) -> None:
-    """Whether the request reaches it before its end is left to chance; it is over in any case."""
+    """The request may or may not reach the job before it ends. The job is over in either case."""
     (job,) = among_others([hostile.acancel_itself.bind(then)])
     assert job.status in ("done", "cancelled") if then == "return" else "cancelled"
     assert job.attempts == 1

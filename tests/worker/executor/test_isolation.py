@@ -15,7 +15,7 @@ from django_pgqueue.worker.executor import isolation
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, until, working
 
-# Each word is said when the one before has been read, so that it comes as a piece of its own.
+# Each word is sent after the previous one was read, so that it arrives separately.
 SPEAKER = """
 import array, fcntl, os, sys, termios, time
 pipe, *words = sys.argv[1:]
@@ -28,7 +28,7 @@ for word in words:
 
 
 def listen(*words: str) -> tuple[list[bytes], int]:
-    """What is heard of a process that says these words, and how often the job has begun."""
+    """Return what is received from a process that sends these words, and how often the job has started."""
     begun: list[int] = []
     reading, writing = os.pipe()
     with subprocess.Popen(

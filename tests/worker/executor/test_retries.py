@@ -167,7 +167,7 @@ def test_snooze_again_and_again_never_fails() -> None:
     job.refresh_from_db()
     for _ in range(3):
         Job.objects.update(run_after=timezone.now())
-        # Due again at once: a burst would never end.
+        # The job is due again at once, so a burst would never end.
         run_due(max_jobs=1)
     assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
 
@@ -184,7 +184,7 @@ def test_cancel_job_ends_it_with_the_reason() -> None:
     run_due()
     ended = fresh(job)
     assert (ended.status, ended.attempts, ended.errors) == ("cancelled", 1, [])
-    assert ended.waiting_reason == "no such customer\\x00"  # what the task says may hold anything
+    assert ended.waiting_reason == "no such customer\\x00"  # the text of the task may contain any character
 
 
 def test_retry_gives_a_fresh_budget_and_keeps_the_past() -> None:

@@ -26,7 +26,7 @@ SUCCESSFUL, FAILED = TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody reads Django's own lines, so that only receivers count."""
+    """Disable Django's own log lines, so that only receivers matter."""
     monkeypatch.setattr(logging.getLogger("django.tasks"), "disabled", True)
     monkeypatch.setattr(logging.getLogger("django_tasks"), "disabled", True)
 

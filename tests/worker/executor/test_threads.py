@@ -21,7 +21,7 @@ from tests.support.workers import DEADLINE, until
 
 
 class FakeRunner:
-    """Runs a row by calling what the test has put in its place."""
+    """Runs a row by calling the function that the test has set for it."""
 
     def __init__(self) -> None:
         self.calls: dict[int, Callable[[], Any]] = {}

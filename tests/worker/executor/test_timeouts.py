@@ -114,7 +114,7 @@ def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> No
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         assert extend(job, 3600) == 1
         extended.set()
-        # The worker looks at the row when the time that it knows of is over.
+        # The worker reads the row when the deadline that it knows is reached.
         until(lambda: timeout_of(job).until - monotonic() > 1000)
         tasks.gate("a").set()
         until(lambda: fresh(job).is_over)
@@ -139,11 +139,11 @@ def test_extending_says_whether_the_lease_is_still_held() -> None:
         tasks.gate("go").set()
         until(lambda: job.pk not in [running.row.id for running in worker.producer._runner.running()])
     assert tasks.SEEN == [True, False]
-    assert fresh(job).status == "running"  # somebody else's
+    assert fresh(job).status == "running"  # it belongs to another worker
 
 
 def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
-    """The exception reaches the thread when it has left the task's body: it hits nobody."""
+    """The exception is sent after the thread has left the task's body, and is not raised anywhere."""
     job = enqueue(timing.waits_for_an_hour, "a")
     rest = enqueue_many(tasks.add.bind(number) for number in range(50))
     with working(threads=1):
@@ -151,7 +151,7 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         thread = timeout._thread
         assert thread is not None
-        with timeout._lock:  # as whoever sends the exception
+        with timeout._lock:  # like the thread that sends the exception
             tasks.gate("a").set()
             until(lambda: sys._current_frames()[thread].f_code is Timeout._leave.__code__)
             timeouts._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
@@ -164,7 +164,7 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
 def test_race_a_task_extends_itself_when_the_worker_has_decided(
     monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    """The row was read, the time is over, and before the exception is sent the task puts it off."""
+    """The row was read and the deadline is reached, but the task extends it before the exception is sent."""
     job = enqueue(timing.awaits, "a") if is_async else enqueue(timing.waits_for, "a")
     raise_in_task = Timeout.raise_in_task
     decided = threading.Event()

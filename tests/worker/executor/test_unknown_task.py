@@ -51,7 +51,7 @@ def test_it_fails_when_the_patience_is_over(settings: Any) -> None:
     assert failed.waiting_reason.startswith("no worker knew the task")
     assert failed.finished_at is not None
     assert failed.finished_at - failed.enqueued_at > timedelta(seconds=0.5)
-    # It was looked at a few times, not in a loop.
+    # The job was checked a few times, not in a loop.
     assert worker.producer.lifetime.claimed < 8
 
 
@@ -65,7 +65,7 @@ def test_the_patience_begins_with_the_first_worker_that_met_it(settings: Any) ->
 
 
 def test_a_job_that_has_run_before_has_the_whole_patience() -> None:
-    """Its first start is long ago, but nobody has missed its task until now."""
+    """The job first started long ago, but its task has become unknown only now."""
     job = enqueue(tasks.slow_backoff)
     run_due()
     long_ago = timezone.now() - timedelta(days=1)

@@ -83,7 +83,7 @@ def test_how_long_a_task_ran_ends_with_the_task_and_its_start_counts_until_the_r
 
 
 def unchecked_result(running: Any, value: Any) -> Outcome:
-    """As if our own check of results had a hole."""
+    """Return an outcome without checking the result, as if our own check had a gap."""
     text = None if value is None else json.dumps(value)
     return Outcome(running.row.id, running.row.lease, result=text, started=running.started)
 
@@ -120,7 +120,7 @@ def test_one_outcome_that_the_server_refuses_fails_its_job_only(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_cannot_even_fail_spoils_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody's trigger refuses to let the job into history, whatever its outcome."""
+    """A trigger of a user refuses to move the job to history, whatever its outcome is."""
     jobs = [enqueue(tasks.add, number) for number in range(5)]
     with connection.cursor() as cursor:
         cursor.execute(

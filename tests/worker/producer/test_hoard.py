@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def warm(worker: object) -> None:
-    """Let a worker believe that jobs are quick."""
+    """Let a worker assume that jobs are fast."""
     ids = enqueue_many(tasks.noop.bind() for _ in range(200))
     until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 200)
 
@@ -50,7 +50,7 @@ def test_a_worker_that_knows_nothing_takes_no_more_than_it_has_slots_for(
 
         assert tasks.gate("slow runs").wait(tasks.DEADLINE)
         until(lambda: Job.objects.filter(pk__in=ids, status="running").count() == 3)
-        # It is woken for some more turns: each could claim too many.
+        # It is woken for some more rounds, each of which could claim too many jobs.
         monkeypatch.setattr(producer, "_room", count)
         until(has_turned)
         assert Job.objects.filter(pk__in=ids, status="running").count() == 3
@@ -67,7 +67,7 @@ def test_jobs_claimed_ahead_of_slow_ones_go_back_for_others(task: object) -> Non
         quick = slow[2:]
         slow = slow[:2]
         assert tasks.gate("slow runs").wait(tasks.DEADLINE)
-        # Both slots are taken. Another worker gets all the others, none is held here.
+        # Both slots are in use. Another worker gets all other jobs, and this worker holds none of them.
         run_until_done(quick)
         assert {fresh(pk).status for pk in slow} == {"running"}
         tasks.gate("slow").set()

@@ -79,7 +79,7 @@ def test_the_lock_is_let_go_once_when_it_is_awake(session: Session) -> None:
     assert locks(session) == 2
     assert idle.release() is None  # still asleep
     idle.found()
-    # Asleep again before anybody has let it go: it is not taken twice.
+    # The worker sleeps again before the lock was released, and does not take it twice.
     idle.nothing_found(session, 11.0, None)
     assert locks(session) == 2
     idle.found()

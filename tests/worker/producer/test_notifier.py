@@ -28,7 +28,7 @@ def _proofs_are_frequent_and_polls_are_not(settings: Any, monkeypatch: pytest.Mo
 
 
 def sleeps(producer: Producer) -> bool:
-    """Whether it would find a job only by its poll, or called."""
+    """Return whether the worker sleeps until its poll or a notification."""
     return producer._idle.announced and producer._idle.seconds_left(monotonic()) > 30
 
 
@@ -58,7 +58,7 @@ def test_a_deaf_session_is_replaced_and_the_worker_is_called_again(
 def test_a_session_that_hears_is_kept(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And its proofs cost neither a round trip of their own nor a commit that waits for the disk."""
+    """Its notifications to itself need neither a separate round trip nor a commit that waits for the disk."""
     monkeypatch.setattr(registry, "REGISTER_EVERY", 0.02)
     run = Session.run
     proofs: list[tuple[int, bool]] = []

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect) -> None:
-    """The claim waits for a lock, the signal comes, the claim succeeds: nothing of it is started."""
+    """The claim waits for a lock, the signal arrives, and the claim succeeds: none of its jobs is started."""
     holder, observer = connect(), connect(autocommit=True)
     worker = RunningWorker(make_producer(threads=2))
     pid = until(lambda: backend_of(worker.producer))
     ids = enqueue_many(tasks.see.bind(number) for number in range(20))
     until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
     tasks.SEEN.clear()
-    # The claim has ranges to look at now. It waits for this lock, while the jobs are there to be claimed.
+    # The claim now has ranges to read. It waits for this lock while there are jobs to claim.
     holder.execute("LOCK TABLE pgqueue_job_live IN SHARE ROW EXCLUSIVE MODE")
     ids = [
         row[0]

@@ -43,7 +43,8 @@ def test_a_notification_that_comes_during_a_statement_is_heard_before_the_sleep(
     def search(claimer: Claimer, session: Any, *, thorough: bool = False) -> tuple[bool, float | None]:
         answer = look(claimer, session, thorough=thorough)
         if sleeper._idle.announced and not committed:
-            # The look has found nothing. Now the job is committed, and the next statement brings the news.
+            # The look has found no jobs. Now the job is committed, and the next statement receives the
+            # notification.
             with ThreadPoolExecutor(1) as elsewhere:
                 committed.append(elsewhere.submit(enqueue_elsewhere).result())
             session.run(("SELECT pg_sleep(0)", None))

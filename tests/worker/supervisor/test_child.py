@@ -21,7 +21,7 @@ from tests.support.workers import until
 
 
 def pause(child: Child, lived: float, *, registered: bool) -> tuple[float, float]:
-    """Between which bounds the next start lies, in seconds from the failure of a process."""
+    """Return the bounds of the next start, in seconds from the failure of a process."""
     child._started_jobs = StartedJobs.private(1)
     if registered:
         child._started_jobs.connect(holds_lock=True)
@@ -66,7 +66,7 @@ def test_many_that_fail_together_do_not_come_back_together() -> None:
 def sleeper(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that sleeps; on a system with `waitid`, and on one without."""
+    """A process that sleeps, on a system with `waitid` and on one without."""
     if request.param and not process_state.HAS_WAITID:
         pytest.skip("this system has no waitid")
     monkeypatch.setattr(process_state, "HAS_WAITID", request.param)
@@ -98,7 +98,7 @@ def test_a_process_that_is_stopped_goes_on_and_ends(sleeper: subprocess.Popen[by
 ])  # fmt: skip
 @pytest.mark.parametrize("closed", [True, False])
 def test_last_words(words: bytes, heard: Farewell, *, closed: bool) -> None:
-    """Also while something that the process has started still holds its end of the line."""
+    """This also holds while a child of the process still has the link open."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.send(words)

@@ -9,7 +9,7 @@ PROGRAM = """
 import os, subprocess, sys
 from django_pgqueue.worker.supervisor.reaper import reap_orphans
 
-reap_orphans(())  # nobody is there
+reap_orphans(())  # there are no children
 ended = [subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) for code in (7, 8, 9)]
 own, *others = ended
 for process in ended:
@@ -24,7 +24,7 @@ for process in others:
         print("reaped")
     process.returncode = 0
 running = subprocess.Popen(["sleep", "1000"])
-reap_orphans(())  # nobody has ended
+reap_orphans(())  # no child has ended
 print(running.poll())
 running.kill()
 print(running.wait())
