@@ -31,7 +31,7 @@ def test_every_example_is_on_a_page() -> None:
     }
     assert included, "no page includes an example"
     assert [path for path in included if not path.exists()] == []
-    structure = {"__init__.py", "manage.py"}
+    structure = {"__init__.py", "manage.py", "urls.py"}
     files = {path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert {path for path in files if path.name not in structure} == included
 

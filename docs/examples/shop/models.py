@@ -15,3 +15,8 @@ class Receipt(models.Model):
 class Account(models.Model):
     name = models.CharField(max_length=100)
     balance = models.IntegerField(default=0)
+
+
+class DailyReport(models.Model):
+    day = models.DateField(unique=True)
+    text = models.TextField(blank=True)

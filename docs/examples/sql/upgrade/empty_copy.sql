@@ -1,0 +1,1 @@
+TRUNCATE pgqueue_job, pgqueue_worker, pgqueue_stat;
