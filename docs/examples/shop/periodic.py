@@ -9,11 +9,12 @@ from .models import DailyReport, Order
 
 @task(queue_name="reports")
 def build_report(report_id: int) -> None:
-    DailyReport.objects.filter(pk=report_id).update(text=f"{Order.objects.count()} orders")
+    text = f"{Order.objects.count()} orders"
+    DailyReport.objects.filter(pk=report_id).update(text=text)
 
 
 def enqueue_daily_report(day: date) -> bool:
-    """Enqueue the report of a day once, however often and by however many machines this is called."""
+    """Enqueue the report of a day once, even if several machines call this."""
     with transaction.atomic():
         report, created = DailyReport.objects.get_or_create(day=day)
         if created:

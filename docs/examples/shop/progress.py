@@ -7,5 +7,6 @@ from .models import DailyReport, Order
 def write_report(report_id: int) -> None:
     orders = list(Order.objects.order_by("pk"))
     for number, _ in enumerate(orders, start=1):
-        # The update commits at once, so other connections see it. In an atomic task they would not.
-        DailyReport.objects.filter(pk=report_id).update(text=f"{number} of {len(orders)} orders")
+        # Commits at once, so that others see it. In an atomic task they would not.
+        text = f"{number} of {len(orders)} orders"
+        DailyReport.objects.filter(pk=report_id).update(text=text)

@@ -4,7 +4,7 @@ from django_pgqueue.models import Job
 
 
 def wait_for(job: Job, seconds: float) -> bool:
-    """Wait until a job is over. For scripts; the transaction that enqueued the job must have committed."""
+    """For scripts. The transaction that enqueued the job must have committed."""
     deadline = monotonic() + seconds
     while not job.is_over and monotonic() < deadline:
         sleep(0.1)

@@ -1,7 +1,7 @@
 WITH class AS (
     SELECT stat.task_path, class.number, sum(class.jobs) AS jobs
     FROM pgqueue_stat AS stat
-    CROSS JOIN LATERAL unnest(stat.run_histogram) WITH ORDINALITY AS class (jobs, number)
+    CROSS JOIN unnest(stat.run_histogram) WITH ORDINALITY AS class (jobs, number)
     WHERE stat.minute > clock_timestamp() - interval '1 hour'
     GROUP BY stat.task_path, class.number
 ), counted AS (

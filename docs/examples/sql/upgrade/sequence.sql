@@ -1,1 +1,2 @@
-SELECT setval('pgqueue_job_id_seq', (SELECT coalesce(max(id), 0) FROM pgqueue_job) + 1000000);
+SELECT setval('pgqueue_job_id_seq', coalesce(max(id), 0) + 1000000)
+FROM pgqueue_job;
