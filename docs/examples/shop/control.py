@@ -10,8 +10,9 @@ from .retrying import charge
 
 
 def withdraw(order: Order) -> int:
-    """Cancel whatever is still to be done for an order."""
-    return Job.objects.filter(args__0=order.pk, status__in=["pending", "retry", "running"]).cancel()
+    """Cancel the unfinished jobs of an order."""
+    unfinished = Job.objects.filter(status__in=["pending", "retry", "running"])
+    return unfinished.filter(args__0=order.pk).cancel()
 
 
 def withdraw_one(job: Job) -> bool:
@@ -19,15 +20,15 @@ def withdraw_one(job: Job) -> bool:
 
 
 def charge_again() -> int:
-    """After the bank's bad hour: everything that failed in it, once more."""
+    """Retry everything that failed in the last hour, for example after an outage of the bank."""
     since = timezone.now() - timedelta(hours=1)
-    failed = Job.objects.filter(status="failed", task_path=charge.module_path, finished_at__gt=since)
-    return retry(failed)
+    failed = Job.objects.filter(status="failed", finished_at__gt=since)
+    return retry(failed.filter(task_path=charge.module_path))
 
 
 @task
 def export_orders() -> int:
-    """A sync task that stops when it is asked to."""
+    """A sync task that stops when the job is cancelled."""
     job = current_job()
     written = 0
     for _ in Order.objects.iterator():
@@ -39,5 +40,5 @@ def export_orders() -> int:
 
 @task
 def watch(seconds: int) -> str:
-    """Waits, but not for longer than until it is asked to stop."""
+    """Waits until the time is over or the job is asked to stop."""
     return "stopped" if current_job().wait_for_cancel(seconds) else "slept"

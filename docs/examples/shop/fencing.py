@@ -10,7 +10,7 @@ from .models import Account, Order
 
 
 class LeaseLost(Exception):
-    """Another worker has the job by now."""
+    """Another worker has taken over the job."""
 
 
 @contextmanager
@@ -19,7 +19,8 @@ def fenced() -> Iterator[None]:
     job = current_job()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
-            "SELECT FROM pgqueue_job_live WHERE id = %s AND lease = %s FOR KEY SHARE", [job.id, job.lease]
+            "SELECT FROM pgqueue_job_live WHERE id = %s AND lease = %s FOR KEY SHARE",
+            [job.id, job.lease],
         )
         if cursor.rowcount == 0:
             raise LeaseLost
@@ -27,12 +28,12 @@ def fenced() -> Iterator[None]:
 
 
 def turnover() -> int:
-    """Stands for a calculation that takes minutes."""
+    """Stands for a computation that takes minutes."""
     return Order.objects.aggregate(total=Sum("total", default=0))["total"]
 
 
 @task
 def update_turnover(account_id: int) -> None:
     total = turnover()
-    with fenced():  # never an old figure over a newer one
+    with fenced():  # never overwrites a newer value
         Account.objects.filter(pk=account_id).update(balance=total)

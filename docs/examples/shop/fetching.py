@@ -17,6 +17,6 @@ async def listen(seconds: float) -> str:
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        print("asked to stop: close what is open, then let the exception pass")
+        print("asked to stop: clean up, then let the exception pass")
         raise
     return "heard nothing"

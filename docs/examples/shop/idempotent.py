@@ -4,7 +4,7 @@ CHARGED: dict[str, int] = {}
 
 
 def bank(order_id: int, idempotency_key: str) -> None:
-    """Stands for a bank that knows such keys: a second call with the same one changes nothing."""
+    """Stands for a bank. A second call with the same key changes nothing."""
     CHARGED.setdefault(idempotency_key, order_id)
 
 
@@ -15,4 +15,4 @@ def charge_card(order_id: int) -> None:
 
 @task(on_lost="fail", max_attempts=1)
 def send_newsletter(issue: int) -> None:
-    print(f"issue {issue} goes to everybody")
+    print(f"issue {issue} is sent to everybody")

@@ -6,7 +6,7 @@ from django_pgqueue.models import Job
 from .models import Order
 from .tasks import send_receipt
 
-# A variant is a task like any other. It can be made once and used often.
+# A variant of a task. Create it once and use it often.
 reminder = send_receipt.using(
     run_after=timedelta(days=1),
     priority=-10,

@@ -4,11 +4,11 @@ from django_pgqueue.models import Queue
 
 
 def set_up_queues() -> None:
-    """For a data migration, or once in a shell. A queue without a row has the defaults."""
+    """Call this in a data migration or a shell. Queues without a row use the defaults."""
     Queue.objects.update_or_create(
         name="mail",
         defaults={
-            "keep_done": timedelta(0),  # nothing of what went well
+            "keep_done": timedelta(0),  # delete done jobs at once
             "keep_failed": timedelta(days=90),
             "backoff_base": 60.0,
             "backoff_ceiling": 86_400.0,

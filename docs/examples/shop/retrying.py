@@ -7,13 +7,13 @@ from .models import Order
 
 
 class Busy(Exception):
-    """The bank asks us to come back."""
+    """The bank asks us to come back later."""
 
     seconds = 30
 
 
 class Refused(Exception):
-    """The bank says no, and will say it again."""
+    """The bank says no. It will not change its mind."""
 
 
 def bank_pays(order_id: int) -> bool:
@@ -21,7 +21,7 @@ def bank_pays(order_id: int) -> bool:
     return Order.objects.filter(pk=order_id, total__gt=0).exists()
 
 
-# 10 seconds after the first failure, a minute after the second, ten minutes after each later one.
+# Wait 10 seconds after the first failure, then a minute, then ten minutes each time.
 @task(max_attempts=6, backoff=[10, 60, 600], fail_on=Refused)
 def charge(order_id: int) -> None:
     if not bank_pays(order_id):
@@ -29,14 +29,14 @@ def charge(order_id: int) -> None:
     Order.objects.filter(pk=order_id).update(paid=True)
 
 
-# Only what the network does is worth another attempt.
+# Retry network errors only.
 @task(retry_on=(ConnectionError, TimeoutError))
 def notify_warehouse(order_id: int) -> None:
     raise ConnectionError("the warehouse does not answer")
 
 
 def patient(exc: BaseException, result: Any) -> float | None:
-    """As long as the bank asks for; else longer with each attempt; never after a KeyError."""
+    """Wait as long as the bank asks for, else longer each time. Give up on KeyError."""
     if isinstance(exc, KeyError):
         return None
     if isinstance(exc, Busy):
@@ -49,7 +49,6 @@ def ask_bank(question: str) -> str:
     raise {"busy": Busy, "bug": KeyError, "other": OSError}[question](question)
 
 
-# What the task itself decides.
 @task
 def poll_delivery(order_id: int, answer: int) -> None:
     if answer == 503:

@@ -7,6 +7,6 @@ from .models import Order, Receipt
 def send_receipt(order_id: int) -> str:
     order = Order.objects.get(pk=order_id)
     text = f"Total: {order.total}"
-    # Harmless if it runs twice: the same order has the same receipt.
+    # A second run does no harm: it writes the same receipt again.
     Receipt.objects.update_or_create(order=order, defaults={"text": text})
     return order.email

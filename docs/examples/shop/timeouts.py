@@ -21,7 +21,7 @@ def export_catalogue(folder: str, pages: int) -> int:
                 file.write(f"page {page}\n")
                 time.sleep(0.01)  # stands for the work
     except TaskTimeout:
-        unfinished.unlink()  # leave nothing half done
+        unfinished.unlink()  # remove the partial file
         raise
     unfinished.rename(Path(folder, "catalogue"))
     return pages
@@ -40,10 +40,10 @@ async def follow_parcel(folder: str, parcel: str) -> str:
 
 @task(timeout=2)
 def import_pages(pages: int) -> int:
-    """A page may take two seconds. How many there are, nobody knows beforehand."""
+    """Each page may take two seconds; the number of pages is not known in advance."""
     for page in range(pages):
         if not current_job().extend(2):
-            return page  # the job is somebody else's by now
+            return page  # another worker has the job now
         time.sleep(0.3)  # stands for reading a page
     return pages
 

@@ -1,6 +1,7 @@
 CREATE FUNCTION shop_order_paid() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pgqueue_enqueue('shop.tasks.send_receipt', jsonb_build_array(NEW.id), queue_name => 'mail');
+    PERFORM pgqueue_enqueue(
+        'shop.tasks.send_receipt', jsonb_build_array(NEW.id), queue_name => 'mail');
     RETURN NULL;
 END $$;
 
