@@ -7,8 +7,9 @@ SELECT queue_name,
     count(*) FILTER (WHERE is_ready) AS ready,
     count(*) FILTER (WHERE status IN ('pending', 'retry') AND NOT is_ready) AS scheduled,
     count(*) FILTER (WHERE status = 'running') AS running,
-    coalesce(extract(epoch FROM
-        clock_timestamp() - min(run_after) FILTER (WHERE is_ready)), 0) AS oldest_ready_seconds
+    coalesce(
+        extract(epoch FROM clock_timestamp() - min(run_after) FILTER (WHERE is_ready)), 0
+    ) AS oldest_ready_seconds
 FROM live
 GROUP BY queue_name
 ORDER BY queue_name;
