@@ -49,6 +49,8 @@ def test_queues_without_a_live_worker() -> None:
     WorkerFactory.create(queues=["mail"])
     WorkerFactory.create(queues=["reports"], heartbeat_at=ago(minutes=1))
     assert [found["queue_name"] for found in ask("unserved")] == ["reports", "slow"]
+    WorkerFactory.create(exclude_queues=["slow"])
+    assert [found["queue_name"] for found in ask("unserved")] == ["slow"]
     WorkerFactory.create()  # of all queues
     assert ask("unserved") == []
 

@@ -67,6 +67,7 @@ def test_the_workers_that_serve_a_queue() -> None:
     WorkerFactory.create(host="all")
     WorkerFactory.create(host="mail", queues=["mail"], heartbeat_at=timezone.now() - timedelta(minutes=5))
     WorkerFactory.create(host="other", queues=["reports"])
+    WorkerFactory.create(host="all but mail", exclude_queues=["mail"])
     found = ask("workers")
     assert [worker["host"] for worker in found] == ["all", "mail"]
     assert found[1]["silent_for"] > timedelta(minutes=4)
