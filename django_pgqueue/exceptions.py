@@ -83,7 +83,7 @@ class WorkerLost(PgQueueError):
 
 
 class TooManyCrashes(PgQueueError):
-    """The job has crashed its process `CRASH_LIMIT` times.
+    """The job has counted `CRASH_LIMIT` crashes: its process died while it ran.
 
     It is never raised: recovery writes it into the job's errors, where `TaskError.exception_class` finds it.
     """

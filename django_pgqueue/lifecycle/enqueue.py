@@ -119,7 +119,8 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
         priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=enqueued_at,
         max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
-        forgiven_attempts=0, crash_count=0, waiting_reason="", errors=[], error_fingerprint="",
+        forgiven_attempts=0, crash_count=0, lost_in_a_row=0, waiting_reason="", errors=[],
+        error_fingerprint="",
     )  # fmt: skip
     job._state.adding = False
     job._state.db = options.alias

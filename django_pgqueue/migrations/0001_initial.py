@@ -156,6 +156,10 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         ("crash_count", models.SmallIntegerField(db_default=0, verbose_name="crashes")),
+                        (
+                            "lost_in_a_row",
+                            models.SmallIntegerField(db_default=0, verbose_name="lost in a row"),
+                        ),
                         ("worker", models.BigIntegerField(blank=True, null=True, verbose_name="worker")),
                         ("lease", models.BigIntegerField(blank=True, null=True, verbose_name="lease")),
                         (

@@ -127,6 +127,7 @@ class JobFields(models.Model):
     attempts = models.IntegerField(_("attempts"), db_default=0)
     forgiven_attempts = models.IntegerField(_("attempts before the last manual retry"), db_default=0)
     crash_count = models.SmallIntegerField(_("crashes"), db_default=0)
+    lost_in_a_row = models.SmallIntegerField(_("lost in a row"), db_default=0)
     worker = models.BigIntegerField(_("worker"), null=True, blank=True)
     lease = models.BigIntegerField(_("lease"), null=True, blank=True)
     started_at = models.DateTimeField(_("first started at"), null=True, blank=True)

@@ -14,7 +14,8 @@ BEGIN
         RETURN 'lost';
     END IF;
     PERFORM pgqueue_give_back_v1(
-        ARRAY[p_id], ARRAY[p_lease], ARRAY[true], ARRAY[true], p_reason, p_delay, p_crash_limit, p_keep_errors);
+        ARRAY[p_id], ARRAY[p_lease], ARRAY[true], ARRAY[false], ARRAY[true], p_reason, p_delay, p_crash_limit,
+        p_keep_errors);
     RETURN CASE
         WHEN job.crashes >= p_crash_limit OR job.on_lost = 'fail' THEN 'failed'
         WHEN job.cancel_requested_at IS NOT NULL THEN 'cancelled'

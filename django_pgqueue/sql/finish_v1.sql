@@ -48,7 +48,7 @@ BEGIN
                 given.outcome IN ('snooze', 'release', 'unknown')
                 OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired and never ran
             )::integer AS attempts,
-            job.forgiven_attempts, job.crash_count, job.worker, job.lease, job.started_at,
+            job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.result, given.error, given.fingerprint, given.reason,
@@ -57,14 +57,14 @@ BEGIN
     ), moved AS (
         INSERT INTO pgqueue_job (
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
-            enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count, worker, lease,
-            started_at, last_attempted_at, deadline, cancel_requested_at, waiting_reason, finished_at, duration,
-            result, errors, error_fingerprint
+            enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
+            lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
             gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
-            gone.forgiven_attempts, gone.crash_count, gone.worker, gone.lease,
+            gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.worker, gone.lease,
             CASE WHEN gone.attempts > (gone.began IS NOT NULL)::integer THEN gone.started_at ELSE gone.began END,
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
@@ -90,6 +90,9 @@ BEGIN
                 started_at = CASE
                     WHEN job.attempts > 1 OR given.outcome = 'unknown' THEN job.started_at
                     ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
+                -- What ran to an end was not lost; what goes back without having run proves nothing.
+                lost_in_a_row = CASE
+                    WHEN given.outcome IN ('retry', 'snooze') THEN 0 ELSE job.lost_in_a_row END,
                 worker = NULL, lease = NULL, deadline = NULL,
                 waiting_reason = coalesce(given.reason, ''),
                 errors = pgqueue_add_error_v1(

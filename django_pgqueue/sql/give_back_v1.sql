@@ -1,17 +1,23 @@
 -- What becomes of jobs whose process is gone, given back by whoever knows it. It spends no attempt. A job that
--- took its process down counts a crash, and fails at the limit; one that must not run twice (on_lost =
--- 'fail') fails if it had begun. p_crashed: whether it counts a crash; p_begun: whether it may have begun. The
+-- counts a crash fails at the limit; one that must not run twice (on_lost = 'fail') fails if it had begun. The
 -- caller has locked the rows. Returns the ids that were accepted: what is missing had lost its lease.
 CREATE FUNCTION pgqueue_give_back_v1(
-    p_ids bigint[], p_leases bigint[], p_crashed boolean[], p_begun boolean[], p_reason text,
-    p_delay double precision, p_crash_limit integer, p_keep_errors integer
+    p_ids bigint[],
+    p_leases bigint[],
+    p_crashed boolean[],  -- its process ended, and nothing else did: it counts a crash
+    p_lost boolean[],     -- more than its process ended: it counts a crash if its last run was lost like this, too
+    p_begun boolean[],    -- whether it may have begun
+    p_reason text, p_delay double precision, p_crash_limit integer, p_keep_errors integer
 ) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     lost record;
 BEGIN
-    UPDATE pgqueue_job_live AS job SET crash_count = least(job.crash_count + 1, 32767)
-    FROM unnest(p_ids, p_leases, p_crashed) AS given (id, lease, crashed)
-    WHERE job.id = given.id AND job.lease = given.lease AND given.crashed;
+    UPDATE pgqueue_job_live AS job SET
+        crash_count = least(
+            job.crash_count + (given.crashed OR given.lost AND job.lost_in_a_row > 0)::integer, 32767),
+        lost_in_a_row = least(job.lost_in_a_row + given.lost::integer, 32767)
+    FROM unnest(p_ids, p_leases, p_crashed, p_lost) AS given (id, lease, crashed, lost)
+    WHERE job.id = given.id AND job.lease = given.lease AND (given.crashed OR given.lost);
 
     SELECT array_agg(fate.id) AS ids, array_agg(fate.lease) AS leases,
         array_agg(CASE WHEN fate.error_class IS NULL THEN 'release' ELSE 'failed' END) AS outcomes,
@@ -25,17 +31,20 @@ BEGIN
         SELECT job.id, job.lease, job.worker, job.attempts, verdict.error_class,
             CASE
                 WHEN verdict.error_class = 'TooManyCrashes' THEN
-                    format('%s. It has taken its process down %s times, which is the limit.', p_reason, job.crash_count)
+                    format('%s. Its process has died %s times while it ran, which is the limit.',
+                        p_reason, job.crash_count)
                 WHEN verdict.error_class = 'WorkerLost' THEN p_reason || '. The task must not run twice.'
-                WHEN given.crashed THEN
+                WHEN verdict.counts THEN
                     format('%s (crash %s of at most %s)', p_reason, job.crash_count, p_crash_limit)
                 ELSE p_reason
             END AS reason
-        FROM unnest(p_ids, p_leases, p_crashed, p_begun) AS given (id, lease, crashed, begun)
+        FROM unnest(p_ids, p_leases, p_crashed, p_lost, p_begun) AS given (id, lease, crashed, lost, begun)
         JOIN pgqueue_job_live AS job ON job.id = given.id AND job.lease = given.lease
-        CROSS JOIN LATERAL (SELECT CASE
+        -- This loss is in the row by now.
+        CROSS JOIN LATERAL (SELECT given.crashed OR given.lost AND job.lost_in_a_row > 1 AS counts) AS crash
+        CROSS JOIN LATERAL (SELECT crash.counts, CASE
             WHEN given.begun AND job.on_lost = 'fail' THEN 'WorkerLost'
-            WHEN given.crashed AND job.crash_count >= p_crash_limit THEN 'TooManyCrashes'
+            WHEN crash.counts AND job.crash_count >= p_crash_limit THEN 'TooManyCrashes'
         END AS error_class) AS verdict
         ORDER BY job.id
     ) AS fate;

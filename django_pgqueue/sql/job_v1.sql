@@ -23,6 +23,7 @@ CREATE TABLE pgqueue_job (
     attempts integer NOT NULL DEFAULT 0,
     forgiven_attempts integer NOT NULL DEFAULT 0,
     crash_count smallint NOT NULL DEFAULT 0,
+    lost_in_a_row smallint NOT NULL DEFAULT 0,
     worker bigint,
     lease bigint,
     started_at timestamptz,

@@ -19,7 +19,7 @@ BEGIN
         RETURN;
     END IF;
     jobs := pgqueue_recover_v1(
-        workers, NULL, NULL, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors);
+        workers, NULL, NULL, false, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors);
     PERFORM pgqueue_forget_workers_v1(workers);
     -- Race: what such a session has locked was skipped above. It comes in the next round.
     PERFORM pgqueue_end_sessions_v1(workers);

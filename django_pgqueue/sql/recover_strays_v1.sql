@@ -8,5 +8,5 @@ RETURNS integer LANGUAGE sql SET search_path FROM CURRENT AS $$
             SELECT DISTINCT job.worker FROM pgqueue_job_live AS job
             WHERE job.status = 'running' AND NOT EXISTS (
                 SELECT FROM pgqueue_worker AS worker WHERE worker.id = job.worker)
-        ), NULL, NULL, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors)
+        ), NULL, NULL, false, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors)
 $$;

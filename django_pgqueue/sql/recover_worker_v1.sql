@@ -1,12 +1,12 @@
 -- Give back all jobs of one worker whose process its supervisor has seen end, and forget the worker. Returns
--- how many jobs went back, at most p_limit; NULL: not all yet, call again soon. What p_begun and p_to_blame
--- mean, see pgqueue_recover_v1.
+-- how many jobs went back, at most p_limit; NULL: not all yet, call again soon. What p_begun, p_to_blame
+-- and p_alone mean, see pgqueue_recover_v1.
 --
 -- Race: the server may still be busy with the last claim of that process, whose jobs would be left with a worker
 -- that nobody knows. It holds the worker's lock until it is through, so that lock is waited for.
 CREATE FUNCTION pgqueue_recover_worker_v1(
-    p_worker bigint, p_begun bigint[], p_to_blame bigint[], p_reason text, p_crash_limit integer,
-    p_limit integer, p_keep_errors integer
+    p_worker bigint, p_begun bigint[], p_to_blame bigint[], p_alone boolean, p_reason text,
+    p_crash_limit integer, p_limit integer, p_keep_errors integer
 ) RETURNS integer LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     jobs integer;
@@ -15,7 +15,7 @@ BEGIN
         RETURN NULL;
     END IF;
     jobs := pgqueue_recover_v1(
-        ARRAY[p_worker], p_begun, p_to_blame, p_reason, p_crash_limit, p_limit, p_keep_errors);
+        ARRAY[p_worker], p_begun, p_to_blame, p_alone, p_reason, p_crash_limit, p_limit, p_keep_errors);
     PERFORM pgqueue_forget_workers_v1(ARRAY[p_worker]);
     RETURN CASE WHEN NOT EXISTS (SELECT FROM pgqueue_worker AS worker WHERE worker.id = p_worker) THEN jobs END;
 END $$;

@@ -13,7 +13,7 @@ BEGIN
     WITH waiting AS (
         UPDATE pgqueue_job_live AS job SET
             run_after = clock_timestamp(), forgiven_attempts = job.attempts, crash_count = 0,
-            expires_at = NULL, waiting_reason = ''
+            lost_in_a_row = 0, expires_at = NULL, waiting_reason = ''
         WHERE job.id = ANY (p_ids) AND job.status IN ('pending', 'retry')
         RETURNING 1
     )

@@ -3,6 +3,9 @@
 A supervisor knows at once that one of its processes has ended, and which jobs that had begun
 (``EndedProcesses``). Of all other workers the database decides by their heartbeats which are dead
 (``recover_dead``). Strays are jobs that neither finds, because their worker is on no list any more.
+
+A job counts a crash if its process ended alone. If its supervisor or another process of it ended, too, it only
+counts one if its last run was lost like this as well (``sql/recover_v1.sql``).
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ __all__ = ["BATCH", "EndedProcess", "EndedProcesses", "recover", "recover_dead",
 logger = logging.getLogger(__name__)
 
 BATCH = 1_000  # jobs in one statement
+TOGETHER = (
+    1.0  # seconds; processes that end by themselves within this time of each other have not ended alone
+)
 
-_RECOVER_WORKER_SQL = "SELECT pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s)"
+_RECOVER_WORKER_SQL = "SELECT pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
 _RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"
 _RECOVER_STRAYS_SQL = "SELECT pgqueue_recover_strays_v1(%s, %s, %s)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EndedProcess:
     """A worker whose process has ended without signing off."""
 
@@ -35,8 +41,13 @@ class EndedProcess:
     begun: list[int] | None
     """The jobs that it had begun; None if nobody knows."""
     to_blame: list[int] | None
-    """Those of them that count a crash; None for all."""
+    """The jobs for which its supervisor has ended it, possibly none; None if it has ended by itself."""
     reason: str
+    started_at: float
+    ended_at: float
+    """Both by the monotonic clock."""
+    alone: bool = True
+    """Whether no other process of its supervisor has ended by itself at about the same time."""
 
 
 class EndedProcesses:
@@ -44,12 +55,26 @@ class EndedProcesses:
 
     def __init__(self) -> None:
         self._ended: list[EndedProcess] = []
+        self._last_end = float("-inf")  # of a process that has ended by itself
 
     def __len__(self) -> int:
         return len(self._ended)
 
     def add(self, ended: EndedProcess) -> None:
-        """Its jobs go back at the next ``give_back``."""
+        """Its jobs go back at the next ``give_back``.
+
+        Race: several processes are killed, and the supervisor sees the first one end before the others have.
+        The jobs of the first do not wait until it is known whether others end: then they count a crash, and
+        those of the others do not. What has not gone back yet learns of the others.
+        """
+        if ended.to_blame is None:
+            # The process that it has replaced, and that ended before it was there, is not another one.
+            since = max(ended.started_at, ended.ended_at - TOGETHER)
+            ended.alone = self._last_end < since
+            for other in self._ended:
+                if other.to_blame is None and other.ended_at >= since:
+                    other.alone = False
+            self._last_end = ended.ended_at
         self._ended.append(ended)
 
     def give_back(self, session: Session) -> None:
@@ -69,8 +94,9 @@ def recover(session: Session, ended: EndedProcess) -> int | None:
     Returns how many jobs went back, None if there are more: try again soon.
     """
     settings = conf.current()
+    reason = ended.reason if ended.alone else f"{ended.reason}, and other processes ended at the same time"
     parameters = (
-        ended.worker, ended.begun, ended.to_blame, ended.reason,
+        ended.worker, ended.begun, ended.to_blame, ended.alone, reason,
         settings.crash_limit, BATCH, settings.keep_errors,
     )  # fmt: skip
     jobs: int | None = session.value(_RECOVER_WORKER_SQL, parameters)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +17,7 @@ from tests.app import timing_tasks, worker_tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, until
 
-from .conftest import SLOW, Command
+from .conftest import SLOW, Command, is_alive
 
 Start = Callable[..., Command]
 
@@ -49,7 +52,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
     assert failed.duration is None, "nobody knows"
     assert error_classes(failed) == [TooManyCrashes.__name__]
-    assert "3 times, which is the limit" in failed.errors[0]["message"]
+    assert "died 3 times while it ran, which is the limit" in failed.errors[0]["message"]
     assert len(set(runs("k"))) == 3
     # The first crash hit both jobs. After that the other job was isolated as well and was not affected.
     until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
@@ -59,6 +62,32 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     assert done.duration is not None, "its process has said so"
     assert Entry.objects.filter(key="go runs").count() == 2
     assert command.log.count("go back to their queues") == 1, command.log
+
+
+def has_ended(pid: int) -> bool:
+    """Whether its parent can see that: a process is a zombie before the last of its threads is gone."""
+    return not is_alive(pid) and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says when the last thread is gone")
+def test_processes_that_are_killed_at_the_same_moment_count_no_crash(start: Start) -> None:
+    """As if memory was short: their supervisor lives and sees that it was not one of them alone."""
+    command = start("--processes", "2", "--threads", "1")
+    workers = command.workers(2)
+    jobs = [enqueue(worker_tasks.wait_for_entry, key) for key in ("a", "b")]
+    begun = Entry.objects.filter(key__in=["a runs", "b runs"])
+    until(lambda: begun.count() == 2, seconds=SLOW)
+    # It is stopped, so that it finds both dead at once.
+    command.send(signal.SIGSTOP)
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    until(lambda: all(has_ended(worker.pid) for worker in workers), seconds=SLOW)
+    command.send(signal.SIGCONT)
+    until(lambda: begun.count() == 4, seconds=SLOW)
+    for key in ("a", "b"):
+        Entry.objects.create(key=key)
+    done = [over(job) for job in jobs]
+    assert [(job.status, job.crash_count, job.lost_in_a_row) for job in done] == [("done", 0, 1)] * 2
 
 
 def test_what_was_only_prefetched_counts_nothing(start: Start) -> None:
@@ -110,8 +139,6 @@ def test_what_must_not_run_twice_fails_after_its_first_crash(start: Start) -> No
 
 
 def test_the_process_of_an_isolated_job_ends_with_its_worker(start: Start) -> None:
-    from .conftest import is_alive
-
     command = start("--threads", "1")
     enqueue(timing_tasks.dies_once_then_waits, "k")
     until(lambda: len(runs("k")) == 2, seconds=SLOW)

@@ -39,7 +39,8 @@ SEED = int(os.environ.get("LEDGER_SEED") or random.randrange(2**32))
 
 BATCH = 100  # jobs in one enqueue; JOBS is a multiple of it
 BACKLOG = 2_000  # maximum number of waiting jobs
-PAUSE = (2.5, 5.5)  # seconds between two kills
+# Seconds between two kills. Processes that die within a second of each other count no crash.
+PAUSE = (2.5, 5.5)
 KILLS = max(5, JOBS // 2_000)  # minimum number of kills
 # Otherwise a slow machine would only start processes. Before a kill, at least LEAST_UP of the four workers
 # must be up, and at most MOST_HIT jobs that were hit before may be waiting, because each needs a separate

@@ -115,7 +115,7 @@ def test_a_killed_supervisor_beside_another_one(scene: Scene) -> None:
     scene.start(LEASE=NEVER).workers(2)
     killed = kill(command.process.pid)
     scene.tell("supervisor killed, another one runs", scene.run(2).began - killed, 5.0)
-    scene.end(job, crashes=1)
+    scene.end(job, crashes=0)
 
 
 def test_all_killed_and_a_new_command_started_at_once(scene: Scene) -> None:
@@ -130,7 +130,7 @@ def test_all_killed_and_a_new_command_started_at_once(scene: Scene) -> None:
     until(lambda: Worker.objects.exclude(pk=dead).exists(), seconds=SLOW, what="the new worker is up")
     up = time.monotonic() - killed
     scene.tell(f"all killed, the next is up after {up:.2f} s", scene.run(2).began - killed, max(5.0, up))
-    scene.end(job, crashes=1)
+    scene.end(job, crashes=0)
 
 
 def test_a_process_that_is_stopped_longer_than_its_lease(scene: Scene) -> None:
@@ -151,7 +151,7 @@ def test_a_process_that_is_stopped_longer_than_its_lease(scene: Scene) -> None:
     scene.go.with_name(f"go-{first.lease}").touch()
     command.logged("the lease was lost, so its outcome (done) was refused")
     assert fresh(job).status == "running"
-    scene.end(job, crashes=1)
+    scene.end(job, crashes=0)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,9 @@ def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, ta
     until(lambda: Worker.objects.count() == 3, seconds=SLOW)
     job = enqueue(task, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
+    # Its supervisor has noted that it had begun, so that it could count a crash.
+    noted = Worker.objects.values_list("started_jobs", flat=True)
+    until(lambda: any(job.pk in (jobs or []) for jobs in noted.all()), seconds=SLOW, what="noted")
     holder = Worker.objects.get(pk=str(fresh(job).worker))
     (command,) = (command for command in commands if command.process.pid == parent_of(holder.pid))
     pids = Worker.objects.filter(supervisor=holder.supervisor).values_list("pid", flat=True)
@@ -45,6 +48,7 @@ def test_its_processes_die_with_it_and_their_jobs_run_elsewhere(start: Start, ta
     Entry.objects.create(key="go")
     until(lambda: fresh(job).status == "done", seconds=SLOW, what="the job has run again")
     assert fresh(job).worker != holder.pk
+    assert (fresh(job).crash_count, fresh(job).lost_in_a_row) == (0, 1)
     forgotten = Worker.objects.filter(supervisor=holder.supervisor)
     until(lambda: not forgotten.exists(), seconds=SLOW, what="all forgotten")
 

@@ -21,7 +21,7 @@ def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: i
 
 
 def recover(connection: Connection, worker: int = 1) -> int:
-    query = "SELECT pgqueue_recover_v1(ARRAY[%s]::bigint[], '{}', NULL, 'lost', 3, 100, 20)"
+    query = "SELECT pgqueue_recover_v1(ARRAY[%s]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
     return int(value(connection, query, worker))
 
 
@@ -103,7 +103,7 @@ def test_a_cancel_that_comes_while_a_job_is_recovered_takes_it_out_of_its_queue(
 def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = running(one, 3)
-    query = "SELECT pgqueue_recover_v1(ARRAY[1]::bigint[], %s::bigint[], NULL, 'lost', 3, %s, 20)"
+    query = "SELECT pgqueue_recover_v1(ARRAY[1]::bigint[], %s::bigint[], NULL, true, 'lost', 3, %s, 20)"
     assert value(one, query, jobs, 2) == 2
     assert value(other, query, jobs, 100) == 1  # the jobs that the first one has not locked
     one.commit()
@@ -155,7 +155,7 @@ def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect:
     register(supervisor, holds_lock=True)
     dying.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
     assert [row.id for row in claim(dying)] == [job]
-    recover_worker = "SELECT pgqueue_recover_worker_v1(1, '{}', NULL, 'lost', 3, 100, 20)"
+    recover_worker = "SELECT pgqueue_recover_worker_v1(1, '{}', NULL, true, 'lost', 3, 100, 20)"
     assert value(supervisor, recover_worker) is None
     dying.commit()
     assert value(supervisor, recover_worker) is None
@@ -192,7 +192,7 @@ def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Co
     (job,) = running(task)
     task.execute("SELECT FROM pgqueue_job_live WHERE id = %s AND lease = 1 FOR KEY SHARE", (job,))
     assert extend(other, job) == [job]
-    recovered = value(other, "SELECT pgqueue_recover_v1('{1}', '{}', NULL, 'lost', 3, 100, 20)")
+    recovered = value(other, "SELECT pgqueue_recover_v1('{1}', '{}', NULL, true, 'lost', 3, 100, 20)")
     assert recovered == 0  # and no other recovery takes it meanwhile
     task.commit()
     assert recover(other) == 1

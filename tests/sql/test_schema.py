@@ -95,8 +95,9 @@ SET_BY = {
     "finish_v1": {"shelf", "status", "waiting_reason", "finished_at", "duration"},
     "cancel_v1": {"shelf", "status", "cancel_requested_at", "finished_at"},
     "retry_v1": {
-        "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "worker", "lease",
-        "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration", "result",
+        "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
+        "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",
+        "result",
     },
 }  # fmt: skip
 # The columns among them with values of the last attempt, which a retry resets to the table's defaults.

@@ -32,12 +32,12 @@ def recover(
     *,
     begun: list[int] | None = None,
     to_blame: list[int] | None = None,
-    crash_limit: int = 3,
+    alone: bool = True,
     limit: int = 100,
 ) -> int:
     """Recover worker 7."""
-    query = "SELECT pgqueue_recover_v1(ARRAY[7]::bigint[], %s::bigint[], %s::bigint[], %s, %s, %s, 20)"
-    jobs: int = value(query, begun, to_blame, REASON, crash_limit, limit)
+    query = "SELECT pgqueue_recover_v1(ARRAY[7]::bigint[], %s::bigint[], %s::bigint[], %s, %s, 3, %s, 20)"
+    jobs: int = value(query, begun, to_blame, alone, REASON, limit)
     return jobs
 
 
@@ -60,14 +60,91 @@ def test_a_job_that_had_not_begun_counts_nothing() -> None:
 def test_where_nobody_saw_it_die_the_last_heartbeat_tells_what_had_begun() -> None:
     jobs = JobFactory.create_batch(2, running=True)
     WorkerFactory.create(id=7, started_jobs=[jobs[0].pk])
-    assert recover() == 2
-    assert [fresh(job).crash_count for job in jobs] == [1, 0]
+    assert recover(alone=False) == 2
+    assert [(fresh(job).crash_count, fresh(job).lost_in_a_row) for job in jobs] == [(0, 1), (0, 0)]
 
 
 def test_only_who_is_to_blame_counts_a_crash() -> None:
     jobs = JobFactory.create_batch(2, running=True)
     assert recover(begun=[job.pk for job in jobs], to_blame=[jobs[1].pk]) == 2
     assert [fresh(job).crash_count for job in jobs] == [0, 1]
+
+
+def run_again(job: Job) -> None:
+    """Worker 7 claims it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job_live SET status = 'running', attempts = attempts + 1, worker = 7, lease = 1"
+            " WHERE id = %s",
+            [job.pk],
+        )
+
+
+def lose(job: Job) -> tuple[str, int, int]:
+    """Its worker is lost, and not its process alone. What became of the job."""
+    assert recover(begun=[job.pk], alone=False) == 1
+    left = fresh(job)
+    return left.status, left.crash_count, left.lost_in_a_row
+
+
+def test_a_job_that_is_lost_with_more_than_its_process_counts_nothing_at_first() -> None:
+    job = JobFactory.create(running=True)
+    assert lose(job) == ("pending", 0, 1)
+    back = fresh(job)
+    assert (back.attempts, back.waiting_reason, back.errors) == (0, REASON, [])
+
+
+def test_a_job_that_takes_everything_down_in_each_run_fails_one_run_later() -> None:
+    job = JobFactory.create(running=True)
+    seen = [lose(job)]
+    while seen[-1][0] == "pending" and len(seen) < 10:
+        run_again(job)
+        seen.append(lose(job))
+    assert seen == [("pending", 0, 1), ("pending", 1, 2), ("pending", 2, 3), ("failed", 3, 4)]
+    (error,) = fresh(job).errors
+    assert import_string(error["class"]) is TooManyCrashes
+
+
+def test_it_says_that_it_counts() -> None:
+    job = JobFactory.create(running=True, lost_in_a_row=1)
+    lose(job)
+    assert fresh(job).waiting_reason == f"{REASON} (crash 1 of at most 3)"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "crashes"),
+    [("snooze", 0), ("retry", 0), ("release", 1), ("unknown", 1)],
+)
+def test_a_run_that_came_to_an_end_breaks_the_row(outcome: str, crashes: int) -> None:
+    """One that never began does not."""
+    job = JobFactory.create(running=True)
+    lose(job)
+    run_again(job)
+    finish = "SELECT pgqueue_finish_v1('{%s}', '{1}', '{%s}', NULL, NULL, NULL, '{0}', NULL, NULL, NULL, 20)"
+    assert value(finish % (job.pk, outcome)) == [job.pk]
+    run_again(job)
+    assert lose(job)[1] == crashes
+
+
+def test_a_crash_between_two_losses_does_not_break_the_row() -> None:
+    job = JobFactory.create(running=True)
+    lose(job)
+    run_again(job)
+    assert recover(begun=[job.pk]) == 1
+    run_again(job)
+    assert lose(job) == ("pending", 2, 2)
+
+
+def test_a_stop_of_its_worker_counts_nothing() -> None:
+    job = JobFactory.create(running=True, lost_in_a_row=1)
+    assert recover(begun=[job.pk], to_blame=[], alone=False) == 1
+    assert (fresh(job).crash_count, fresh(job).lost_in_a_row) == (0, 1)
+
+
+def test_what_was_only_held_in_advance_is_not_lost() -> None:
+    job = JobFactory.create(running=True, lost_in_a_row=1)
+    assert recover(begun=[], alone=False) == 1
+    assert (fresh(job).crash_count, fresh(job).lost_in_a_row) == (0, 1)
 
 
 def test_a_job_fails_at_the_limit_with_an_error_that_can_be_imported() -> None:
@@ -77,7 +154,7 @@ def test_a_job_fails_at_the_limit_with_an_error_that_can_be_imported() -> None:
     assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
     (error,) = failed.errors
     assert import_string(error["class"]) is TooManyCrashes
-    assert error["message"] == f"{REASON}. It has taken its process down 3 times, which is the limit."
+    assert error["message"] == f"{REASON}. Its process has died 3 times while it ran, which is the limit."
     assert (error["worker"], error["attempt"]) == ("7", 1)
 
 
@@ -86,11 +163,12 @@ def test_a_job_fails_at_the_limit_with_an_error_that_can_be_imported() -> None:
     [([1], "failed"), (None, "failed"), ([], "pending")],
     ids=["had begun", "nobody knows", "had not begun"],
 )
+@pytest.mark.parametrize("alone", [True, False])
 def test_a_job_that_must_not_run_twice_fails_unless_it_is_known_not_to_have_begun(
-    begun: list[int] | None, status: str
+    begun: list[int] | None, status: str, alone: bool
 ) -> None:
     job = JobFactory.create(running=True, on_lost="fail")
-    assert recover(begun=[job.pk] if begun else begun) == 1
+    assert recover(begun=[job.pk] if begun else begun, alone=alone) == 1
     left = fresh(job)
     assert left.status == status
     if status == "failed":
@@ -112,10 +190,11 @@ def test_the_jobs_of_other_workers_are_left_alone_and_a_round_is_bounded() -> No
     assert Job.objects.get(pk=alive.pk).status == "running"
 
 
-def test_a_retry_by_hand_forgives_the_crashes() -> None:
-    job = JobFactory.create(failed=True, crash_count=3)
+@pytest.mark.parametrize("state", ["failed", "retrying"])
+def test_a_retry_by_hand_forgives_the_crashes(state: str) -> None:
+    job = JobFactory.create(**{state: True}, crash_count=3, lost_in_a_row=2)
     Job.objects.filter(pk=job.pk).retry()
-    assert fresh(job).crash_count == 0
+    assert (fresh(job).crash_count, fresh(job).lost_in_a_row) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +241,10 @@ def test_a_worker_that_beats_is_alive() -> None:
 
 
 def test_a_worker_whose_lock_is_free_is_dead_after_two_missed_beats() -> None:
-    worker = WorkerFactory.create(id=7, heartbeat_at=ago(0.3))
     job = JobFactory.create(running=True)
+    worker = WorkerFactory.create(id=7, heartbeat_at=ago(0.3), started_jobs=[job.pk])
     assert round_of_recovery() == (1, 1)
-    assert fresh(job).status == "pending"
+    assert (fresh(job).status, fresh(job).crash_count, fresh(job).lost_in_a_row) == ("pending", 0, 1)
     assert not Worker.objects.filter(pk=worker.pk).exists()
 
 

@@ -67,12 +67,13 @@ class Child:
         """The id of the worker that the present process, or else the last one, is."""
         self.start_at = 0.0
         """When the next process may start, by the monotonic clock."""
+        self.started_at = 0.0
+        """When the present process, or else the last one, was started, by the same clock."""
         self.stillbirths = 0
         """Processes that ended, one after another, before they had registered."""
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._started_jobs: StartedJobs | None = None
-        self._started = 0.0
         self._quick_ends = 0
 
     # -- the process
@@ -127,7 +128,7 @@ class Child:
         On the main thread: on Linux the process dies with the *thread* that started it (``parent_link``).
         """
         assert self._process is None
-        self._started = monotonic()
+        self.started_at = monotonic()
         self._started_jobs = None
         with ExitStack() as not_ours:
             self._started_jobs = StartedJobs.create(assignment.options.threads)
@@ -190,7 +191,7 @@ class Child:
         code = process.wait()
         self._line.close()
         self._process = self._line = None
-        return End(process.pid, code, farewell, monotonic() - self._started)
+        return End(process.pid, code, farewell, monotonic() - self.started_at)
 
     # -- the next process
 

@@ -82,9 +82,11 @@ class Heartbeat:
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
         """A process has ended: its jobs go back at the next ``serve``, before anybody counts it as dead.
 
-        ``to_blame``: the jobs that count a crash if they had begun; None for all.
+        ``to_blame``: the jobs for which it had to end; None if it ended by itself.
         """
-        self._ended.add(EndedProcess(child.worker, child.begun, to_blame, reason))
+        self._ended.add(
+            EndedProcess(child.worker, child.begun, to_blame, reason, child.started_at, monotonic())
+        )
 
     def serve(self, children: Iterable[Child]) -> None:
         """Do what is due."""
