@@ -52,6 +52,12 @@ else:
 
     def __getattr__(name):
         if name not in _HOME_OF:
+            if name.endswith("Backend"):
+                # A wrong BACKEND in TASKS. Of an AttributeError, Django would not show the words.
+                raise ImportError(
+                    f"{__name__} has no {name!r}. The task backend is "
+                    f'"{__name__}.backend.PgQueueBackend": write that as BACKEND in TASKS.'
+                )
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 

@@ -14,6 +14,8 @@ class PgQueueConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks, and note the databases before anything changes them."""
-        from . import checks, checks_database, database_settings  # noqa: F401
+        from . import checks, checks_backends, checks_database, database_settings  # noqa: F401
 
         database_settings.remember()
+        if not checks.check_django_tasks(None):
+            checks_backends.silence_django()

@@ -12,6 +12,8 @@ while apps load, so what needs the models is imported at its first use.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -19,6 +21,7 @@ from django.db import connections, router
 
 from . import results, validation
 from .compat import DjangoTask, InvalidTask, TaskResult, TaskResultDoesNotExist, task_enqueued
+from .conf import Settings
 from .definition import DjangoMadeTask, Task, adopt, find_task
 from .exceptions import UnknownTask
 from .routing import IMPLICIT, QueueBackend, resolve
@@ -26,7 +29,16 @@ from .routing import IMPLICIT, QueueBackend, resolve
 if TYPE_CHECKING:
     from .models import Job
 
-_OPTIONS = {"database"}
+_OPTIONS = ("database",)
+
+
+class BadParameters(ImproperlyConfigured):
+    """What is wrong with our entry in TASKS, and what to write instead."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message} {hint}")
+        self.message = message
+        self.hint = hint
 
 
 class PgQueueBackend(QueueBackend):
@@ -136,23 +148,37 @@ class PgQueueBackend(QueueBackend):
 
 def _queues(where: str, given: Any) -> list[str]:
     if isinstance(given, (str, bytes)) or not isinstance(given, (Sequence, set, frozenset)):
-        raise ImproperlyConfigured(f"{where}['QUEUES'] must be a list of names, not {given!r}.")
+        example = [given] if isinstance(given, str) else ["default", "mail"]
+        raise BadParameters(
+            f"{where}['QUEUES'] must be a list of names, not {given!r}.",
+            f'Write "QUEUES": {example}, or leave it out to allow any name.',
+        )
     try:
         return [validation.queue_name(name) for name in given]
     except InvalidTask as error:
-        raise ImproperlyConfigured(f"{where}['QUEUES']: {error}") from None
+        raise BadParameters(f"{where}['QUEUES']: {error}", "Correct the name.") from None
 
 
 def _options(where: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise ImproperlyConfigured(f"{where}['OPTIONS'] must be a dict, not {given!r}.")
-    if unknown := sorted(set(given) - _OPTIONS, key=str):
-        raise ImproperlyConfigured(
-            f"{where}['OPTIONS'] has no option {unknown[0]!r}; there is 'database' (an alias of DATABASES). "
-            "What is the same for all backends goes into PGQUEUE."
+        raise BadParameters(
+            f"{where}['OPTIONS'] must be a dict, not {given!r}.",
+            "Write \"OPTIONS\": {'database': 'default'}, or leave it out.",
         )
+    if unknown := sorted(set(given) - {*_OPTIONS}, key=str):
+        raise BadParameters(f"{where}['OPTIONS'] has no option {unknown[0]!r}.", _nearest(str(unknown[0])))
     try:
         validation.alias("database", given.get("database"))
     except InvalidTask as error:
-        raise ImproperlyConfigured(f"{where}['OPTIONS']: {error}") from None
+        raise BadParameters(
+            f"{where}['OPTIONS']: {error}", f"The aliases are {', '.join(connections.settings)}."
+        ) from None
     return dict(given)
+
+
+def _nearest(option: str) -> str:
+    if near := get_close_matches(option.lower(), _OPTIONS, n=1):
+        return f"Did you mean {near[0]!r}?"
+    if near := get_close_matches(option.upper(), [field.name.upper() for field in fields(Settings)], n=1):
+        return f"{near[0]!r} is the same for all backends and goes into PGQUEUE."
+    return "The only option is 'database', an alias of DATABASES."

@@ -1,29 +1,26 @@
 """System checks that need no database; those that do are in `checks_database`.
 
-Each message has an id and a hint. A BACKEND of TASKS that cannot be imported, or that refuses its options,
-also stops Django's own check of TASKS with an exception; ours says the same with an id.
+Each message has an id and a hint. What they say about TASKS is in `checks_backends`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import django
 from django.apps import AppConfig, apps
-from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 from django.core.checks import Warning as CheckWarning
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 from django.utils.module_loading import module_has_submodule
 
 from . import conf
+from .checks_backends import TAG, broken_entries, default_elsewhere
 
-TAG = "pgqueue"
-OURS = "django_pgqueue.backend.PgQueueBackend"
+__all__ = ["TAG", "check_django_tasks", "queue_databases"]
 
 
 @register(TAG)
@@ -55,13 +52,16 @@ def check_django_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(TAG)
 def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E004, E005 and W001: what TASKS says about our backend, and about where tasks go."""
-    return list(_backends()) if _has_django_tasks() else []
+    if not _has_django_tasks():
+        return []
+    return [*broken_entries()] or [*default_elsewhere()]
 
 
 @register(TAG)
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """E007, E008 and W002: tasks that workers could not import."""
-    if not _has_django_tasks():
+    # While TASKS is broken, a module with tasks of Django's own decorator cannot be imported either.
+    if not _has_django_tasks() or any(broken_entries()):
         return []
     configs = apps.get_app_configs() if app_configs is None else app_configs
     return [*_modules(configs), *_paths()]
@@ -95,41 +95,6 @@ def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def _has_django_tasks() -> bool:
     return not check_django_tasks(None)
-
-
-def _backends() -> Iterator[CheckMessage]:
-    from .compat import task_backends
-    from .routing import backend_class, is_ours, our_aliases
-
-    for alias, params in task_backends.settings.items():
-        cls = backend_class(params)
-        if cls is None:
-            name = params.get("BACKEND") if isinstance(params, dict) else params
-            yield Error(
-                f"TASKS[{alias!r}]: the BACKEND {name!r} cannot be imported, or is no task backend.",
-                hint=f"Ours is {OURS!r}.",
-                id=f"{TAG}.E004",
-            )
-        elif is_ours(cls):
-            try:
-                task_backends[alias]
-            except ImproperlyConfigured as error:
-                yield Error(
-                    str(error), hint="OPTIONS takes 'database', QUEUES a list of names.", id=f"{TAG}.E005"
-                )
-    default = task_backends.settings.get("default", {})
-    cls = backend_class(default)
-    # Django's own default is no decision of the project.
-    if cls is not None and not is_ours(cls) and settings.is_overridden("TASKS"):  # type: ignore[misc]
-        ours = our_aliases()
-        yield CheckWarning(
-            f"TASKS['default'] is {default['BACKEND']!r}: tasks made with Django's own decorator go there, "
-            "not to this queue.",
-            hint=f"Tasks made with django_pgqueue.task go to {ours[0]!r} in TASKS."
-            if ours
-            else f"Use {OURS!r}, unless this is meant.",
-            id=f"{TAG}.W001",
-        )
 
 
 def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
@@ -182,7 +147,8 @@ def queue_databases() -> dict[str, str]:
 
     found = {implicit_backend().home(): "DATABASE_ROUTERS, or their absence"}
     for alias in our_aliases():
-        database = (task_backends.settings[alias].get("OPTIONS") or {}).get("database")
+        options = task_backends.settings[alias].get("OPTIONS")
+        database = options.get("database") if isinstance(options, Mapping) else None
         if isinstance(database, str):
             found.setdefault(database, f"TASKS[{alias!r}]['OPTIONS']['database']")
     for task in declared_tasks():

@@ -59,7 +59,9 @@ def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
 
 def our_aliases() -> list[str]:
     """Return the aliases of our backends in TASKS, ``"default"`` first, without those that fail to import."""
-    configured: Mapping[str, Any] = task_backends.settings
+    configured: Any = task_backends.settings
+    if not isinstance(configured, Mapping):  # check E004 reports it
+        return []
     return [
         alias
         for alias in sorted(configured, key=lambda alias: alias != "default")

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,11 +12,13 @@ from uuid import uuid4
 import pytest
 from django.apps import apps
 from django.core.checks import CheckMessage, run_checks
+from django.core.checks.registry import registry
 from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
-from django_pgqueue import checks, compat, definition, task
+import django_pgqueue
+from django_pgqueue import checks, checks_backends, compat, definition, task
 from django_pgqueue.definition import Task
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
@@ -27,6 +30,11 @@ def fine(x: int) -> None: ...
 
 
 def replaced(x: int) -> None: ...
+
+
+def compat_is_djangos() -> bool:
+    """Whether django.tasks comes with Django itself, and so does its check."""
+    return compat.DjangoTask.__module__.startswith("django.")
 
 
 class Router:
@@ -79,9 +87,10 @@ def app_with_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def test_the_checks_are_registered_and_the_tests_own_settings_pass() -> None:
-    assert found(run_checks(tags=[checks.TAG])) == []
+    with override_settings(TASKS={"default": OURS}):
+        assert found(run_checks(tags=[checks.TAG])) == []
     with override_settings(PGQUEUE={"NO": 1}):
-        assert found(run_checks(tags=[checks.TAG])) == ["pgqueue.E002"]
+        assert found(run_checks(tags=[checks.TAG])) == ["pgqueue.E002", "pgqueue.W001"]
 
 
 def test_e002_unknown_setting() -> None:
@@ -98,23 +107,124 @@ def test_e003_bad_values(given: object) -> None:
         assert found(checks.check_settings(None)) == ["pgqueue.E003"]
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [{"BACKEND": "no.such.Backend"}, {"BACKEND": "django.core.mail.send_mail"}, {}, {"BACKEND": None}],
-)
-def test_e004_a_backend_that_cannot_be_imported(entry: dict[str, Any]) -> None:
-    with override_settings(TASKS={"default": OURS, "bad": entry}):
-        (message,) = checks.check_backends(None)
+@pytest.fixture
+def django_is_silenced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """As when the app is ready, with the settings of the moment; undone at the end of the test."""
+    monkeypatch.setattr(registry, "registered_checks", set(registry.registered_checks))
+    return checks_backends.silence_django
+
+
+# What is in TASKS["default"]; what the hint says.
+NO_BACKENDS: list[tuple[Any, str]] = [
+    ({"BACKEND": "django_pgqueue.PgQueueBackend"}, f'Write "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "django_pgqueue.backends.PgQueueBackend"}, f'Write "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "django_pgqueue.backend.PgQueBackend"}, f'Write "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "django_pgqueue.backend"}, f'Write "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "no.such.Backend"}, "Correct the path."),
+    ({"BACKEND": "django.core.mail.send_mail"}, "Correct the path."),
+    ({"BACKEND": None}, "Correct the path."),
+    ({}, f'Add "BACKEND": "{OURS["BACKEND"]}".'),
+    (OURS["BACKEND"], "TASKS = {"),
+]
+# What is beside BACKEND; what the message says, what the hint says.
+BAD_PARAMETERS: list[tuple[dict[str, Any], str, str]] = [
+    ({"OPTIONS": {"databse": "x"}}, "no option 'databse'", "Did you mean 'database'?"),
+    ({"OPTIONS": {"max_attempt": 5}}, "no option 'max_attempt'", "'MAX_ATTEMPTS' is the same for all"),
+    ({"OPTIONS": {"colour": 1}}, "no option 'colour'", "The only option is 'database'"),
+    ({"OPTIONS": {"database": 5}}, "must be an alias", "The aliases are default, other."),
+    ({"OPTIONS": None}, "must be a dict, not None", "leave it out"),
+    ({"OPTIONS": ["database"]}, "must be a dict", "leave it out"),
+    ({"QUEUES": "mail"}, "must be a list of names, not 'mail'", "Write \"QUEUES\": ['mail']"),
+    ({"QUEUES": None}, "must be a list of names, not None", "or leave it out"),
+    ({"QUEUES": ["q" * 101]}, "1 to 100 letters", "Correct the name."),
+]
+
+
+@pytest.mark.parametrize(("entry", "hint"), NO_BACKENDS)
+def test_e004_an_entry_that_is_no_backend(
+    entry: Any, hint: str, django_is_silenced: Callable[[], None]
+) -> None:
+    with override_settings(TASKS={"default": entry}):
+        django_is_silenced()
+        (message,) = [each for each in run_checks() if each.is_serious()]
     assert message.id == "pgqueue.E004"
-    assert "TASKS['bad']" in message.msg
+    assert "TASKS['default']" in message.msg
+    assert hint in str(message.hint)
     assert OURS["BACKEND"] in str(message.hint)
 
 
-@pytest.mark.parametrize("params", [{"OPTIONS": {"databse": "x"}}, {"QUEUES": "mail"}, {"OPTIONS": None}])
-def test_e005_a_backend_of_ours_with_bad_parameters(params: dict[str, Any]) -> None:
+@pytest.mark.parametrize("tasks", [["x"], OURS["BACKEND"], 5])
+def test_e004_tasks_that_is_no_dict(tasks: Any, django_is_silenced: Callable[[], None]) -> None:
+    with override_settings(TASKS=tasks):
+        django_is_silenced()
+        (message,) = [each for each in run_checks() if each.is_serious()]
+    assert message.id == "pgqueue.E004"
+    assert checks_backends.LINES in str(message.hint)
+
+
+@pytest.mark.parametrize(("params", "words", "hint"), BAD_PARAMETERS)
+def test_e005_a_backend_of_ours_with_bad_parameters(
+    params: dict[str, Any], words: str, hint: str, django_is_silenced: Callable[[], None]
+) -> None:
     with override_settings(TASKS={"default": {**OURS, **params}}):
-        assert found(checks.check_backends(None)) == ["pgqueue.E005"]
-        assert found(checks.check_databases(None)) == []
+        django_is_silenced()
+        (message,) = [each for each in run_checks() if each.is_serious()]
+    assert message.id == "pgqueue.E005"
+    assert words in message.msg
+    assert hint in str(message.hint)
+
+
+@pytest.mark.skipif(not compat_is_djangos(), reason="the package is not among the apps of the tests")
+def test_djangos_own_check_is_left_alone_while_it_says_more_than_ours(
+    django_is_silenced: Callable[[], None],
+) -> None:
+    with override_settings(TASKS={"default": OURS}):
+        django_is_silenced()
+    with (
+        override_settings(TASKS={"default": {"BACKEND": "no.such.Backend"}}),
+        pytest.raises(compat.InvalidTaskBackend, match="Could not find backend"),
+    ):
+        run_checks()
+
+
+BROKEN_PROJECT = f"""
+import sys
+from django.conf import settings
+from django.core.management import execute_from_command_line
+settings.configure(
+    INSTALLED_APPS=["django_pgqueue", *{[] if compat_is_djangos() else ["django_tasks"]}],
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.postgresql", "PORT": "1", "HOST": "127.0.0.1"}}}},
+    TASKS={{"default": {{"BACKEND": "django_pgqueue.PgQueueBackend"}}}},
+)
+execute_from_command_line(sys.argv)
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "runqueueworker"])
+def test_a_command_shows_what_is_wrong_with_tasks_and_no_traceback(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BROKEN_PROJECT, command],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert (
+        "(pgqueue.E004) TASKS['default']: the BACKEND 'django_pgqueue.PgQueueBackend' cannot" in done.stderr
+    )
+    assert f'HINT: Write "{OURS["BACKEND"]}".' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_path_that_is_met_while_apps_load_names_the_right_one() -> None:
+    """Django shows the words of an ImportError only, in the last line of its traceback."""
+    with (
+        override_settings(TASKS={"default": {"BACKEND": "django_pgqueue.PgQueueBackend"}}),
+        pytest.raises(compat.InvalidTaskBackend, match=re.escape(f'"{OURS["BACKEND"]}"')),
+    ):
+        compat.task_backends["default"]
+    assert not hasattr(django_pgqueue, "backends")
 
 
 def test_e005_a_database_that_does_not_exist() -> None:
@@ -149,8 +259,19 @@ def test_no_warning_about_backends(tasks: dict[str, Any]) -> None:
         assert found(checks.check_backends(None)) == []
 
 
-def test_no_warning_without_tasks() -> None:
-    assert found(checks.check_backends(None)) == []
+def test_w001_without_tasks_django_runs_its_tasks_at_once() -> None:
+    (message,) = checks.check_backends(None)
+    assert message.id == "pgqueue.W001"
+    assert "TASKS is not set" in message.msg
+    assert compat.DjangoTask.__module__.removesuffix(".base") in message.msg
+    lines = str(message.hint)
+    assert checks_backends.LINES in lines
+    assert 'SILENCED_SYSTEM_CHECKS = ["pgqueue.W001"]' in lines
+    # They can be pasted.
+    pasted: dict[str, Any] = {}
+    exec(checks_backends.LINES, pasted)  # noqa: S102
+    with override_settings(TASKS=pasted["TASKS"]):
+        assert found(checks.check_backends(None)) == []
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ A supervisor knows at once that one of its processes has ended, and which jobs t
 (``EndedProcesses``). Of all other workers the database decides by their heartbeats which are dead
 (``recover_dead``). Strays are jobs that neither finds, because their worker is on no list any more.
 
-A job counts a crash if its process ended alone. If its supervisor or another process of it ended, too, it only
-counts one if its last run was lost like this as well (``sql/recover_v1.sql``).
+A job counts a crash if its process ended alone. If its supervisor or another process of it ended, too, it
+counts one only if its last run was lost like this as well (``sql/recover_v1.sql``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ __all__ = ["BATCH", "EndedProcess", "EndedProcesses", "recover", "recover_dead",
 logger = logging.getLogger(__name__)
 
 BATCH = 1_000  # jobs in one statement
-TOGETHER = (
-    1.0  # seconds; processes that end by themselves within this time of each other have not ended alone
-)
+TOGETHER = 1.0  # seconds; processes that end by themselves so close to each other have not ended alone
 
 _RECOVER_WORKER_SQL = "SELECT pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
 _RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"

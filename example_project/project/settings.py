@@ -45,6 +45,10 @@ INSTALLED_APPS = [
     "example_project.demo",
 ]
 
+TASKS = {
+    "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
+}
+
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

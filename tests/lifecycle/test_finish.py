@@ -133,10 +133,8 @@ def test_a_job_that_did_not_end_by_itself_has_no_duration(one: Connection) -> No
     waiting, lost, given_back = running(one, 3)
     finish(one, [waiting, given_back], "retry", started=monotonic() - 2, ran=1.0)
     cancel(one, [waiting])
-    given_up = (
-        "SELECT pgqueue_give_back_v1(ARRAY[%s::bigint], '{1}', '{t}', '{f}', '{t}', 'lost', NULL, 1, 20)"
-    )
-    value(one, given_up, lost)
+    give_back = "SELECT pgqueue_give_back_v1(ARRAY[%s::bigint], '{1}', '{t}', '{f}', '{t}', '', NULL, 1, 20)"
+    value(one, give_back, lost)
     claim(one)
     finish(one, [given_back], "failed")
     assert [job(pk).status for pk in (waiting, lost, given_back)] == ["cancelled", "failed", "failed"]

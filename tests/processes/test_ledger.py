@@ -39,7 +39,7 @@ SEED = int(os.environ.get("LEDGER_SEED") or random.randrange(2**32))
 
 BATCH = 100  # jobs in one enqueue; JOBS is a multiple of it
 BACKLOG = 2_000  # maximum number of waiting jobs
-# Seconds between two kills. Processes that die within a second of each other count no crash.
+# Seconds between two kills: more than TOGETHER, or the processes of one supervisor would count no crash.
 PAUSE = (2.5, 5.5)
 KILLS = max(5, JOBS // 2_000)  # minimum number of kills
 # Otherwise a slow machine would only start processes. Before a kill, at least LEAST_UP of the four workers

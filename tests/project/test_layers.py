@@ -32,7 +32,8 @@ LAYERS = """
     models
     migrations results
     lifecycle
-    backend checks
+    backend checks_backends
+    checks
     checks_database
     apps upkeep
     admin
@@ -50,6 +51,7 @@ INSIDE_FUNCTIONS = {
     "apps": "the checks need the models, which are there when the app is ready",
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
     "checks": "E006 tells that compat cannot be imported",
+    "checks_backends": "E006 tells that compat cannot be imported",
     "worker.__main__": "Django is set up first",
 }
 
