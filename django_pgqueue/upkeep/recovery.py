@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import conf
+from ..wording import counted
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -83,7 +84,7 @@ class EndedProcesses:
                 continue
             self._ended.remove(ended)
             if jobs:
-                logger.warning("%d jobs of the process that ended go back to their queues", jobs)
+                logger.warning("%s of the process that ended put back in the queue", counted(jobs, "job"))
 
 
 def recover(session: Session, ended: EndedProcess) -> int | None:
@@ -107,7 +108,9 @@ def recover_dead(session: Session) -> int:
     parameters = (settings.heartbeat, settings.lease, settings.crash_limit, BATCH, settings.keep_errors)
     dead, jobs = session.row(_RECOVER_DEAD_SQL, parameters)
     if dead:
-        logger.warning("%d workers are dead; %d of their jobs go back to their queues", dead, jobs)
+        logger.warning(
+            "found %s; %s put back in the queue", counted(dead, "dead worker"), counted(int(jobs), "job")
+        )
     return int(jobs)
 
 
@@ -116,5 +119,5 @@ def recover_strays(session: Session) -> int:
     settings = conf.current()
     jobs = session.value(_RECOVER_STRAYS_SQL, (settings.crash_limit, BATCH, settings.keep_errors))
     if jobs:
-        logger.warning("%d jobs of workers that are not on the list go back to their queues", jobs)
+        logger.warning("%s of workers that no longer exist put back in the queue", counted(jobs, "job"))
     return int(jobs)

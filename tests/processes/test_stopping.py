@@ -117,7 +117,7 @@ def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
     (new,) = command.workers()
     assert new.pk == fresh(job).worker != worker.pk
     assert "ended by signal SIGKILL" in command.log
-    assert "1 jobs of the process that ended go back" in command.log
+    assert "1 job of the process that ended put back in the queue" in command.log
 
 
 def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(start: Start) -> None:
@@ -132,7 +132,7 @@ def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(
     runs("go", 2)
     Entry.objects.create(key="go")
     until(lambda: fresh(job).status == "done", seconds=SLOW)
-    assert "1 workers are dead; 1 of their jobs go back" in other.log
+    assert "found 1 dead worker; 1 job put back in the queue" in other.log
 
 
 def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_wakes(start: Start) -> None:

@@ -72,4 +72,4 @@ def test_a_task_that_holds_the_gil_keeps_its_lease(start: Start) -> None:
     job = enqueue(timing.holds_the_gil, 12.0)
     done = over(job)
     assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
-    assert "are dead" not in command.log + other.log
+    assert "dead worker" not in command.log + other.log

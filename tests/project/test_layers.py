@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    compat conf database_settings exceptions operations session
+    compat conf database_settings exceptions operations session wording
     paths payload routing signatures
     validation
     definition

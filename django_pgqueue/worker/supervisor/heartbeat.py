@@ -16,6 +16,7 @@ from ...lifecycle.arrays import number_array
 from ...session import LOST_CONNECTION, connect
 from ...upkeep.recovery import EndedProcess, EndedProcesses
 from ...upkeep.rounds import Rounds, tell_retention
+from ...wording import counted
 from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ class Heartbeat:
             except psycopg.Error as error:
                 self._lost(error)
         if self._ended:
-            logger.warning("the jobs of %d processes wait for recovery", len(self._ended))
+            ended = counted(len(self._ended), "process", "processes")
+            logger.warning("another supervisor will recover the jobs of %s that ended", ended)
         if self._session is not None:
             self._session.close()
 
