@@ -84,7 +84,7 @@ class EndedProcesses:
                 continue
             self._ended.remove(ended)
             if jobs:
-                logger.warning("%s of the process that ended put back in the queue", counted(jobs, "job"))
+                logger.warning("requeued %s of the process that ended", counted(jobs, "job"))
 
 
 def recover(session: Session, ended: EndedProcess) -> int | None:
@@ -108,9 +108,7 @@ def recover_dead(session: Session) -> int:
     parameters = (settings.heartbeat, settings.lease, settings.crash_limit, BATCH, settings.keep_errors)
     dead, jobs = session.row(_RECOVER_DEAD_SQL, parameters)
     if dead:
-        logger.warning(
-            "found %s; %s put back in the queue", counted(dead, "dead worker"), counted(int(jobs), "job")
-        )
+        logger.warning("found %s, requeued %s", counted(dead, "dead worker"), counted(int(jobs), "job"))
     return int(jobs)
 
 
@@ -119,5 +117,5 @@ def recover_strays(session: Session) -> int:
     settings = conf.current()
     jobs = session.value(_RECOVER_STRAYS_SQL, (settings.crash_limit, BATCH, settings.keep_errors))
     if jobs:
-        logger.warning("%s of workers that no longer exist put back in the queue", counted(jobs, "job"))
+        logger.warning("requeued %s of workers that no longer exist", counted(jobs, "job"))
     return int(jobs)

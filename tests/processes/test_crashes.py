@@ -61,7 +61,7 @@ def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_nei
     assert (done.status, done.crash_count, done.attempts) == ("done", 1, 1)
     assert done.duration is not None, "its process has said so"
     assert Entry.objects.filter(key="go runs").count() == 2
-    assert command.log.count("put back in the queue") == 1, command.log
+    assert command.log.count("requeued") == 1, command.log
 
 
 def has_ended(pid: int) -> bool:

@@ -5,6 +5,7 @@ behind.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 
@@ -80,6 +81,9 @@ def test_a_second_signal_does_not_wait(start: Start) -> None:
     assert command.wait() == 0, command.log
     assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
     assert not Worker.objects.exists()
+    named = rf"1 running job \({tasks.wait_for_entry.module_path} \d+ s\)"
+    assert re.search(rf"Stopping: waiting up to 600 s for {named}\. Send the signal again to", command.log)
+    assert re.search(rf"Stopping now\. {named} is requeued and starts over later\.", command.log)
 
 
 def test_a_terminal_that_closes_lets_running_jobs_finish(start: Start) -> None:
@@ -88,7 +92,7 @@ def test_a_terminal_that_closes_lets_running_jobs_finish(start: Start) -> None:
     job = enqueue(tasks.wait_for_entry, "go")
     runs("go")
     command.send(signal.SIGHUP)
-    command.logged("stopping; running jobs have 600 seconds")
+    command.logged("Stopping: waiting up to 600 s for 1 running job (")
     until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
     command.send(signal.SIGHUP)
     Entry.objects.create(key="go")
@@ -102,6 +106,7 @@ def test_ctrl_c_stops_it_too(start: Start) -> None:
     command.send(signal.SIGINT)
     assert command.wait() == 0, command.log
     assert "Traceback" not in command.log
+    assert "Stopping: no jobs are running." in command.log
 
 
 def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
@@ -117,7 +122,7 @@ def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
     (new,) = command.workers()
     assert new.pk == fresh(job).worker != worker.pk
     assert "ended by signal SIGKILL" in command.log
-    assert "1 job of the process that ended put back in the queue" in command.log
+    assert "requeued 1 job of the process that ended" in command.log
 
 
 def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(start: Start) -> None:
@@ -132,7 +137,7 @@ def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(
     runs("go", 2)
     Entry.objects.create(key="go")
     until(lambda: fresh(job).status == "done", seconds=SLOW)
-    assert "found 1 dead worker; 1 job put back in the queue" in other.log
+    assert "found 1 dead worker, requeued 1 job" in other.log
 
 
 def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_wakes(start: Start) -> None:

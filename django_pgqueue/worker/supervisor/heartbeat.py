@@ -41,6 +41,12 @@ _BEAT_SQL = """
 _EXTENDED_SQL = """
     SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND deadline > clock_timestamp()
 """
+# Within a second: whoever presses Ctrl-C waits for the answer, and so does everything else here.
+_RUNNING_SQL = """
+    SELECT task_path, extract(epoch FROM clock_timestamp() - last_attempted_at)::float8 FROM pgqueue_job_live
+    WHERE id = ANY (%s::bigint[]) AND status = 'running' ORDER BY last_attempted_at
+"""
+_WITHIN_A_SECOND = "SELECT set_config('statement_timeout', '1000', true)"
 
 
 class Heartbeat:
@@ -116,6 +122,23 @@ class Heartbeat:
             self._lost(error)
             return set()
         return {job for (job,) in rows}
+
+    def running(self, jobs: list[int]) -> list[tuple[str, float]] | None:
+        """The task and the age in seconds of those of the jobs that still run, the oldest first.
+
+        None if the database does not say.
+        """
+        if not jobs:
+            return []
+        if self._session is None:
+            return None
+        try:
+            return self._session.run((_WITHIN_A_SECOND, None), (_RUNNING_SQL, (jobs,)))[1]
+        except psycopg.errors.QueryCanceled:
+            return None
+        except psycopg.Error as error:
+            self._lost(error)
+            return None
 
     def end(self) -> None:
         """Give back what is left to give back, as far as that is possible at once, and disconnect."""

@@ -23,6 +23,8 @@ class StopSignals:
         self._asked = asked
         self._requests = 0
         self._hung_up = False
+        self.last: signal.Signals | None = None
+        """The signal that asked last; None: none has, or ``ask`` was called without one."""
         self._before: dict[signal.Signals, Any] = {}
 
     @property
@@ -30,8 +32,9 @@ class StopSignals:
         """How often we were asked to stop."""
         return self._requests or int(self._hung_up)
 
-    def ask(self) -> None:
-        """Ask as SIGTERM does."""
+    def ask(self, number: signal.Signals | None = None) -> None:
+        """Ask as SIGTERM does; ``number`` is the signal that has arrived, if one has."""
+        self.last = number
         self._requests += 1
         self._asked()
 
@@ -39,10 +42,11 @@ class StopSignals:
         """From now on these signals ask, and SIGHUP. On the main thread."""
 
         def ask(number: int, frame: FrameType | None) -> None:
-            self.ask()
+            self.ask(signal.Signals(number))
 
         def hang_up(number: int, frame: FrameType | None) -> None:
             self._hung_up = True
+            self.last = self.last or signal.SIGHUP
             self._asked()
 
         for number in numbers:

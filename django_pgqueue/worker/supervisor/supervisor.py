@@ -17,10 +17,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ... import database_settings
+from ...wording import counted
 from ..options import FINISHED, RECYCLED, Assignment, new_id
 from ..waker import Waker
 from .child import STILLBIRTHS, Child
 from .heartbeat import Heartbeat
+from .notices import RunningJobs, giving_up, stopping
 from .reaper import is_init, reap_orphans
 from .stop_signals import StopSignals
 from .systemd import ServiceManager
@@ -43,11 +45,16 @@ LOOK_EVERY = 0.2  # seconds between two looks whether a process that has started
 class Supervisor:
     """Runs worker processes until told to stop. ``run`` returns the exit code of the command.
 
+    ``notify`` takes the lines for the user who stops the command; without it they go to the log.
+
     Raises ``ImproperlyConfigured`` if connection parameters were changed that cannot be sent to them.
     """
 
-    def __init__(self, options: WorkerOptions, verbosity: int = 1) -> None:
+    def __init__(
+        self, options: WorkerOptions, verbosity: int = 1, notify: Callable[[str], None] = logger.info
+    ) -> None:
         self.options = options
+        self._notify = notify
         self._verbosity = verbosity
         self._id = new_id()
         self._waker = Waker()
@@ -118,7 +125,7 @@ class Supervisor:
             return False
         now = monotonic()
         if now >= self._stop_by:
-            logger.warning("some processes did not stop within the grace and are killed")
+            logger.warning("killing the processes that did not stop within the grace")
             return False
         self._heartbeat.serve(self._children)
         self._tell_manager(now)
@@ -133,9 +140,10 @@ class Supervisor:
 
     def _forward(self) -> None:
         self._forwarded = self._signals.count
-        grace = self.options.grace if self._forwarded == 1 else 0.0
+        is_first = self._forwarded == 1
+        grace = self.options.grace if is_first else 0.0
         self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
-        logger.info("stopping; running jobs have %g seconds", grace)
+        begun = self._begun()  # asked first: a process that has ended tells nothing
         self._manager.stopping(grace + KILL_AFTER + DIE_WITHIN)
         # Two of one kind may arrive as one: a hasty stop sends one of each.
         numbers = [signal.SIGTERM] if grace else [signal.SIGTERM, signal.SIGINT]
@@ -143,18 +151,28 @@ class Supervisor:
             child.retire()
             for number in numbers:
                 child.send_signal(number)
+        # Last: the processes need not wait until the database has named the jobs.
+        running = RunningJobs.of(begun, None if begun is None else self._heartbeat.running(begun))
+        self._notify(stopping(running, grace, self._signals.last) if is_first else giving_up(running))
+
+    def _begun(self) -> list[int] | None:
+        """The jobs that the processes have begun; None if one of them had too many to note."""
+        each = [child.begun for child in self._children if child.pid is not None]
+        known = [begun for begun in each if begun is not None]
+        return None if len(known) < len(each) else [job for begun in known for job in begun]
 
     def _tell_manager(self, now: float) -> None:
         self._manager.sign_of_life(now)
         running = sum(child.pid is not None for child in self._children)
         at_work = sum(child.registered for child in self._children)
         if self._forwarded:
-            self._manager.status(f"stopping; {running} processes still run")
+            self._manager.status(f"stopping; {counted(running, 'process', 'processes')} left")
             return
         if all(child.registered or child.over for child in self._children):
             self._manager.ready()
         where = "" if self._heartbeat.is_connected else "; no connection to the database"
-        self._manager.status(f"{at_work} of {len(self._children)} processes at work{where}")
+        total = counted(len(self._children), "process", "processes")
+        self._manager.status(f"{at_work} of {total} at work{where}")
 
     # -- the processes
 
@@ -171,7 +189,7 @@ class Supervisor:
             self._crashed(child, end)
             return
         if end.farewell.code == RECYCLED:
-            logger.info("process %s has had its day and is replaced", end.pid)
+            logger.info("process %s is replaced: it has reached a limit", end.pid)
         if self._signals.count or (end.farewell.code == FINISHED and self.options.burst):
             child.retire()
         else:
