@@ -12,9 +12,9 @@ from ..routing import default_backend
 from ..validation import queue_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["at_least", "database_alias", "queue_names"]
+__all__ = ["at_least", "database_alias", "given_queues", "queue_names"]
 
 
 def queue_names(text: str) -> tuple[str, ...]:
@@ -24,6 +24,11 @@ def queue_names(text: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(queue_name(name) for name in names))
     except InvalidTask as error:
         raise ArgumentTypeError(str(error)) from None
+
+
+def given_queues(value: str | Iterable[str]) -> tuple[str, ...]:
+    """The same for what ``call_command`` was given as a keyword, which the parser does not read."""
+    return queue_names(value if isinstance(value, str) else ",".join(value)) if value else ()
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -43,10 +48,8 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def database_alias(text: str | None) -> str:
     """An alias of DATABASES; without one, where jobs go that name none."""
-    if text is None:
-        return default_backend().home()
-    if text not in connections.settings:
-        raise ArgumentTypeError(
-            f"{text!r} is not in DATABASES: there are {', '.join(sorted(connections.settings))}"
-        )
-    return text
+    alias = default_backend().home() if text is None else text
+    if alias not in connections.settings:
+        known = ", ".join(sorted(connections.settings))
+        raise ArgumentTypeError(f"{alias!r} is not in DATABASES. The aliases are {known}.")
+    return alias

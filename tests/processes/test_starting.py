@@ -65,7 +65,7 @@ def test_another_vendor(start: Start, tmp_path: Path) -> None:
     assert command.wait() == 1
     assert "which is not PostgreSQL but sqlite" in command.log  # Django's checks say so first
     command = start("--database", "default", "--skip-checks", env={"TEST_DATABASES": json.dumps(given)})
-    assert "the database 'default' is sqlite: name another --database" in complaint(command)
+    assert "the database 'default' is sqlite. Name another one with --database" in complaint(command)
 
 
 def test_an_unknown_setting(start: Start) -> None:

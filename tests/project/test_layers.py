@@ -30,7 +30,7 @@ LAYERS = """
     definition
     decorator policy
     models
-    migrations results
+    migrations queue_names results
     lifecycle
     backend checks_backends
     checks

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, ManagementUtility, call_command
 from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.management.commands import runqueueworker
 from django_pgqueue.models import Job
 from django_pgqueue.worker.options import Assignment, WorkerOptions
+from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import worker_tasks as tasks
 from tests.support.workers import run_due
 
@@ -27,8 +31,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
 
     class FakeSupervisor:
         failure = "it cannot start"
+        interrupted_by = None
 
-        def __init__(self, given: WorkerOptions, verbosity: int) -> None:
+        def __init__(self, given: WorkerOptions, verbosity: int, notify: Callable[[str], None]) -> None:
             self.options = given
 
         def run(self, check: Callable[[], None]) -> int:
@@ -48,14 +53,19 @@ def run(*arguments: str) -> None:
     call_command("runqueueworker", *arguments, skip_checks=True)
 
 
+def exit_code(*arguments: str) -> Any:
+    """Of a program that is nothing but the command."""
+    with pytest.raises(SystemExit) as ended:
+        ManagementUtility(["manage.py", "runqueueworker", "--skip-checks", *arguments]).execute()
+    return ended.value.code
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_defaults_and_the_exit_code(started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match="it cannot start") as raised:
         run()
     assert raised.value.returncode == 3
-    with pytest.raises(SystemExit) as ended:
-        runqueueworker.Command().run_from_argv(["manage.py", "runqueueworker", "--skip-checks"])
-    assert ended.value.code == 3
+    assert exit_code() == 3
     assert started == 2 * [WorkerOptions(alias="default", processes=1, threads=4, grace=30.0)]
 
 
@@ -100,21 +110,135 @@ def test_without_a_database_it_takes_the_one_where_jobs_go(
         (["--processes", "0"], "0 is less than 1"),
         (["--threads", "many"], "'many' is not a whole number"),
         (["--grace", "-1"], "-1 is less than 0"),
-        (["--database", "nowhere"], "'nowhere' is not in DATABASES: there are default, other"),
-        (["--queues", "a", "--exclude-queues", "b"], "exclude each other"),
+        (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
+        (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
     ],
 )
 def test_bad_options_are_refused(arguments: list[str], message: str, started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match=message):
         run(*arguments)
+    assert exit_code(*arguments) == 2
     assert started == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queues": "mail", "exclude_queues": ["slow"]}, "cannot be used together"),
+        ({"queues": "a b"}, "queue"),
+        ({"database": "nowhere"}, r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
+        ({"reload": True}, r"not with call_command\(\)"),
+    ],
+)
+def test_bad_keywords_are_refused(
+    options: dict[str, Any], message: str, started: list[WorkerOptions]
+) -> None:
+    """``call_command`` hands keywords on as they are: no parser has read them."""
+    with pytest.raises(CommandError, match=message) as raised:
+        call_command("runqueueworker", **options)
+    assert raised.value.returncode == 2
+    assert started == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("queues", ["mail, slow", ["mail", "slow"], ("mail", "slow")])
+def test_queues_as_a_keyword(queues: Any, started: list[WorkerOptions]) -> None:
+    with pytest.raises(CommandError, match="it cannot start"):
+        call_command("runqueueworker", queues=queues)
+    assert started[0].queues == ("mail", "slow")
+
+
+def test_a_router_that_names_no_database_is_refused(started: list[WorkerOptions], settings: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": OURS, "OPTIONS": {"database": "nowhere"}}}
+    with pytest.raises(CommandError, match="'nowhere' is not in DATABASES") as raised:
+        run()
+    assert raised.value.returncode == 2
+
+
+def test_settings_that_cannot_be_end_the_command_without_a_traceback(
+    started: list[WorkerOptions], settings: Any
+) -> None:
+    settings.PGQUEUE = {"GRACE": "long"}
+    with pytest.raises(CommandError, match=r"PGQUEUE\['GRACE'\] is 'long'") as raised:
+        run()
+    assert raised.value.returncode == 1
+
+
+class StoppedSupervisor(Supervisor):
+    """Gets a signal as soon as it runs."""
+
+    number = signal.SIGINT
+
+    def run(self, check: Callable[[], None]) -> int:
+        """Until the signal."""
+        self._signals.catch(self.number)
+        signal.raise_signal(self.number)
+        return 0
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> type[StoppedSupervisor]:
+    """The command's supervisor, which is stopped by its ``number``."""
+    monkeypatch.setattr(runqueueworker, "Supervisor", StoppedSupervisor)
+    return StoppedSupervisor
+
+
+def test_a_program_hears_of_the_ctrl_c_that_ended_its_burst(stopped: type[StoppedSupervisor]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        call_command("runqueueworker", burst=True)
+    assert signal.getsignal(signal.SIGINT) is before
+    # Without --burst a stop is the only way to end, and no surprise.
+    call_command("runqueueworker")
+
+
+def test_a_program_hears_of_another_signal_that_ended_its_burst(
+    stopped: type[StoppedSupervisor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopped, "number", signal.SIGTERM)
+    with pytest.raises(CommandError, match="SIGTERM stopped the command before all") as raised:
+        call_command("runqueueworker", burst=True)
+    assert raised.value.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_of_its_own_ends_with_0_after_a_signal(
+    stopped: type[StoppedSupervisor], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(stopped, "number", number)
+    handlers = [signal.getsignal(each) for each in (number, signal.SIGHUP)]
+    try:
+        assert exit_code("--burst") == 0
+    finally:  # such a program keeps its handlers
+        for each, handler in zip((number, signal.SIGHUP), handlers, strict=True):
+            signal.signal(each, handler)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("level", "in_the_log"), [(logging.INFO, True), (logging.WARNING, False)])
+def test_what_the_log_would_hide_is_printed(
+    level: int, in_the_log: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answer to Ctrl-C must not depend on LOGGING, nor be given twice."""
+    caplog.set_level(level, "django_pgqueue")
+    runqueueworker.Command()._notify("Stopping.")
+    assert ("Stopping." in caplog.text) is in_the_log
+    assert (capsys.readouterr().out == "Stopping.\n") is not in_the_log
+
+
+def test_a_standard_output_that_nobody_reads_does_not_matter() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", closefd=False) as broken:
+        runqueueworker.Command(stdout=broken)._print("to nobody")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)  # for what is left in its buffer
 
 
 def test_a_database_that_is_not_postgresql(
     started: list[WorkerOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "vendor", "sqlite", raising=False)
-    with pytest.raises(CommandError, match=r"'default' is sqlite: name another --database"):
+    with pytest.raises(CommandError, match=r"'default' is sqlite\. Name another one with --database"):
         run()
     assert started == []
 

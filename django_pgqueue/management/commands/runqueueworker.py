@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-import threading
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,14 +14,18 @@ from django.db import OperationalError, connections
 from django.utils.translation import gettext as _
 
 from ... import conf
-from ...checks_database import database_problems
 from ...session import LOST_CONNECTION
 from ...worker.logs import configure_logging
 from ...worker.options import WorkerOptions
 from ...worker.supervisor.supervisor import Supervisor
-from .._arguments import at_least, database_alias, queue_names
+from .. import _reload
+from .._arguments import at_least, database_alias, given_queues, queue_names
+from .._banner import Server, banner
+from .._conditions import check_caller, check_database, check_vendor, unreachable, warn_of_unknown_queues
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from django.core.management.base import CommandParser
 
 logger = logging.getLogger(__name__)
@@ -30,10 +35,14 @@ class Command(BaseCommand):
     """Parse, call, exit code."""
 
     help = (
-        "Run the jobs of django_pgqueue: starts worker processes and watches them, until SIGTERM or Ctrl-C."
+        "Run the jobs of django_pgqueue. Starts worker processes and watches them, until SIGTERM or Ctrl-C."
     )
     requires_system_checks = "__all__"
     _is_program = False
+    _parent: _reload.Parent | None = None
+    """The reloader, in a process that it has started."""
+    _has_changed = False
+    """Whether the reloader is to start another process."""
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as ``manage.py`` does: this process is the command, and ends with it."""
@@ -51,107 +60,137 @@ class Command(BaseCommand):
             type=at_least(1),
             default=4,
             metavar="N",
-            help="jobs at once in a process (default: 4)",
+            help="jobs that a process runs at the same time (default: 4)",
         )
-        add("--burst", action="store_true", help="stop once nothing is due")
+        add("--burst", action="store_true", help="stop when no more jobs are due")
         add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
-        add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after so many jobs")
-        add("--max-rss", type=at_least(1), metavar="MB", help="replace a process that holds more memory")
+        add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after this many jobs")
+        add("--max-rss", type=at_least(1), metavar="MB", help="replace a process that uses more memory")
         add(
             "--grace",
             type=at_least(0),
             metavar="S",
-            help="seconds for running jobs when stopped (default: 30)",
+            help="seconds for running jobs to finish after a stop (default: 30)",
         )
+        add("--reload", action="store_true", help="restart when code changes; for development only")
+
+    def execute(self, *args: Any, **given: Any) -> str | None:
+        """Leave the system checks to the process that runs the workers."""
+        if given.get("reload"):
+            self._parent = _reload.Parent.ours()
+            given["skip_checks"] = given["skip_checks"] or self._parent is None
+        return super().execute(*args, **given)
 
     def handle(self, *args: Any, **given: Any) -> None:
         """Run until stopped."""
-        if given["queues"] and given["exclude_queues"]:
-            raise CommandError(
-                _("--queues and --exclude-queues exclude each other: name what to work on, or what not.")
-            )
+        try:
+            options = self._options(given)
+        except (ArgumentTypeError, ImproperlyConfigured) as error:
+            usage = isinstance(error, ArgumentTypeError)
+            raise CommandError(str(error), returncode=_reload.USAGE if usage else 1) from error
         configure_logging(given["verbosity"])
-        settings = conf.current()
-        options = WorkerOptions(
-            alias=given["database"] or database_alias(None),
-            queues=given["queues"],
-            exclude_queues=given["exclude_queues"],
+        if given["reload"] and self._parent is None:
+            sys.exit(_reload.Reloader(self._print).run())
+        check_vendor(options.alias)
+        check_caller(options.alias)
+        self._supervise(options, given)
+
+    def _options(self, given: dict[str, Any]) -> WorkerOptions:
+        queues, excluded = given_queues(given["queues"]), given_queues(given["exclude_queues"])
+        if queues and excluded:
+            raise ArgumentTypeError(
+                _(
+                    "--queues and --exclude-queues cannot be used together. Name the queues to work on, "
+                    "or those to leave out."
+                )
+            )
+        if given["reload"] and given["burst"]:
+            raise ArgumentTypeError(_("--reload and --burst cannot be used together."))
+        if given["reload"] and not self._is_program:
+            raise ArgumentTypeError(_("--reload works on the command line only, not with call_command()."))
+        grace = conf.current().grace
+        if given["reload"]:
+            grace = min(grace, _reload.GRACE)
+        return WorkerOptions(
+            alias=database_alias(given["database"]),
+            queues=queues,
+            exclude_queues=excluded,
             processes=given["processes"],
             threads=given["threads"],
             burst=given["burst"],
             max_jobs=given["max_jobs"],
             max_rss=given["max_rss"],
-            grace=settings.grace if given["grace"] is None else float(given["grace"]),
+            grace=grace if given["grace"] is None else float(given["grace"]),
         )
-        self._check_vendor(options.alias)
-        self._check_caller(options.alias)
-        self._supervise(options, given["verbosity"])
 
-    def _supervise(self, options: WorkerOptions, verbosity: int) -> None:
+    def _supervise(self, options: WorkerOptions, given: dict[str, Any]) -> None:
         try:
-            supervisor = Supervisor(options, verbosity)
+            supervisor = Supervisor(options, given["verbosity"], self._notify)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
+        if self._parent is not None:
+            _reload.watch(self._parent, lambda path: self._reload(supervisor, path))
         try:
-            code = supervisor.run(lambda: self._check_database(options.alias))
+            code = supervisor.run(lambda: self._begin(options, given))
         except LOST_CONNECTION as error:
-            raise _unreachable(options.alias, error) from error
+            raise unreachable(options.alias, error) from error
         finally:
             if not self._is_program:
                 supervisor.release()
         if self._is_program:  # the log has said why
-            sys.exit(code)
+            sys.exit(_reload.RELOAD if self._has_changed else code)
         if code:
             raise CommandError(supervisor.failure, returncode=code)
+        if options.burst and supervisor.interrupted_by is not None:
+            _raise_interruption(supervisor.interrupted_by)
 
-    def _check_vendor(self, alias: str) -> None:
-        vendor = connections[alias].vendor
-        if vendor != "postgresql":
-            raise CommandError(
-                _(
-                    "Jobs lie in PostgreSQL only, and the database %(alias)r is %(vendor)s: "
-                    "name another --database."
-                )
-                % {"alias": alias, "vendor": vendor}
-            )
-
-    def _check_caller(self, alias: str) -> None:
-        """What keeps a program, such as a test, from using ``call_command`` here."""
-        if connections[alias].in_atomic_block:
-            raise CommandError(
-                _(
-                    "runqueueworker was called inside a transaction on the database %(alias)r. Its worker "
-                    "processes have connections of their own and cannot see what the transaction has "
-                    "written. In a test, use TransactionTestCase instead of TestCase (with pytest-django: "
-                    "django_db(transaction=True)), or call the task's function without a worker: "
-                    "my_task.call(...). Elsewhere, call the command outside of transaction.atomic(). "
-                    'See "Test tasks" in the documentation (howto/testing).'
-                )
-                % {"alias": alias}
-            )
-        if threading.current_thread() is not threading.main_thread():
-            raise CommandError(_("runqueueworker handles signals and must be called on the main thread."))
-
-    def _check_database(self, alias: str) -> None:
-        """Say at once what would keep every worker process from its work."""
+    def _begin(self, options: WorkerOptions, given: dict[str, Any]) -> None:
+        """Say at once what would keep every worker process from its work; else what will run."""
+        alias = options.alias
         was_open = connections[alias].connection is not None
         try:
-            problems = database_problems(alias)
+            check_database(alias)
+            warn_of_unknown_queues(alias, "--queues", options.queues)
+            warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
+            if given["verbosity"]:
+                text = banner(
+                    options,
+                    Server.of(alias),
+                    checked=not given["skip_checks"],
+                    list_tasks=given["verbosity"] > 1,
+                )
+                self._print(f"{text}\n")
         except OperationalError as error:
-            raise _unreachable(alias, error) from error
+            raise unreachable(alias, error) from error
         finally:
             if not was_open:  # else it belongs to the caller; the supervisor has one of its own
                 connections[alias].close()
-        errors = [problem for problem in problems if problem.is_serious()]
-        if errors:
-            raise CommandError("\n".join(f"{error.msg} {error.hint}" for error in errors))
-        for problem in problems:
-            if not str(problem.id).endswith("W005"):  # the ring is told at once how long to keep, and the log
-                logger.warning("%s %s", problem.msg, problem.hint)
+
+    def _reload(self, supervisor: Supervisor, path: Path) -> None:
+        self._has_changed = True
+        self._notify(f"{path} has changed: restarting.")
+        supervisor.stop()
+
+    def _notify(self, text: str) -> None:
+        """Tell the user something that also belongs in the log: once, and wherever it can be seen."""
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s", text)
+        else:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        try:
+            self.stdout.write(text)
+            self.stdout.flush()
+        except OSError as error:  # nobody reads it any more; the jobs must run all the same
+            logger.debug("standard output: %s", error)
 
 
-def _unreachable(alias: str, error: Exception) -> CommandError:
-    return CommandError(
-        _("The database %(alias)r cannot be reached: %(error)s")
-        % {"alias": alias, "error": str(error).strip()}
+def _raise_interruption(number: signal.Signals) -> None:
+    """A burst that was called by a program has not done what it was to do."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise CommandError(
+        _("%(signal)s stopped the command before all jobs that were due had run.") % {"signal": number.name},
+        returncode=128 + number,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ...wording import counted
 
@@ -12,7 +12,8 @@ __all__ = ["RunningJobs", "giving_up", "stopping"]
 MOST_NAMED = 3  # jobs in one line
 
 
-class RunningJobs(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunningJobs:
     """The jobs that run at the moment of a stop."""
 
     count: int | None

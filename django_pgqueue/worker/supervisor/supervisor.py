@@ -104,6 +104,11 @@ class Supervisor:
         """Stop as SIGTERM does; a second call shortens the grace. Safe in a signal handler."""
         self._signals.ask()
 
+    @property
+    def interrupted_by(self) -> signal.Signals | None:
+        """The signal that has asked it to stop, the last one if there were several."""
+        return self._signals.last
+
     def _wait_for_primary(self, seconds: float) -> None:
         self._manager.not_yet("waiting for the server to be the primary", seconds)
         self._sleep(seconds)

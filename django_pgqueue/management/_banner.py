@@ -1,0 +1,160 @@
+"""What ``runqueueworker`` prints at its start: what runs where, and where to look.
+
+Nothing secret is in it: of the connection only host, port and names, no user and no password.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.apps import apps
+from django.db import connections, router
+from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
+
+from .. import conf
+from ..definition import declared_tasks
+from ..models import Job
+from ..wording import counted
+
+if TYPE_CHECKING:
+    from ..worker.options import WorkerOptions
+
+__all__ = ["Server", "admin_urls", "banner"]
+
+logger = logging.getLogger(__name__)
+
+DISTRIBUTION = "dj-pgqueue"
+_LABEL_WIDTH = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The database server that the workers use."""
+
+    host: str
+    """A name, an address, or the folder of a Unix socket."""
+    port: int
+    database: str
+    version: int
+    """As ``PQserverVersion`` has it: 170002 is 17.2."""
+
+    @classmethod
+    def of(cls, alias: str) -> Server:
+        """As the open connection says, whatever settings, service file or list of hosts led there."""
+        connection = connections[alias]
+        connection.ensure_connection()
+        info = connection.connection.info
+        return cls(info.host, info.port, info.dbname, info.server_version)
+
+    @property
+    def release(self) -> str:
+        """The version for people."""
+        return f"{self.version // 10_000}.{self.version % 10_000}"
+
+
+def banner(options: WorkerOptions, server: Server, *, checked: bool, list_tasks: bool) -> str:
+    """The text. ``checked``: the system checks have run, so the tasks of all apps are imported."""
+    paths = sorted({task.module_path for task in declared_tasks()})
+    lines = {
+        "Database": [f'{server.database} on {server.host}, port {server.port} (alias "{options.alias}")'],
+        "Queues": [_queues(options)],
+        "Processes": [_processes(options)],
+        "Tasks": [_tasks(len(paths), checked=checked, listed=list_tasks), *(paths if list_tasks else [])],
+        "Settings": [_settings()],
+        "Admin": admin_urls(options.alias),
+    }
+    found = [
+        f"  {label + ':' if not row else '':{_LABEL_WIDTH}}{text}"
+        for label, texts in lines.items()
+        for row, text in enumerate(texts)
+    ]
+    return "\n".join([_versions(server), "", *found, "", _end(options)])
+
+
+def admin_urls(alias: str) -> list[str]:
+    """The page "Queues" of each admin site that shows the jobs of the database ``alias``."""
+    if not apps.is_installed("django.contrib.admin"):
+        return []
+    from django.contrib.admin.sites import all_sites  # it must not be imported where it is not installed
+
+    found = set()
+    for site in all_sites:
+        if not site.is_registered(Job):
+            continue
+        shown = getattr(site.get_model_admin(Job), "database", None) or router.db_for_read(Job)
+        if shown != alias:
+            continue
+        try:
+            url = reverse(f"{site.name}:django_pgqueue_job_overview")
+            # A site that is in no URLconf may lead to another one: "admin" stands for all of them.
+            if resolve(f"/{url.removeprefix(get_script_prefix())}").namespaces[-1] == site.name:
+                found.add(url)
+        except (NoReverseMatch, Resolver404):
+            continue
+        except Exception as error:  # whatever the modules of the URLconf raise; a worker does without them
+            logger.debug("the URLconf cannot be loaded: %s", error)
+    return sorted(found)
+
+
+def _versions(server: Server) -> str:
+    try:
+        ours = f"django_pgqueue {version(DISTRIBUTION)}"
+    except PackageNotFoundError:  # copied into a project
+        ours = "django_pgqueue"
+    return (
+        f"{ours} (Django {django.get_version()}, Python {platform.python_version()}, "
+        f"PostgreSQL {server.release})"
+    )
+
+
+def _queues(options: WorkerOptions) -> str:
+    if options.queues:
+        return ", ".join(options.queues)
+    return f"all but {', '.join(options.exclude_queues)}" if options.exclude_queues else "all"
+
+
+def _processes(options: WorkerOptions) -> str:
+    each = ", each" if options.processes > 1 else ""
+    parts = [f"{options.processes}{each} with {counted(options.threads, 'thread')}"]
+    if options.max_jobs is not None:
+        parts.append(f"replaced after {counted(options.max_jobs, 'job')}")
+    if options.max_rss is not None:
+        parts.append(f"replaced at {options.max_rss} MB of memory")
+    return "; ".join(parts)
+
+
+def _tasks(count: int, *, checked: bool, listed: bool) -> str:
+    if not checked:  # a worker process imports the module of a task when a job needs it
+        return f"{count} imported so far; others when a job needs them"
+    if not count:
+        return "none found in the tasks modules of the installed apps"
+    return f"{count}" if listed else f"{count} (-v 2 lists them)"
+
+
+def _settings() -> str:
+    default, current = conf.Settings(), conf.current()
+    changed = {
+        name: getattr(current, name)
+        for name in sorted(conf.Settings.__dataclass_fields__)
+        if getattr(current, name) != getattr(default, name)
+    }
+    return ", ".join(f"{name.upper()} = {_value(value)}" for name, value in changed.items()) or "the defaults"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, timedelta):
+        days = value / timedelta(days=1)
+        return counted(int(days), "day") if days.is_integer() else f"{value.total_seconds():g} s"
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
+
+
+def _end(options: WorkerOptions) -> str:
+    if options.burst:
+        return "The command ends when no more jobs are due."
+    return f"Press Ctrl-C to stop. Running jobs then have {options.grace:g} s to finish."
