@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from io import StringIO
 from types import ModuleType
 from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 from django.urls import get_script_prefix, path, set_script_prefix
 
 from django_pgqueue import task
 from django_pgqueue.management._banner import Server, admin_urls, banner
+from django_pgqueue.models import Job
 from django_pgqueue.worker.options import WorkerOptions
 from tests.admin import sites
 
@@ -122,26 +121,15 @@ def test_without_an_admin_in_the_urls_the_line_is_left_out(urlconf: str) -> None
 
 def test_without_the_admin_app_the_line_is_left_out(settings: Any) -> None:
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "django.contrib.admin"]
-    assert admin.site.is_registered(sites.Job)
+    assert admin.site.is_registered(Job)
     assert "Admin" not in shown()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_the_command_prints_it_and_no_secret() -> None:
-    out = StringIO()
-    call_command("runqueueworker", burst=True, stdout=out)
-    settings = connections["default"].settings_dict
-    assert f"  Database:  {settings['NAME']} on " in out.getvalue()
+@pytest.mark.django_db
+def test_the_server_is_described_as_the_connection_says() -> None:
     server = Server.of("default")
-    assert f"PostgreSQL {server.release})" in out.getvalue()
-    assert (server.database, server.version // 10_000 >= 14) == (settings["NAME"], True)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_with_verbosity_0_nothing_is_printed() -> None:
-    out = StringIO()
-    call_command("runqueueworker", burst=True, stdout=out, verbosity=0)
-    assert out.getvalue() == ""
+    info = connections["default"].connection.info
+    assert server == Server(info.host, info.port, info.dbname, info.server_version)
 
 
 def test_user_and_password_are_not_in_it() -> None:

@@ -141,6 +141,33 @@ def test_bad_keywords_are_refused(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("verbosity", "listed"), [(0, None), (1, False), (2, True)])
+def test_the_banner_is_printed_once_the_checks_have_passed(
+    verbosity: int, listed: bool | None, started: list[WorkerOptions]
+) -> None:
+    out = StringIO()
+    with pytest.raises(CommandError, match="it cannot start"):
+        call_command("runqueueworker", verbosity=verbosity, stdout=out)
+    assert len(started) == 1
+    if listed is None:
+        assert out.getvalue() == ""
+        return
+    assert f"  Database:  {connection.settings_dict['NAME']} on " in out.getvalue()
+    assert (tasks.noop.module_path in out.getvalue()) is listed
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_misspelled_queue_does_not_keep_it_from_starting(
+    started: list[WorkerOptions], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(CommandError, match="it cannot start"):
+        run("--exclude-queues", "defualt")
+    assert len(started) == 1
+    assert "--exclude-queues names 'defualt'" in caplog.text
+    assert "Did you mean 'default'?" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("queues", ["mail, slow", ["mail", "slow"], ("mail", "slow")])
 def test_queues_as_a_keyword(queues: Any, started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match="it cannot start"):
