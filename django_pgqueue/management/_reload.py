@@ -100,7 +100,11 @@ class SourceFiles(StatReloader):
 
 
 def _package_files(folder: Path) -> Iterator[Path]:
-    for entry in folder.iterdir():
+    try:
+        entries = list(folder.iterdir())
+    except OSError:  # it was removed a moment ago
+        return
+    for entry in entries:
         if entry.suffix == ".py":
             yield entry
         elif (entry / "__init__.py").exists():  # no look into node_modules and the like

@@ -30,7 +30,11 @@ def test_the_quickstart(quickstart: dict[str, str]) -> None:
     manage(quickstart, "migrate", "--run-syncdb", "--verbosity", "0")
     said = manage(quickstart, "shell", "--command", script("first_order"))
     assert "pending" in said
-    manage(quickstart, "runqueueworker", "--burst")
+    banner = manage(quickstart, "runqueueworker", "--burst")
+    for label in ("Database", "Queues", "Processes", "Tasks", "Settings", "Admin"):
+        (line,) = re.findall(rf"^  {label}: .*", page, re.MULTILINE)
+        assert label == "Database" or f"{line}\n" in banner
+    assert ' (alias "default")\n' in banner
     said = manage(quickstart, "shell", "--command", script("look", "failing_order"))
     assert promised(page, "done") in said
     manage(quickstart, "runqueueworker", "--burst")

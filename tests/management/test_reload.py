@@ -76,6 +76,7 @@ def test_packages_are_walked_and_other_folders_are_not(tmp_path: Path) -> None:
         path.touch()
     found = {str(path.relative_to(tmp_path)) for path in _reload._package_files(tmp_path)}
     assert found == {"a.py", "inner/__init__.py", "inner/b.py"}
+    assert list(_reload._package_files(tmp_path / "removed")) == []
 
 
 def test_a_child_knows_its_reloader_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ class Command(BaseCommand):
             "--grace",
             type=at_least(0),
             metavar="S",
-            help="seconds for running jobs to finish after a stop (default: 30)",
+            help="seconds for running jobs to finish after a stop (default: GRACE in PGQUEUE, 30)",
         )
         add("--reload", action="store_true", help="restart when code changes; for development only")
 
