@@ -1,7 +1,7 @@
-"""Upkeep: short rounds that any supervisor may do at any time, so that there is no leader to elect.
+"""Upkeep: short rounds that any supervisor may do at any time, so that no leader is needed.
 
-Each round is one function of the database that takes an advisory lock for its transaction, or skips what
-others have locked: two supervisors at once do no harm and no double work.
+Each round is one database function. It takes an advisory lock for its transaction or skips locked rows, so
+two supervisors at the same time do no harm and do not work twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROTATE_AT_MOST = 60.0  # seconds
 
 
 class Rounds:
-    """When this supervisor does which round next; with jitter, so that many of them spread out."""
+    """When this supervisor does which round next, with jitter so that many supervisors spread out."""
 
     def __init__(self) -> None:
         self._next_recovery = 0.0
@@ -33,7 +33,7 @@ class Rounds:
         self._next_rotation = 0.0
 
     def run(self, session: Session, now: float) -> None:
-        """Do what is due."""
+        """Do the rounds that are due."""
         settings = conf.current()
         if now >= self._next_recovery:
             pause = settings.heartbeat * random.uniform(0.8, 1.2)
@@ -56,13 +56,13 @@ def tell_retention(session: Session) -> None:
     )
     for retention, failed_retention in before:
         logger.warning(
-            "retention changed from %s to %s, of failed jobs from %s to %s",
+            "retention changed from %s to %s, retention of failed jobs from %s to %s",
             retention, settings.retention, failed_retention, settings.failed_retention,
         )  # fmt: skip
 
 
 def sweep(session: Session) -> int:
-    """Empty the kept leaf of what is old enough, and the statistics likewise; returns how many jobs."""
+    """Delete old jobs from the kept leaf, and old statistics; returns the number of jobs."""
     swept = session.value("SELECT pgqueue_sweep_v1(%s)", (BATCH,))
     longest = max(conf.current().retention, conf.current().failed_retention)
     session.run(("DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s", (longest,)))
@@ -70,7 +70,7 @@ def sweep(session: Session) -> int:
 
 
 def rotate(session: Session) -> bool:
-    """Turn the ring of history if it is time; whether something was done, so that there may be more to do."""
+    """Rotate the history ring if it is time. Returns whether it did something, so there may be more to do."""
     did: str = session.value("SELECT pgqueue_rotate_v1()")
     if did.startswith(("emptied", "moved", "restarted")):
         logger.info("history: %s", did)

@@ -124,7 +124,7 @@ def test_a_task_that_stops_its_own_process_is_done_and_the_process_replaced(star
 
 def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
     """While nobody reads the output, only the writing job waits. Then all of the output arrives."""
-    command = start("--threads", "2", stdout=subprocess.PIPE)
+    command = start("--threads", "2", "--verbosity", "0", stdout=subprocess.PIPE)
     (worker,) = command.workers()
     before = peak_mebibytes(worker.pid)
     printing = enqueue(tasks.print_much, 1024)

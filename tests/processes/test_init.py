@@ -60,7 +60,7 @@ def test_it_reaps_orphans_and_stops_in_order(start: Callable[..., Command]) -> N
     job = enqueue(worker_tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
     os.kill(init, signal.SIGTERM)
-    command.logged("stopping")
+    command.logged("Stopping: waiting")
     Entry.objects.create(key="go")
     assert command.wait() == 0, command.log
     assert fresh(job).status == "done"

@@ -52,7 +52,7 @@ def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour
     neighbour = enqueue(tasks.wait_for_entry, "go")
     begun("go")
     stuck = enqueue(timing.holds_the_gil_for_ever, "stuck")
-    command.logged("cannot end what is overdue")
+    command.logged("which cannot end its overdue jobs")
     # It has ended a process, so it now runs alone, and fails there because of its timeout.
     failed = over(stuck)
     assert (failed.status, failed.attempts, failed.crash_count) == ("failed", 1, 1)

@@ -112,6 +112,7 @@ def test_without_a_database_it_takes_the_one_where_jobs_go(
         (["--grace", "-1"], "-1 is less than 0"),
         (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
         (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
+        (["--reload", "--burst"], "cannot be used together"),
     ],
 )
 def test_bad_options_are_refused(arguments: list[str], message: str, started: list[WorkerOptions]) -> None:

@@ -1,1 +1,1 @@
-"""The supervisor: starts the worker processes, watches them, beats for them. It runs no task itself."""
+"""The supervisor: it starts worker processes, watches them and sends their heartbeats. It runs no task."""

@@ -1,6 +1,6 @@
-"""What a supervisor does in the database: it beats for processes that live, gives back the jobs of those that
-died, and does upkeep. It loses its connection like everybody else, and looks for a new one without keeping
-the supervisor from watching its processes.
+"""What a supervisor does in the database: it sends the heartbeats of the processes that are alive, requeues
+the jobs of those that died, and does the upkeep. When it loses its connection, it tries to get a new one
+without blocking the supervisor, which continues to watch its processes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Heartbeat"]
 
 logger = logging.getLogger(__name__)
 
-SOON = 0.02  # seconds between two tries to give back the jobs of a process that has ended
+SOON = 0.02  # seconds between two attempts to requeue the jobs of a process that has ended
 
-# What had begun is noted for whoever recovers the jobs if this supervisor dies, too.
+# The started jobs are written down for the supervisor that recovers them if this one dies, too.
 _BEAT_SQL = """
     UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(),
         started_jobs = given.begun::bigint[], holds_lock = worker.holds_lock AND NOT given.lost_lock
@@ -41,7 +41,7 @@ _BEAT_SQL = """
 _EXTENDED_SQL = """
     SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND deadline > clock_timestamp()
 """
-# Within a second: whoever presses Ctrl-C waits for the answer, and so does everything else here.
+# Limited to a second: the user waits for the answer, and so does the rest of the supervisor.
 _RUNNING_SQL = """
     SELECT task_path, extract(epoch FROM clock_timestamp() - last_attempted_at)::float8 FROM pgqueue_job_live
     WHERE id = ANY (%s::bigint[]) AND status = 'running' ORDER BY last_attempted_at
@@ -57,7 +57,8 @@ class Heartbeat:
         self._session: Session | None = None
         self._rounds = Rounds()
         self._ended = EndedProcesses()
-        # Tried once each heartbeat at least: whoever is back much sooner would take our processes for dead.
+        # At least one attempt for each heartbeat: a supervisor that reconnected much earlier would take our
+        # processes for dead.
         self._outage = Outage(longest=min(LONGEST_PAUSE, conf.current().heartbeat))
         self._next_connect = 0.0
         self._next_beat = 0.0
@@ -71,7 +72,7 @@ class Heartbeat:
         return self._session is not None
 
     def begin(self) -> None:
-        """Tell the ring how long to keep. Raises ``psycopg.Error``."""
+        """Write the retention to the ring. Raises ``psycopg.Error``."""
         assert self._session is not None
         tell_retention(self._session)
 
@@ -81,13 +82,13 @@ class Heartbeat:
         return self._session is not None
 
     def seconds_left(self, now: float) -> float:
-        """Until ``serve`` should be called again."""
+        """Seconds until ``serve`` must be called again."""
         if self._ended and self._session is not None:
             return SOON
         return max(0.0, self._next_beat - now)
 
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
-        """A process has ended: its jobs go back at the next ``serve``, before anybody counts it as dead.
+        """A process has ended: the next ``serve`` requeues its jobs, before another supervisor finds it dead.
 
         ``to_blame``: the jobs for which it had to end; None if it ended by itself.
         """
@@ -96,7 +97,7 @@ class Heartbeat:
         )
 
     def serve(self, children: Iterable[Child]) -> None:
-        """Do what is due."""
+        """Do everything that is due."""
         now = monotonic()
         try:
             if self._session is None:
@@ -113,7 +114,7 @@ class Heartbeat:
             self._lost(error)
 
     def extended(self, jobs: list[int]) -> set[int]:
-        """Those of the jobs whose row has a deadline that is still to come."""
+        """Those of the jobs whose deadline in the database is still in the future."""
         if not jobs or self._session is None:
             return set()
         try:
@@ -141,7 +142,7 @@ class Heartbeat:
             return None
 
     def end(self) -> None:
-        """Give back what is left to give back, as far as that is possible at once, and disconnect."""
+        """Requeue the jobs that are left, if the database answers within a second, and disconnect."""
         give_up = monotonic() + 1.0
         while self._ended and self._session is not None and monotonic() < give_up:
             try:
@@ -167,8 +168,8 @@ class Heartbeat:
         if isinstance(error, LOST_CONNECTION):
             what = "no connection yet" if self._session is None else "the connection is lost"
             self._outage.tell(what, error)
-        else:  # a round of upkeep that fails must not take the workers down
-            logger.exception("upkeep failed; it is tried again over a new connection")
+        else:  # a failed round of upkeep must not end the workers
+            logger.exception("upkeep failed and will be tried again with a new connection")
         if self._session is not None:
             self._session.close()
         self._session = None

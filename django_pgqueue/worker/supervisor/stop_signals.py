@@ -1,7 +1,7 @@
-"""The signals that ask a process to stop, and how often it was asked: the second time it must hurry.
+"""The signals that ask a process to stop, counted: the second request ends the grace.
 
-SIGHUP, from a terminal that closes, asks once and is never the second: a shell and the kernel may both send
-it, and systemd may send it together with SIGTERM. It stays ignored where whoever started us said so (nohup).
+SIGHUP, from a terminal that closes, counts once and never as the second request: the shell and the kernel may
+both send it, and systemd may send it together with SIGTERM. It stays ignored under nohup.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The supervisor: starts the worker processes, watches them, does the upkeep. It runs no task itself.
+"""The supervisor starts the worker processes, watches them, and does the upkeep. It runs no tasks itself.
 
-    start:   connect, tell the ring how long to keep, start the processes
-    watch:   every heartbeat: one statement that says which processes live; replace those that ended
+    start:   connect, write the retention to the ring, start the processes
+    watch:   at every heartbeat, say in one statement which processes are alive; replace those that ended
     upkeep:  short rounds that any supervisor may do (``upkeep/``)
-    stop:    forward the signal, wait for the processes, as long as their grace, then kill them
+    stop:    forward the signal, wait for the processes until the grace ends, then kill them
 
-Since it runs no task, a task that holds the GIL of its process cannot keep it from beating for that process.
-A process that is stopped (SIGSTOP) exists but does not live: nobody beats for it.
+Because it runs no tasks, a task that holds the GIL of its process cannot delay the heartbeats of that
+process. A process that is stopped (SIGSTOP) exists but does not count as alive: it gets no heartbeats.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["Supervisor"]
 logger = logging.getLogger(__name__)
 
 KILL_AFTER = 5.0  # seconds beyond the grace
-DIE_WITHIN = 5.0  # seconds that a killed process gets to be gone
-LOOK_EVERY = 0.2  # seconds between two looks whether a process that has started is at work
+DIE_WITHIN = 5.0  # seconds to wait for the end of a killed process
+LOOK_EVERY = 0.2  # seconds between two checks whether a new process has registered
 
 
 class Supervisor:
@@ -47,7 +47,7 @@ class Supervisor:
 
     ``notify`` takes the lines for the user who stops the command; without it they go to the log.
 
-    Raises ``ImproperlyConfigured`` if connection parameters were changed that cannot be sent to them.
+    Raises ``ImproperlyConfigured`` if a changed connection parameter cannot be sent to the processes.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class Supervisor:
         self._heartbeat = Heartbeat(options.alias)
         self._exit_code = 0
         self.failure = ""
-        """What has ended it, if its exit code is not 0."""
-        # Once: a process that starts later gets the same.
+        """Why it ended, if its exit code is not 0."""
+        # Read once, so that a process that starts later gets the same.
         self._databases = database_settings.changed()
         self._database_name = database_settings.database_name(options.alias)
 
     def run(self, check: Callable[[], None]) -> int:
-        """Work until stopped, or in a burst until all processes have found nothing due.
+        """Work until stopped; in a burst, until no process finds a job that is due.
 
-        On the main thread. ``check`` is called before anything starts, but once the primary is there. Raises
-        what it raises, and ``psycopg.OperationalError`` if there is no server at the start; later it waits
-        for its return.
+        Call it on the main thread. It calls ``check`` when it is connected to the primary and before it
+        starts a process. Raises what ``check`` raises, and ``psycopg.OperationalError`` if there is no server at the
+        start; if the server goes away later, it waits until the server is back.
         """
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         self._signals.notice(signal.SIGCHLD)
@@ -93,9 +93,9 @@ class Supervisor:
         return self._exit_code
 
     def release(self) -> None:
-        """After ``run``, in a process that goes on: give back its signal handlers, and the files.
+        """After ``run``, in a process that continues: restore the signal handlers and close the files.
 
-        A process that ends keeps them: one more signal must not change its exit code at the last moment.
+        A process that ends keeps the handlers, so that a late signal cannot change its exit code.
         """
         self._signals.release()
         self._waker.close()
@@ -106,7 +106,7 @@ class Supervisor:
 
     @property
     def interrupted_by(self) -> signal.Signals | None:
-        """The signal that has asked it to stop, the last one if there were several."""
+        """The last signal that asked it to stop; None if there was none."""
         return self._signals.last
 
     def _wait_for_primary(self, seconds: float) -> None:
@@ -148,15 +148,15 @@ class Supervisor:
         is_first = self._forwarded == 1
         grace = self.options.grace if is_first else 0.0
         self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
-        begun = self._begun()  # asked first: a process that has ended tells nothing
+        begun = self._begun()  # before the signals: a process that has ended is not asked
         self._manager.stopping(grace + KILL_AFTER + DIE_WITHIN)
-        # Two of one kind may arrive as one: a hasty stop sends one of each.
+        # Two pending signals of one kind arrive as one, so a stop without a grace sends one of each kind.
         numbers = [signal.SIGTERM] if grace else [signal.SIGTERM, signal.SIGINT]
         for child in self._children:
             child.retire()
             for number in numbers:
                 child.send_signal(number)
-        # Last: the processes need not wait until the database has named the jobs.
+        # The signals go first: they must not wait until the database has named the jobs.
         running = RunningJobs.of(begun, None if begun is None else self._heartbeat.running(begun))
         self._notify(stopping(running, grace, self._signals.last) if is_first else giving_up(running))
 
@@ -206,12 +206,12 @@ class Supervisor:
                 self.options, new_id(), self._id, self._verbosity, database_name=self._database_name
             )
             child.start(assignment, self._databases)
-        except OSError as error:  # out of memory, processes or files; those that run must not suffer for it
-            logger.error("no process can be started: %s", error)
+        except OSError as error:  # out of memory, processes or files; the running processes must not suffer
+            logger.error("cannot start a process: %s", error)
             self._failed(child, str(error), 0.0)
 
     def _crashed(self, child: Child, end: End) -> None:
-        # One that has no handler yet simply ends by the signal that tells it to stop.
+        # A process that has no handler yet is ended by the signal that tells it to stop.
         stopped = self._signals.count and -end.code in (signal.SIGTERM, signal.SIGINT)
         level = logging.INFO if stopped else logging.ERROR
         logger.log(level, "process %s ended by %s after %.1f s", end.pid, end.how, end.lived)
@@ -222,7 +222,7 @@ class Supervisor:
         child.put_off(lived)
         if self._signals.count:
             child.retire()
-        # Where others work what is wrong may pass: memory that is short, an installation that is under way.
+        # If other processes work, the cause may be temporary: not enough memory, or a deployment in progress.
         elif child.stillbirths >= STILLBIRTHS and not any(other.registered for other in self._children):
             self.failure = f"worker processes cannot start, {STILLBIRTHS} times in a row: {how}"
             logger.critical("%s", self.failure)
@@ -231,13 +231,13 @@ class Supervisor:
             child.retire()
 
     def _kill_if_overdue(self, child: Child) -> None:
-        """A task that holds the GIL keeps its process from replacing itself when its timeout is over."""
+        """Kill a process that cannot replace itself after a timeout because a task holds its GIL."""
         jobs = child.overdue(monotonic() - self.options.grace - KILL_AFTER)
         extended = self._heartbeat.extended(jobs)
         jobs = [job for job in jobs if job not in extended]
         if not jobs:
             return
-        logger.error("process %s cannot end what is overdue (%s) and is killed", child.pid, jobs)
+        logger.error("killing process %s, which cannot end its overdue jobs %s", child.pid, jobs)
         child.kill()
         if child.wait(DIE_WITHIN) is not None:
             self._heartbeat.process_ended(
@@ -246,11 +246,11 @@ class Supervisor:
             child.replace()
 
     def _kill_all(self) -> None:
-        """What still runs is killed; its jobs go back."""
+        """Kill the processes that are still alive, and requeue their jobs."""
         for child in self._children:
             child.kill()
         for child in self._children:
             if child.wait(DIE_WITHIN) is not None:
                 self._heartbeat.process_ended(child, [], "its worker was stopped")
-            elif child.pid is not None:  # it waits for a disk that does not answer
-                logger.error("process %s cannot be killed; its jobs wait for recovery", child.pid)
+            elif child.pid is not None:  # it is waiting for a disk that does not answer
+                logger.error("process %s cannot be killed; its jobs will be recovered later", child.pid)
