@@ -1,6 +1,7 @@
-"""What a worker is told to do: the command line, as an object that travels to the worker processes.
+"""The options of a worker: the command line as an object that is sent to the worker processes.
 
-A supervisor and its worker processes agree on this, and so the one need not import what the others run.
+The supervisor and its worker processes share this module, so that the supervisor need not import the code
+that runs jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 
 __all__ = ["FINISHED", "RECYCLED", "Assignment", "WorkerOptions", "new_id"]
 
-#: Exit codes: it was stopped or its burst is over; it wants to be replaced by a fresh process.
+#: Exit codes of a worker process: it was stopped or its burst is over; a new process must replace it.
 FINISHED = 0
 RECYCLED = 64
 

@@ -1,8 +1,8 @@
 """One worker process: a producer on the main thread, and what ends it.
 
-SIGTERM, SIGINT and SIGHUP stop it within the grace, a second SIGTERM or SIGINT at once. When its supervisor
-is gone it is killed on Linux (``die_with``); elsewhere it sees the end of its link to it and stops within
-the grace: no process is left behind.
+SIGTERM and SIGHUP stop it within the grace, SIGINT without a grace. When its supervisor dies, it is killed on
+Linux (``die_with``); elsewhere it sees that its link to the supervisor is closed and stops within the grace.
+No process is left behind.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _enter_databases(assignment: Assignment) -> str:
 
 
 def _stop_on_signals(producer: Producer) -> None:
-    """SIGINT means at once, and comes from the supervisor alone. SIGTERM does not, however often it comes:
-    systemd and others send it to every process of a service, and the supervisor sends it besides.
+    """SIGINT stops without a grace; only the supervisor sends it. SIGTERM never does, however often it comes:
+    systemd and others send it to every process of a service, and the supervisor sends it, too.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:

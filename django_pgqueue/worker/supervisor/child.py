@@ -1,10 +1,10 @@
 """One place for a worker process under a supervisor, and the process that is in it now.
 
-    empty     until ``start_at``; ``inf``: for ever
-    started   a process runs: ``poll`` says when it has ended and how
-    ended     ``start_at`` says when the next one may start: at once, or later the more often it failed
+    empty     until ``start_at``; ``inf`` means forever
+    started   a process runs; ``poll`` says whether and how it has ended
+    ended     ``start_at`` says when the next one may start: immediately, or later the more often it failed
 
-It knows processes and nothing of the database: what an end means for the jobs is the supervisor's business.
+It manages processes and does not use the database: the supervisor decides what an end means for the jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
 QUICK = 1.0  # seconds; a process that ends sooner is not replaced at once
-STILLBIRTHS = 5  # processes that end, one after another, before they have registered: none ever will
+STILLBIRTHS = 5  # processes in a row that end before they have registered; after that we give up
 
 _COMMAND = (sys.executable, "-m", "django_pgqueue.worker", "worker")
 

@@ -75,8 +75,8 @@ class Supervisor:
         """Work until stopped; in a burst, until no process finds a job that is due.
 
         Call it on the main thread. It calls ``check`` when it is connected to the primary and before it
-        starts a process. Raises what ``check`` raises, and ``psycopg.OperationalError`` if there is no server at the
-        start; if the server goes away later, it waits until the server is back.
+        starts a process. Raises what ``check`` raises, and ``psycopg.OperationalError`` if there is no server
+        at the start; if the server goes away later, it waits until the server is back.
         """
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         self._signals.notice(signal.SIGCHLD)
