@@ -20,7 +20,7 @@ _IN_USE = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 
 def queues_in_use(alias: str) -> set[str]:
-    """Queues with settings, with live jobs, with failed jobs that are kept, or where jobs ran within a day."""
+    """Queues with settings, live jobs, or failed jobs that are kept, or where jobs ran within a day."""
     with connections[alias].cursor() as cursor:
         cursor.execute(_IN_USE, {"window": WINDOW})
         return {name for (name,) in cursor.fetchall()}

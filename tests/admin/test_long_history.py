@@ -79,6 +79,7 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(effects, "MOST_COUNTED", 100)
     monkeypatch.setattr(names, "WINDOW", 100)
+    monkeypatch.setattr("django_pgqueue.queue_names.WINDOW", 100)
     data = {"action": action, "_selected_action": [1], "select_across": 1}
     address = f"{url('changelist')}?{query}"
     with CaptureQueriesContext(connection) as captured:
