@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..lifecycle.claim import Claimed
     from ..lifecycle.finish import Outcome
 
-__all__ = ["configure_logging", "log_job"]
+__all__ = ["configure_logging", "log_job", "logging_restored"]
 
 logger = logging.getLogger("django_pgqueue.job")
 
@@ -22,6 +25,7 @@ _LEVEL_OF = {
     "unknown": logging.WARNING,
 }
 _WORDS = {"crash": "took its process down", "lost": "lost its lease", "unknown": "is unknown here and waits"}
+_LOGGERS = ("django_pgqueue", "django_pgqueue.job")
 _AT_VERBOSITY = {
     # verbosity: (the package, the lines of single jobs)
     0: (logging.WARNING, logging.ERROR),
@@ -63,3 +67,16 @@ def configure_logging(verbosity: int) -> None:
     package, jobs = _AT_VERBOSITY[verbosity]
     logger.setLevel(package)
     logging.getLogger("django_pgqueue.job").setLevel(jobs)
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """Take back at the end what ``configure_logging`` has done: a program may go on after the command."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers

@@ -85,6 +85,18 @@ def test_every_option(started: list[WorkerOptions]) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_program_that_goes_on_after_the_command_has_its_logging_back(
+    started: list[WorkerOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger, handler = logging.getLogger("django_pgqueue"), logging.NullHandler()
+    monkeypatch.setattr(runqueueworker, "configure_logging", lambda verbosity: logger.addHandler(handler))
+    with pytest.raises(CommandError, match="it cannot start"):
+        run()
+    assert started
+    assert handler not in logger.handlers
+
+
+@pytest.mark.django_db(transaction=True)
 def test_grace_and_excluded_queues(started: list[WorkerOptions], settings: Any) -> None:
     settings.PGQUEUE = {"GRACE": 7}
     with pytest.raises(CommandError, match="it cannot start"):

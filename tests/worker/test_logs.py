@@ -12,7 +12,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
-from django_pgqueue.worker.logs import configure_logging
+from django_pgqueue.worker.logs import configure_logging, logging_restored
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -133,3 +133,24 @@ def test_a_project_that_has_configured_logging_is_left_alone(configured: Any) ->
     configured(3, manager)
     logger = manager.getLogger("django_pgqueue")
     assert (logger.handlers, logger.level) == ([], logging.NOTSET)
+
+
+def test_what_was_configured_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the command ends."""
+    manager = fresh_manager()
+    loggers = [manager.getLogger(name) for name in ("django_pgqueue", "django_pgqueue.job")]
+    loggers[1].setLevel(logging.CRITICAL)
+    with monkeypatch.context() as patch:
+        patch.setattr(logging, "getLogger", manager.getLogger)
+        with pytest.raises(SystemExit), logging_restored():
+            _configure_and_exit()
+    assert [(logger.level, logger.handlers) for logger in loggers] == [
+        (logging.NOTSET, []),
+        (logging.CRITICAL, []),
+    ]
+
+
+def _configure_and_exit() -> None:
+    configure_logging(2)
+    assert [logging.getLogger(name).level for name in ("django_pgqueue", "django_pgqueue.job")] == [20, 20]
+    raise SystemExit

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from ... import conf
 from ...session import LOST_CONNECTION
-from ...worker.logs import configure_logging
+from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _reload
@@ -81,6 +81,7 @@ class Command(BaseCommand):
             given["skip_checks"] = given["skip_checks"] or self._parent is None
         return super().execute(*args, **given)
 
+    @logging_restored()
     def handle(self, *args: Any, **given: Any) -> None:
         """Run until stopped."""
         try:
