@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from django.core.exceptions import ImproperlyConfigured
 
 from .. import database_settings
+from . import sentry
 from .executor import hosting
 from .executor.isolation import Isolation
 from .executor.runner import Runner
@@ -116,6 +117,7 @@ def _stop_with_supervisor(producer: Producer, link: ParentLink) -> None:
 
 def _end_at_once(code: int) -> None:
     """What is overdue runs on until this process is gone, and so does what it has started."""
+    sentry.flush()
     logging.shutdown()
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)

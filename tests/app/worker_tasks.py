@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -72,6 +73,23 @@ def hold(name: str) -> str:
 @task(max_attempts=3, backoff=0)
 def fail(message: str = "broken") -> None:
     raise ValueError(message)
+
+
+class Weighty:
+    """Something that a task holds in its hands."""
+
+
+@task(max_attempts=1)
+def fail_with_weight() -> None:
+    job, weight = current_job(), Weighty()
+    SEEN.append(weakref.ref(weight))
+    raise ValueError(job.pk, "broken")
+
+
+@task(max_attempts=1)
+async def afail_with_weight() -> None:
+    await asyncio.sleep(0)
+    fail_with_weight.func()
 
 
 @task(max_attempts=2, backoff=0)

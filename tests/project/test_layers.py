@@ -37,7 +37,7 @@ LAYERS = """
     checks_database
     apps upkeep
     admin
-    worker worker.logs worker.options worker.processes worker.reconnect worker.waker
+    worker worker.logs worker.options worker.processes worker.reconnect worker.sentry worker.waker
     worker.executor worker.registry worker.supervisor
     worker.isolated worker.producer
     worker.process

@@ -1,94 +1,14 @@
-"""One log line per job, with the figures as extras, and what a terminal shows at each verbosity."""
+"""Where the log goes: what a terminal shows at each verbosity, and that the project's own logging wins."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
 
-from django_pgqueue import enqueue
-from django_pgqueue.models import Job
 from django_pgqueue.worker.logs import configure_logging, logging_restored
-from tests.app import worker_tasks as tasks
-from tests.support.workers import fresh, run_due
-
-
-def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if record.name == "django_pgqueue.job"]
-
-
-@pytest.fixture(autouse=True)
-def _level(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "django_pgqueue.job")
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("call", "level", "word"),
-    [
-        (tasks.add.bind(1, 2), "INFO", "done"),
-        (tasks.effect.bind("a"), "INFO", "done"),
-        (tasks.aid_everywhere.bind(), "INFO", "done"),
-        (tasks.raise_odd.bind("nul"), "ERROR", "failed"),
-        (tasks.bad_result.bind("set"), "ERROR", "failed"),
-        (tasks.slow_backoff.bind(), "WARNING", "retry"),
-        (tasks.snooze.bind(60), "INFO", "snooze"),
-        (tasks.cancel_itself.bind("why"), "INFO", "cancelled"),
-    ],
-    ids=lambda value: value.task.name if hasattr(value, "task") else None,
-)
-def test_each_outcome_is_one_line(call: Any, level: str, word: str, caplog: pytest.LogCaptureFixture) -> None:
-    job = enqueue(call.task.using(queue_name="mail"), *call.args)
-    run_due()
-    (record,) = lines(caplog)
-    assert record.levelname == level
-    assert record.getMessage().startswith(
-        f"job {job.pk} {call.task.module_path} {word} (queue mail, attempt 1, waited "
-    )
-    extras: Any = record
-    assert (extras.job_id, extras.task_path, extras.queue_name) == (job.pk, call.task.module_path, "mail")
-    assert (extras.attempt, extras.outcome) == (1, word)
-    assert 0 <= extras.waited < 20
-    assert 0 <= extras.ran < 20
-    json.dumps({name: getattr(extras, name) for name in ("job_id", "queue_name", "attempt", "waited", "ran")})
-    if word == "cancelled":
-        assert record.getMessage().endswith("): why\\x00")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_lost_lease_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
-    job = enqueue(tasks.lose_own_lease)
-    run_due(max_jobs=1)
-    assert fresh(job).status == "pending"
-    (record,) = lines(caplog)
-    assert (record.levelname, getattr(record, "outcome", None)) == ("WARNING", "lost its lease")
-    assert f"job {job.pk}: the lease was lost, so its outcome (done) was refused" in caplog.text
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_unknown_task_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('tests.app.worker_tasks.nothing')")
-    run_due()
-    (record,) = lines(caplog)
-    assert record.levelname == "WARNING"
-    assert "is unknown here and waits" in record.getMessage()
-    assert "no task 'tests.app.worker_tasks.nothing'" in record.getMessage()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_wait_is_from_due_to_start(caplog: pytest.LogCaptureFixture) -> None:
-    enqueue(tasks.noop)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_job_live SET run_after = now() - interval '100 seconds'")
-    run_due()
-    (record,) = lines(caplog)
-    assert 100 <= getattr(record, "waited", 0.0) < 120
-    assert Job.objects.get().status == "done"
 
 
 @pytest.fixture

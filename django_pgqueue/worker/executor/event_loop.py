@@ -167,7 +167,7 @@ class EventLoop:
         if outcome is None:  # this is a bug of the worker
             logger.error("job %s: the worker failed around its task", row.id, exc_info=error)
             outcome = outcomes.worker_failed(row)
-        self._publish([Result(row, outcome, running.ran)])
+        self._publish([Result(row, outcome, running.ran, failure=running.take_failure())])
         self._start_coroutines()
 
 

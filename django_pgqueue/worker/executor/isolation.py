@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from ... import conf
-from ...exceptions import TaskTimeout
+from ...exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from ...lifecycle.finish import Outcome
 from ...policy import exponential
 from ..processes.exit import LINGER
 from ..processes.popen import child_environment, how_it_ended
 from .backoffs import backoff_of
+from .errors import error_entry
+from .failure import remote_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +89,11 @@ class Isolation:
         was_overdue = job_id in self._overdue
         self._overdue.discard(job_id)
         if len(said) == 2:
-            outcome, running.reported = json.loads(said[1])
-            return Outcome(*outcome)
+            given, running.reported = json.loads(said[1])
+            outcome = Outcome(*given)
+            if outcome.error is not None:
+                running.error = remote_error(outcome.error)
+            return outcome
         if was_overdue:
             raise TaskTimeout("the task kept running after its timeout, so its process was killed")
         how = how_it_ended(process.returncode)
@@ -136,7 +141,25 @@ class Isolation:
             )
             (kind,) = cursor.fetchone()
         running.reported = True
-        return Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
+        outcome = Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
+        if kind == "crash":
+            return outcome._replace(delay=delay)
+        return _in_words(running, outcome) if kind == "failed" else outcome
+
+
+def _in_words(running: RunningJob, outcome: Outcome) -> Outcome:
+    """A crash that is the last one, with what the database has written into the row."""
+    row = running.row
+    error: Exception
+    if row.on_lost == "fail":
+        error = WorkerLost(f"{outcome.reason}. The task must not run twice.")
+    else:
+        crashes = row.crash_count + 1
+        error = TooManyCrashes(
+            f"{outcome.reason}. It has taken its process down {crashes} times, which is the limit."
+        )
+    entry = error_entry(error, running.worker, row.attempts, conf.current().max_error_bytes)
+    return outcome._replace(error=entry, reason=str(error))
 
 
 def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None]) -> list[bytes]:

@@ -13,12 +13,13 @@ from ...payload import encode_result
 from ...policy import delay_before_retry, exponential, should_retry
 from ...validation import CENTURY
 from .backoffs import backoff_of
-from .errors import describe, error_entry, fingerprint
+from .errors import describe, error_entry, fingerprint, user_frames
 
 if TYPE_CHECKING:
     from ...compat import TaskResult
     from ...lifecycle.claim import Claimed
     from .backoffs import Backoffs
+    from .failure import Failure
     from .running_job import RunningJob
 
 __all__ = [
@@ -43,6 +44,7 @@ class Result(NamedTuple):
     outcome: Outcome
     ran: float = 0.0  # seconds that its place was taken; Outcome.ran is the task's own part of them
     reported: bool = False  # the row says so already
+    failure: Failure | None = None  # what is to be logged with it
 
 
 class BadCall(Exception):
@@ -67,7 +69,7 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
 
 
 def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
-    """The task raised."""
+    """The task raised. ``running.error`` is the exception that counts, if the attempt has failed."""
     ran = running.ran
     try:
         outcome = _unsuccessful(running, error, backoffs)
@@ -80,7 +82,7 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
     row = running.row
     if isinstance(error, (BadCall, BadResult)):
         assert error.__cause__ is not None
-        return _failed(running, error.__cause__)
+        return _failed(running, error.__cause__)  # the real one; ours only says that no retry helps
     if isinstance(error, CancelJob):
         reason = error.reason if isinstance(error.reason, str) else describe(error)
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(reason))
@@ -88,18 +90,7 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason="asked to stop")
     if isinstance(error, Snooze):
         return Outcome(row.id, row.lease, "snooze", delay=_until(error.until), started=running.started)
-    delay = _delay(running, error, backoffs)
-    if delay is None:
-        return _failed(running, error)
-    return Outcome(
-        row.id,
-        row.lease,
-        "retry",
-        error=_entry(running, error),
-        fingerprint=fingerprint(error, row.task_path),
-        delay=delay,
-        started=running.started,
-    )
+    return _failed(running, error, _delay(running, error, backoffs))
 
 
 def expired(row: Claimed) -> Outcome:
@@ -143,14 +134,19 @@ def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> 
     )
 
 
-def _failed(running: RunningJob, error: BaseException) -> Outcome:
+def _failed(running: RunningJob, error: BaseException, delay: float | None = None) -> Outcome:
+    """The attempt has failed; ``delay``: seconds until the next one, None if there is none."""
     row = running.row
+    # Whoever sees the exception from here on sees the frames of the task, not ours. It must not hold ours
+    # either: they hold the running job, and so the exception itself.
+    running.error = error.with_traceback(user_frames(error))
     return Outcome(
         row.id,
         row.lease,
-        "failed",
+        "failed" if delay is None else "retry",
         error=_entry(running, error),
         fingerprint=fingerprint(error, row.task_path),
+        delay=delay,
         started=running.started,
     )
 

@@ -22,8 +22,11 @@ from ...lifecycle.atomic import check_atomic
 from ...lifecycle.current import RUNNING
 from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...signatures import check_call
+from .. import sentry
 from . import outcomes
 from .connections import drop_dead, tidy_up
+from .errors import user_frames
+from .failure import Failure
 from .fork import await_body, call_body
 from .outcomes import BadCall, Result
 from .running_job import RunningJob
@@ -85,8 +88,8 @@ class Runner:
         began = monotonic()
         try:
             ready = self._prepare(row)
-            if isinstance(ready, Outcome):
-                return Result(row, ready, monotonic() - began)
+            if isinstance(ready, Result):
+                return ready._replace(ran=monotonic() - began)
             if row.crash_count > 0 and self._isolation is not None:
                 outcome = self._run_isolated(ready)
             elif row.task_path in self._async_paths:
@@ -94,7 +97,7 @@ class Runner:
                 return None
             else:
                 outcome = self._run(ready)
-            return Result(row, outcome, monotonic() - began, ready.reported)
+            return Result(row, outcome, monotonic() - began, ready.reported, ready.take_failure())
         except BaseException as error:  # a bug of ours must not cost the thread, nor the job its life
             logger.exception("job %s: the worker failed around its task", row.id)
             return Result(row, outcomes.worker_failed(row, error), monotonic() - began)
@@ -109,13 +112,14 @@ class Runner:
         running.coroutine = asyncio.current_task()
         self._begin(running)
         RUNNING.set(running)
-        try:
-            self._announcer.started(running)
-            running.outcome = self._succeeded(running, await _await_body(running))
-        except BaseException as error:
-            running.outcome = self._failed(running, error)
-        finally:
-            self._end(running)
+        with sentry.job_scope(running.row) as running.scope:
+            try:
+                self._announcer.started(running)
+                running.outcome = self._succeeded(running, await _await_body(running))
+            except BaseException as error:
+                running.outcome = self._failed(running, error)
+            finally:
+                self._end(running)
 
     def running(self) -> Iterator[RunningJob]:
         """The jobs that run at this moment."""
@@ -128,23 +132,25 @@ class Runner:
             logger.info("job %s was asked to stop", job_id)
         return running is not None
 
-    def overdue(self, running: RunningJob) -> Outcome:
-        """The outcome of a job that goes on although its timeout and the grace are over."""
+    def overdue(self, running: RunningJob) -> Result:
+        """The result of a job that goes on although its timeout and the grace are over."""
         try:
             raise TaskTimeout("the task went on after its timeout, and its process was ended")
         except TaskTimeout as error:
-            return self._failed(running, error)
+            outcome = self._failed(running, error)
+        return Result(running.row, outcome, running.ran, failure=running.take_failure())
 
-    def _prepare(self, row: Claimed) -> RunningJob | Outcome:
-        """The job ready to run, or the outcome of one that cannot."""
+    def _prepare(self, row: Claimed) -> RunningJob | Result:
+        """The job ready to run, or the result of one that cannot."""
         if row.expired:
-            return outcomes.expired(row)
+            return Result(row, outcomes.expired(row))
         task = self._tasks.get(row.task_path)
         if task is None:
             try:
                 task = find_task(row.task_path)
             except UnknownTask as error:
-                return outcomes.unknown_task(row, self.worker, error, self._waited(row))
+                outcome = outcomes.unknown_task(row, self.worker, error, self._waited(row))
+                return Result(row, outcome, failure=Failure(error.with_traceback(user_frames(error))))
             if iscoroutinefunction(task.func):
                 self._async_paths.add(row.task_path)
             self._tasks[row.task_path] = task
@@ -200,13 +206,14 @@ class Runner:
 
     def _call(self, running: RunningJob) -> Outcome:
         RUNNING.set(running)
-        try:
-            self._announcer.started(running)
-            if running.task.atomic:
-                return self._run_atomic(running)
-            return self._succeeded(running, _call_body(running))
-        except BaseException as error:  # SystemExit and KeyboardInterrupt are the task's, not ours
-            return self._failed(running, error)
+        with sentry.job_scope(running.row) as running.scope:
+            try:
+                self._announcer.started(running)
+                if running.task.atomic:
+                    return self._run_atomic(running)
+                return self._succeeded(running, _call_body(running))
+            except BaseException as error:  # SystemExit and KeyboardInterrupt are the task's, not ours
+                return self._failed(running, error)
 
     def _run_atomic(self, running: RunningJob) -> Outcome:
         """Body and finish in one transaction. A refused finish raises in it, so that nothing stays."""
@@ -242,7 +249,7 @@ class Runner:
         return outcome
 
     def _failed(self, running: RunningJob, error: BaseException) -> Outcome:
-        """To be called while the exception is handled: the receivers of the signal read it."""
+        """To be called while the exception is handled."""
         outcome = outcomes.unsuccessful(running, error, self.backoffs)
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)

@@ -16,6 +16,7 @@ from ...exceptions import duration
 from ...models.current import CurrentJob
 from ...results import task_result
 from ...routing import is_ours
+from .failure import Failure
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,6 +52,10 @@ class RunningJob:
         """How an async job went, once that is known."""
         self.reported = False
         """Whether its row says already how it went."""
+        self.error: BaseException | None = None
+        """Why the attempt has failed."""
+        self.scope: Any = None
+        """That of Sentry in which it runs, if there is one."""
         self.coroutine: asyncio.Task[Any] | None = None
         self.timeout: Timeout | None = None
         """Once it runs, if it has one."""
@@ -63,6 +68,14 @@ class RunningJob:
     def ran(self) -> float:
         """Seconds since the task began."""
         return monotonic() - self.started if self.started else 0.0
+
+    def take_failure(self) -> Failure | None:
+        """Why the attempt has failed, for its result. Nothing of it stays: the task's frames may hold this
+        object, and would live until the garbage is collected.
+        """
+        error, scope = self.error, self.scope
+        self.error = self.scope = None
+        return None if error is None else Failure(error, scope)
 
     @property
     def cancel_event(self) -> Event:

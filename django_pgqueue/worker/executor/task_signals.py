@@ -1,17 +1,25 @@
 """Django's task signals, sent when anybody listens: each costs as much as running a small job.
 
-Django itself connects a receiver that writes a log line. It is worth calling only if that line would go
-anywhere, which Django's default logging decides by a filter of its handler. The answer is looked up once a
-second. A failed attempt always sends its signal: the line is an error then.
+Django itself connects receivers that write log lines: that a task has started, and how it went. The worker's
+own log says all of this, and more, so these lines are dropped unless the project's logging names their logger
+(``django.tasks``, or ``django_tasks`` of the backport). If it does, they are worth making only if they would
+go anywhere, which a filter of a handler may decide. The answers are looked up once a second.
+
+Only lines about jobs of this worker are dropped. A task that enqueues for another backend, such as Django's
+own that runs tasks at once, may need them: there they are all that is said about a failure.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
+import sys
+import threading
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
 
 from ...compat import task_finished, task_started
 
@@ -35,7 +43,9 @@ class Announcer:
 
     def __init__(self) -> None:
         self._checked = -1.0
-        self._started = self._finished = False
+        self._started = self._finished = self._failed = False
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_QUIET)
 
     def started(self, running: RunningJob) -> None:
         """The task is about to run."""
@@ -51,23 +61,39 @@ class Announcer:
             _send(task_finished, lambda: running.task_result(job))
 
     def failed(self, running: RunningJob, entry: str) -> None:
-        """The attempt failed; ``entry`` is its error as JSON.
-
-        To be called while the exception is handled: the receivers read it.
-        """
-        _send(task_finished, lambda: running.failed_result(entry))
+        """The attempt failed by ``running.error``; ``entry`` is the same as JSON."""
+        self._look()
+        if self._failed:
+            _while_handled(running.error, lambda: _send(task_finished, lambda: running.failed_result(entry)))
 
     def _look(self) -> None:
         now = monotonic()
         if now - self._checked >= 1:
             self._checked = now
-            heard = any(_is_heard(logging.getLogger(name)) for name in _LOGGERS)
+            named = [logging.getLogger(name) for name in _LOGGERS if _is_named(name)]
+            heard = any(_is_heard(logger) for logger in named)
             self._started = heard or _has_listeners(task_started)
             self._finished = heard or _has_listeners(task_finished)
+            # A failure is an ERROR, which anything may be waiting for.
+            self._failed = self._finished or any(logger.isEnabledFor(logging.ERROR) for logger in named)
+
+
+class _Quiet(logging.Filter):
+    """Drops what Django's own receivers log about our jobs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record may pass."""
+        return not getattr(_SENDING, "now", False) or _is_named(record.name)
+
+
+_QUIET = _Quiet()
+#: Whether this thread, now, sends a signal about one of our jobs.
+_SENDING = threading.local()
 
 
 def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> None:
     """Whatever goes wrong here is logged: it must not cost the job."""
+    _SENDING.now = True
     try:
         result = make_result()
         for receiver, answer in signal.send_robust(type(result.task.get_backend()), task_result=result):
@@ -75,11 +101,39 @@ def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> No
                 logger.error("receiver %r of a task signal raised", receiver, exc_info=answer)
     except Exception:  # the task may name a backend that does not exist
         logger.exception("a task signal could not be sent")
+    finally:
+        _SENDING.now = False
+
+
+def _while_handled(error: BaseException | None, call: Callable[[], None]) -> None:
+    """Make the call where ``sys.exc_info()``, which receivers read, tells of this exception.
+
+    Another one may be handled at this moment: that which wraps it, if a retry would not help (``BadCall``).
+    """
+    if error is None or sys.exc_info()[1] is error:
+        call()
+        return
+    context, traceback = error.__context__, error.__traceback__
+    try:
+        raise error
+    except BaseException:
+        # As if it had never been raised here.
+        error.__context__, error.__traceback__ = context, traceback
+        call()
 
 
 def _has_listeners(signal: Signal) -> bool:
     """Whether anybody but Django's own log receiver is connected."""
     return len(signal.receivers or []) > 1
+
+
+def _is_named(name: str) -> bool:
+    """Whether the project's logging says anything about this logger."""
+    config = settings.LOGGING
+    if isinstance(config, dict) and name in (config.get("loggers") or {}):
+        return True
+    logger = logging.getLogger(name)  # it may be configured in another way
+    return bool(logger.level or logger.handlers or not logger.propagate)
 
 
 def _is_heard(logger: logging.Logger) -> bool:

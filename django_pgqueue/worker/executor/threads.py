@@ -141,6 +141,8 @@ class Executor:
             ended = monotonic()
             if result is not None:
                 chunk.done.append(result)
+            # The frames of a failed task hold this one: with its result in it, they would hold themselves.
+            del result
             if ended - published > PUBLISH_SECONDS:
                 self._publish(_drain(chunk.done))
                 published = ended

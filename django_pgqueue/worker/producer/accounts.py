@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..logs import log_job
+from .job_log import log_job
 from .stats import Counter
+from .unknown_tasks import UnknownTasks
 
 if TYPE_CHECKING:
     from ...session import Session
@@ -23,10 +25,11 @@ class Accounts:
         self._in_flight = in_flight
         self._lifetime = lifetime
         self._counter = Counter()
+        self._unknown_tasks = UnknownTasks()
 
     def close(self, results: list[Result]) -> None:
         """The server knows these results."""
-        for row, outcome, ran, _ in results:
+        for row, outcome, ran, _, failure in results:
             held = self._in_flight.drop(row)
             if outcome.kind == "release":
                 self._lifetime.claimed -= 1
@@ -34,14 +37,19 @@ class Accounts:
             began = outcome.started or 0.0
             waited = row.waited + (began - held.since if held and began else 0.0)
             self._counter.add(row, outcome.kind, max(0.0, waited), ran)
-            log_job(row, outcome, waited, ran)
-            self._lifetime.executed += outcome.kind != "unknown"
+            log_job(row, outcome, waited, ran, failure)
+            if outcome.kind == "unknown":
+                self._unknown_tasks.met(row, outcome.reason)
+            else:
+                self._lifetime.executed += 1
 
     def write_if_due(self, session: Session, now: float) -> None:
-        """Add what was counted to the table of statistics, now and then."""
+        """Now and then add what was counted to the table of statistics, and to the log."""
+        self._unknown_tasks.tell(now)
         if self._counter.due(now):
-            self.write(session)
+            self._counter.flush(session)
 
     def write(self, session: Session) -> None:
-        """Add it now."""
+        """Add it now: the worker ends."""
+        self._unknown_tasks.tell(monotonic(), all_of_them=True)
         self._counter.flush(session)

@@ -128,7 +128,8 @@ class Completer:
         try:
             return _report(session, outcome)
         except REFUSALS as refusal:
-            logger.error("job %s fails: the server refused its outcome: %s", outcome.id, refusal)
+            # Not an error: the job's own line says that it failed, and why.
+            logger.warning("job %s: the server refused its outcome, so the job fails", outcome.id)
             failed = _refused(outcome, refusal)
             self._replace(outcome, failed)
         try:
@@ -146,7 +147,8 @@ class Completer:
 
     def _replace(self, old: Outcome, new: Outcome) -> None:
         self._waiting = [
-            result._replace(outcome=new) if result.outcome is old else result for result in self._waiting
+            result._replace(outcome=new, failure=None) if result.outcome is old else result
+            for result in self._waiting
         ]
 
     def _outcomes(self) -> list[Outcome]:

@@ -267,7 +267,8 @@ class Producer:
 
     def _give_up(self, running: RunningJob) -> None:
         """Let the other jobs finish, then replace the process, as a job does not end. Runs on any thread."""
-        logger.error(
+        # Not an error: the job's own line says whether it failed, and why.
+        logger.warning(
             "job %s still runs %g s after its timeout: this process finishes its other jobs and is replaced",
             running.row.id,
             conf.current().timeout_grace,

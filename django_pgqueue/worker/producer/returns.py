@@ -53,4 +53,4 @@ class Returns:
             self.release([row for row in rest if row not in once], "its worker was stopped")
         # Last of all: such a job runs until the process ends, and its next attempt may start before that.
         overdue = list(self._in_flight.overdue.values())
-        self._completer.add([Result(job.row, self._runner.overdue(job), job.ran) for job in overdue])
+        self._completer.add([self._runner.overdue(job) for job in overdue])

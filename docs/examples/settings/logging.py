@@ -4,7 +4,7 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler"}},
     "loggers": {
         "django_pgqueue": {"handlers": ["console"], "level": "INFO"},
-        # A line for each job that went well is INFO; this keeps retries and failures only.
+        # Jobs that go well are logged at INFO. With this level, only retries and failures are logged.
         "django_pgqueue.job": {"level": "WARNING"},
     },
 }

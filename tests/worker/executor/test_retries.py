@@ -222,9 +222,8 @@ def test_only_the_first_and_the_last_errors_stay(settings: Any) -> None:
 def test_an_odd_exception_fails_its_job_and_no_other(
     kind: str, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Django's log of the failure would hold a surrogate, which pytest-xdist cannot send.
-    for name in ("django.tasks", "django_tasks"):  # the backport's
-        monkeypatch.setattr(logging.getLogger(name), "disabled", True)
+    # The log of the failure would hold a surrogate, which pytest-xdist cannot send.
+    monkeypatch.setattr(logging.getLogger("django_pgqueue.job"), "disabled", True)
     settings.PGQUEUE = {"MAX_ERROR_BYTES": 2000}
     before, odd, after = enqueue(tasks.noop), enqueue(tasks.raise_odd, kind), enqueue(tasks.noop)
     run_due(threads=1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from django_pgqueue import enqueue
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import TaskResultStatus, task_finished, task_started
 from django_pgqueue.models import Job
-from django_pgqueue.worker.executor.task_signals import Announcer, _is_heard
+from django_pgqueue.worker.executor.outcomes import BadCall, BadResult
+from django_pgqueue.worker.executor.task_signals import Announcer, _is_heard, _is_named
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due
@@ -137,11 +140,106 @@ def test_nobody_listens_and_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> 
         "django_pgqueue.worker.executor.task_signals._send", lambda signal, make: sent.append(signal)
     )
     enqueue(tasks.noop)
-    run_due()
-    assert sent == []
     enqueue(tasks.raise_odd, "nul")
     run_due()
-    assert sent == [task_finished]
+    assert sent == []
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The project's logging says something about the loggers of Django's own lines."""
+    for name in ("django.tasks", "django_tasks"):
+        logger = logging.getLogger(name)
+        monkeypatch.setattr(logger, "disabled", False)
+        monkeypatch.setattr(logger, "level", logging.INFO)
+        logger.manager._clear_cache()  # type: ignore[attr-defined]
+    yield
+    monkeypatch.undo()
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def django_s_lines(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [record for record in caplog.records if record.name in ("django.tasks", "django_tasks")]
+
+
+@pytest.mark.usefixtures("named")
+def test_django_s_own_lines_are_written_if_the_project_asks_for_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    enqueue(tasks.add, 1, 2)
+    enqueue(tasks.raise_odd, "nul")
+    run_due(threads=1)
+    assert [record.levelname for record in django_s_lines(caplog)] == ["INFO", "INFO", "INFO", "ERROR"]
+
+
+def test_django_s_own_lines_are_dropped_if_nobody_asks_for_them(
+    heard: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if the signals are sent, because somebody listens. What others say is not ours to drop."""
+    monkeypatch.undo()
+    enqueue(tasks.raise_odd, "nul")
+    run_due()
+    assert [word for word, _ in heard] == ["started", "finished", "exception"]
+    assert django_s_lines(caplog) == []
+    logging.getLogger("django.tasks").error("the task of another backend failed")
+    assert len(django_s_lines(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "is_named"),
+    [
+        ({}, False),
+        ({"loggers": None}, False),
+        ({"loggers": {"django": {"level": "INFO"}}}, False),
+        ({"loggers": {"django.tasks": {}}}, True),
+        ("not a dictionary, where LOGGING_CONFIG is a function of the project's own", False),
+    ],
+)
+def test_what_names_a_logger(config: Any, is_named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "django_pgqueue.worker.executor.task_signals.settings", SimpleNamespace(LOGGING=config)
+    )
+    assert _is_named("django.tasks") is is_named
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda logger: logger.setLevel(logging.ERROR),
+        lambda logger: logger.addHandler(logging.NullHandler()),
+        lambda logger: setattr(logger, "propagate", False),
+    ],
+    ids=["level", "handler", "propagate"],
+)
+def test_a_logger_may_be_configured_without_the_setting(change: Any) -> None:
+    name = f"tests.{change}"
+    assert not _is_named(name)
+    change(logging.getLogger(name))
+    assert _is_named(name)
+
+
+@pytest.mark.parametrize("name", ["add", "bad_result"], ids=["BadCall", "BadResult"])
+def test_receivers_see_the_exception_that_counts(name: str) -> None:
+    """Not the one that wraps it, and as it was raised."""
+    seen: list[Any] = []
+
+    def receiver(**kwargs: Any) -> None:
+        seen.append(sys.exc_info())
+
+    job = enqueue(tasks.bad_result, "set")
+    Job.objects.filter(pk=job.pk).update(
+        task_path=f"tests.app.worker_tasks.{name}", args=[] if name == "add" else ["set"]
+    )
+    task_finished.connect(receiver)
+    try:
+        run_due()
+    finally:
+        task_finished.disconnect(receiver)
+    ((cls, error, frames),) = seen
+    assert cls.__name__ == {"add": "TypeError", "bad_result": "PayloadError"}[name]
+    assert frames is error.__traceback__
+    assert not isinstance(error.__context__, (BadCall, BadResult))
+    assert "task_signals.py" not in "".join(traceback.format_tb(frames))
 
 
 def test_a_line_is_heard_where_a_handler_would_write_it() -> None:
@@ -173,6 +271,7 @@ def test_the_answer_is_looked_up_once_a_second(monkeypatch: pytest.MonkeyPatch) 
         return False
 
     monkeypatch.setattr("django_pgqueue.worker.executor.task_signals._is_heard", is_heard)
+    monkeypatch.setattr("django_pgqueue.worker.executor.task_signals._is_named", lambda name: True)
     announcer = Announcer()
     for now in (100.0, 100.5, 100.9, 101.0):  # noqa: B007 - the clock reads it
         announcer._look()

@@ -116,6 +116,8 @@ def test_one_outcome_that_the_server_refuses_fails_its_job_only(
     assert producer.lifetime.executed == 20
     lines = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue.job"]
     assert len([line for line in lines if f"job {jobs[13].pk} " in line and " failed " in line]) == 1
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]  # of all loggers
+    assert (error.name, message in error.getMessage()) == ("django_pgqueue.job", True)
 
 
 @pytest.mark.django_db(transaction=True)

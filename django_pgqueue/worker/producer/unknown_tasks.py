@@ -1,0 +1,71 @@
+"""One line for a task path and minute, however many jobs of it come to a worker that does not know the task.
+
+nobody has asked for it --a job--> told at once, and for a minute only counted
+counted --the minute is over--> told with the count, and the next minute begins; without a job: forgotten
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .job_log import logger
+
+if TYPE_CHECKING:
+    from ...lifecycle.claim import Claimed
+
+__all__ = ["UnknownTasks"]
+
+TELL_EVERY = 60.0  # seconds
+
+
+class _Path:
+    __slots__ = ("count", "queue_name", "reason", "told")
+
+    def __init__(self, told: float) -> None:
+        self.told = told
+        self.count = 0
+        self.queue_name = self.reason = ""
+
+
+class UnknownTasks:
+    """Those of one worker process. Used by the producer alone."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, _Path] = {}
+
+    def met(self, row: Claimed, reason: str | None) -> None:
+        """A job of such a task has been given back."""
+        now = monotonic()
+        path = self._paths.get(row.task_path)
+        is_first = path is None
+        if path is None:
+            path = self._paths[row.task_path] = _Path(now)
+        path.count += 1
+        path.queue_name, path.reason = row.queue_name, reason or ""
+        if is_first:
+            _tell(row.task_path, path, now)
+
+    def tell(self, now: float, *, all_of_them: bool = False) -> None:
+        """Write the lines that are due, or those of all that were counted."""
+        due = [name for name, path in self._paths.items() if all_of_them or now - path.told >= TELL_EVERY]
+        for name in due:
+            path = self._paths[name]
+            if path.count:
+                _tell(name, path, now)
+            else:
+                del self._paths[name]
+
+
+def _tell(task_path: str, path: _Path, now: float) -> None:
+    logger.warning(
+        "the task %s is unknown here: gave back %d %s, the last one of queue %s: %s",
+        task_path,
+        path.count,
+        "job" if path.count == 1 else "jobs",
+        path.queue_name,
+        path.reason,
+        extra={"task_path": task_path, "queue_name": path.queue_name, "count": path.count},
+    )
+    path.count = 0
+    path.told = now
