@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from ..options import WorkerOptions
 
 __all__ = ["Claimer"]
+
+logger = logging.getLogger(__name__)
 
 _FIRST_DUE_SQL = (
     "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8"
@@ -50,14 +54,18 @@ class Claimer:
 
     def claim(self, session: Session, limit: int) -> list[Claimed]:
         """Claim up to ``limit`` jobs in a round trip that does nothing else."""
-        return self.claimed(session.rows(*self.claim_statement(limit)))
+        began = monotonic()
+        return self.claimed(session.rows(*self.claim_statement(limit)), limit, began)
 
-    def claimed(self, answer: Iterable[Any]) -> list[Claimed]:
+    def claimed(self, answer: Iterable[Any], limit: int, began: float) -> list[Claimed]:
         """Return the claimed rows sorted by priority, run_after and id. UPDATE returns them in any order."""
         rows = [Claimed._make(row) for row in answer]
         # Times as text sort like times: they have one time zone, one format, and years of four digits.
         rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
-        self._ranges.advance(rows, monotonic())
+        now = monotonic()
+        self._ranges.advance(rows, now)
+        if logger.isEnabledFor(logging.DEBUG):
+            _log_claim(rows, limit, now - began)
         return rows
 
     def may_search(self, now: float) -> bool:
@@ -82,3 +90,14 @@ class Claimer:
         self._ranges.forget(now)
         later = [first.due_in for first in found if first.due_in > 0]
         return len(later) < len(found), min(later, default=None)
+
+
+def _log_claim(rows: list[Claimed], limit: int, seconds: float) -> None:
+    queues = Counter(row.queue_name for row in rows)
+    logger.debug(
+        "claimed %d of at most %d jobs in %.1f ms%s",
+        len(rows),
+        limit,
+        seconds * 1000,
+        "".join(f", {count} of {name}" for name, count in queues.most_common()),
+    )

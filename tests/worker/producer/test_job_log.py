@@ -310,3 +310,23 @@ def test_the_frames_of_a_failed_task_are_let_go_at_once(task: Any, alone: Printi
     finally:
         gc.enable()
     assert "in fail_with_weight\n" in alone.texts[0]
+
+
+# -- claims and reports
+
+
+@pytest.mark.django_db(transaction=True)
+def test_claims_and_reports_are_told_among_the_details(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a", "a", "b"):
+        enqueue(tasks.noop.using(queue_name=name))
+    enqueue(tasks.raise_odd, "nul")
+    caplog.set_level(logging.DEBUG, "django_pgqueue.worker.producer")
+    run_due(threads=4)
+    texts = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    text = "\n".join(texts)
+    assert sum(map(int, re.findall(r"^claimed (\d+) of at most \d+ jobs in [\d.]+ ms", text, re.M))) == 4
+    assert sum(map(int, re.findall(r", (\d+) of a\b", text))) == 2
+    assert sum(map(int, re.findall(r", (\d+) of b\b", text))) == 1
+    assert sum(map(int, re.findall(r"^reported (\d+) jobs in [\d.]+ ms", text, re.M))) == 4
+    assert sum(map(int, re.findall(r", (\d+) done\b", text))) == 3
+    assert sum(map(int, re.findall(r", (\d+) failed\b", text))) == 1
