@@ -98,7 +98,7 @@ def test_a_lost_lease_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = lines(caplog)
     assert (record.levelname, record.outcome) == ("WARNING", "lost")
     assert f"job {job.pk} {job.task_path} lost its lease (queue" in record.getMessage()
-    assert f"job {job.pk}: the lease was lost, its outcome (done) was refused" in caplog.text
+    assert f"job {job.pk}: the lease was lost, so its outcome (done) was refused" in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)
@@ -208,9 +208,9 @@ def test_the_last_crash_is_an_error_in_words(settings: Any, caplog: pytest.LogCa
     crash, failed = warnings(caplog)
     assert (crash.levelname, crash.outcome) == ("WARNING", "crash")
     assert "took its process down; it runs again at once" in crash.getMessage()
-    assert crash.getMessage().endswith(": its process ended by signal SIGKILL")
+    assert crash.getMessage().endswith(": its process ended with signal SIGKILL")
     assert (failed.levelname, failed.outcome) == ("ERROR", "failed")
-    words = "its process ended by signal SIGKILL. It has taken its process down 3 times, which is the limit."
+    words = "its process ended with signal SIGKILL. It has taken its process down 3 times, which is the limit."
     assert failed.getMessage().endswith(f": {words}")
     # As the row says it.
     error = fresh(job).errors[-1]
@@ -223,7 +223,7 @@ def test_a_crash_of_what_must_not_run_twice_is_an_error_in_words(caplog: pytest.
     Job.objects.filter(pk=job.pk).update(on_lost="fail")
     run_due()
     (failed,) = warnings(caplog)
-    words = "its process ended by signal SIGKILL. The task must not run twice."
+    words = "its process ended with signal SIGKILL. The task must not run twice."
     assert (failed.levelname, failed.getMessage().endswith(f": {words}")) == ("ERROR", True)
     error = fresh(job).errors[-1]
     assert (failed.error_class, words) == (error["class"], error["message"])
