@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
+from django.core.exceptions import ValidationError
 from django.urls import NoReverseMatch, reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
@@ -14,8 +15,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, Queue, Worker
 from ..models.job import Status
-from . import display
+from . import display, job_texts, job_times
 from .base import ReadOnlyAdmin
+from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +26,20 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
 __all__ = ["JobFields"]
+
+#: Fields of the page that are left out where they have nothing to say. The others are always there.
+_SHOWN_IF: dict[str, Callable[[Job], Any]] = {
+    "why": lambda job: _reason(job, 1),
+    "arguments": lambda job: job.args or not job.kwargs,
+    "keyword_arguments": lambda job: job.kwargs,
+    "noted": lambda job: job.metadata,
+    "outcome": lambda job: job.result is not None,
+    "by_worker": lambda job: job.worker is not None,
+    "crash_count": lambda job: job.crash_count,
+    "timeout": lambda job: job.timeout is not None,
+    "on_lost": lambda job: job.on_lost,
+    "error_fingerprint": lambda job: job.error_fingerprint,
+}
 
 
 def _time(column: str, description: Any) -> Callable[[Any, Job], str]:
@@ -36,17 +52,25 @@ def _time(column: str, description: Any) -> Callable[[Any, Job], str]:
     return show
 
 
-def _json(column: str, description: Any, *, hide_empty: bool = False) -> Callable[[Any, Job], str]:
+def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
     """A field that shows a JSON value."""
 
     @admin.display(description=description)
-    def show(self: Any, job: Job) -> str:
-        value = getattr(job, column)
-        if value is None or (hide_empty and not value):
-            return str(self.get_empty_value_display())
-        return display.json_block(value)
+    def show(_self: Any, job: Job) -> str:
+        return job_texts.json_value(getattr(job, column))
 
     return show
+
+
+def _reason(job: Any, characters: int) -> str:
+    """Why the job waits, why it was cancelled, or how it failed last; empty if all is well."""
+    if has_lost_its_worker(job):
+        return str(_("Its worker was lost. The job waits for recovery."))
+    if job.waiting_reason or job.status in {Status.RUNNING, Status.DONE}:
+        return Truncator(job.waiting_reason).chars(characters)
+    last = job.errors[-1] if job.errors else {}
+    words = [str(last[key]) for key in ("class", "message") if last.get(key)]
+    return Truncator(": ".join(words)).chars(characters)
 
 
 def _moment(error: dict[str, Any], key: str) -> str:
@@ -58,21 +82,64 @@ def _moment(error: dict[str, Any], key: str) -> str:
         return text
 
 
+def _worker_id(error: dict[str, Any]) -> int | None:
+    """The worker of an error, which is text in JSON; None if it is no number of a worker."""
+    try:
+        key = int(error.get("worker") or "")
+    except ValueError:
+        return None
+    return key if -(2**63) <= key < 2**63 else None
+
+
+def _worker_ids(job: Job) -> set[int]:
+    keys = {job.worker, *map(_worker_id, job.errors)}
+    return {key for key in keys if key is not None}
+
+
 class JobFields(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` that shows."""
 
     enqueued = _time("enqueued_at", _("enqueued"))
     due = _time("run_after", _("run after"))
-    expires = _time("expires_at", _("expires"))
-    started = _time("started_at", _("first started"))
-    last_attempted = _time("last_attempted_at", _("last attempted"))
-    ends_by = _time("deadline", _("deadline"))
-    asked_to_stop = _time("cancel_requested_at", _("asked to stop"))
     finished = _time("finished_at", _("finished"))
     arguments = _json("args", _("arguments"))
     keyword_arguments = _json("kwargs", _("keyword arguments"))
-    noted = _json("metadata", _("metadata"), hide_empty=True)
+    noted = _json("metadata", _("metadata"))
     outcome = _json("result", _("result"))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
+        """The fieldsets, less the fields that have nothing to say about this job."""
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None:
+            return fieldsets
+        shown = []
+        for name, options in fieldsets:
+            lines = [line if isinstance(line, (list, tuple)) else (line,) for line in options["fields"]]
+            lines = [[field for field in line if _SHOWN_IF.get(field, bool)(obj)] for line in lines]
+            if any(lines):
+                shown.append((name, {**options, "fields": [line for line in lines if line]}))
+        return shown
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
+        """The job with the time on the clock of the database, and with its workers."""
+        field = self.opts.get_field(from_field) if from_field else self.opts.pk
+        try:
+            key = field.to_python(object_id)  # type: ignore[union-attr]
+            job = with_clock(self.get_queryset(request)).get(**{field.name: key})  # type: ignore[union-attr]
+        except (Job.DoesNotExist, ValidationError, ValueError):
+            return None
+        job.workers = workers_named(job._state.db, _worker_ids(job))
+        return job
+
+    @admin.display(description=_("task"))
+    def task(self, job: Job) -> str:
+        """The path of the task, which may break between its words."""
+        return job_texts.breakable(job.task_path)
+
+    @admin.display(description=_("arguments"))
+    def call(self, job: Any) -> str:
+        """The arguments in a line (``JobAdmin.rows_for_list``)."""
+        return job_texts.call(job.args_text, job.kwargs_text) or self.get_empty_value_display()
 
     @admin.display(description=_("status"))
     def state(self, job: Job) -> str:
@@ -82,10 +149,28 @@ class JobFields(ReadOnlyAdmin[Job]):
             return format_html("{} ({})", badge, _("asked to stop"))
         return badge
 
-    @admin.display(description=_("ran for"))
-    def ran_for(self, job: Job) -> str:
-        """How long the last attempt took, of a job that is over."""
-        return display.seconds(job.duration) or self.get_empty_value_display()
+    @admin.display(description=_("status"))
+    def state_and_note(self, job: Job) -> str:
+        """The status, and below it why the job waits or how it failed."""
+        note = self.note(job)
+        if note == self.get_empty_value_display():
+            return self.state(job)
+        return format_html('{}<span class="pgqueue-more">{}</span>', self.state(job), note)
+
+    @admin.display(description=_("status"))
+    def state_now(self, job: Job) -> str:
+        """The status, and since when or until when."""
+        return format_html("{} {}", self.state(job), job_times.now(job))
+
+    @admin.display(description=_("when"))
+    def timing(self, job: Job) -> str:
+        """When it runs or was over, how long it waited and ran."""
+        return job_times.summary(job)
+
+    @admin.display(description=_("times"))
+    def times(self, job: Job) -> str:
+        """What happened to it and what will, as a line."""
+        return job_times.line(job)
 
     @admin.display(description=_("attempts"))
     def tries(self, job: Job) -> str:
@@ -98,8 +183,27 @@ class JobFields(ReadOnlyAdmin[Job]):
     @admin.display(description=_("note"))
     def note(self, job: Any) -> str:
         """Why the job waits, or how it failed last (``JobAdmin.rows_for_list``)."""
-        words = job.waiting_reason or ": ".join(filter(None, (job.error_class, job.error_words)))
+        if has_lost_its_worker(job):
+            return str(_("worker lost, waits for recovery"))
+        words = job.waiting_reason
+        if not words and job.status not in {Status.RUNNING, Status.DONE}:
+            kind = (job.error_class or "").rpartition(".")[2]
+            words = ": ".join(filter(None, (kind, job.error_words)))
         return Truncator(words).chars(80) or self.get_empty_value_display()
+
+    @admin.display(description=_("reason"))
+    def why(self, job: Job) -> str:
+        """The same on its page, at more length."""
+        return job_texts.breakable(_reason(job, 300))
+
+    @admin.display(description=_("queue"))
+    def queue_and_priority(self, job: Job) -> str:
+        """The queue, and the priority if it is not the usual one."""
+        name = job_texts.breakable(job.queue_name)
+        if not job.priority:
+            return name
+        more = _("priority %(number)d") % {"number": job.priority}
+        return format_html('{}<span class="pgqueue-more">{}</span>', name, more)
 
     @admin.display(description=_("queue"))
     def queue(self, job: Job) -> str:
@@ -110,10 +214,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     @admin.display(description=_("worker"))
     def by_worker(self, job: Job) -> str:
         """The worker of the last attempt, with a link while it lives."""
-        if job.worker is None:
-            return self.get_empty_value_display()
-        worker = Worker.objects.using(job._state.db).filter(pk=job.worker).first()
-        return str(job.worker) if worker is None else self._link_to(Worker, worker.pk, str(worker))
+        return self._worker(job, job.worker) if job.worker is not None else self.get_empty_value_display()
 
     def render_change_form(
         self,
@@ -126,10 +227,24 @@ class JobFields(ReadOnlyAdmin[Job]):
     ) -> HttpResponse:
         """The page of a job, with its errors, the last one first."""
         context["pgqueue_errors"] = [
-            {**error, "started": _moment(error, "started_at"), "ended": _moment(error, "finished_at")}
+            {
+                **error,
+                "kind": job_texts.breakable(str(error.get("class", ""))),
+                "started": _moment(error, "started_at"),
+                "ended": _moment(error, "finished_at"),
+                "by": self._worker(obj, key) if (key := _worker_id(error)) is not None else "",
+            }
             for error in reversed(obj.errors if obj else [])
         ]
+        context["pgqueue_heading"] = job_texts.breakable(str(obj))
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _worker(self, job: Any, key: int) -> str:
+        """A worker by its name, or by a short form of its id when it is gone."""
+        worker = job.workers.get(key)
+        if worker is not None:
+            return self._link_to(Worker, worker.pk, str(worker))
+        return format_html('<span title="{}">{}</span>', _("This worker is gone."), short_name(key))
 
     def _link_to(self, model: type[Model], key: Any, text: str) -> str:
         """A link to a row of another model, if this site shows it."""

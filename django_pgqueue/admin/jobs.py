@@ -1,6 +1,7 @@
 """Jobs: a list that does not mind a long history, and a page for each job.
 
-How values look is in ``job_fields``, what may be done in ``job_actions``.
+How values look is in ``job_fields``, what may be done in ``job_actions``, what a search finds in
+``job_search``.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
+from django.db.models import TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
-from django.db.models.functions import Left
+from django.db.models.functions import Cast, Left
 from django.urls import path
 from django.utils.translation import gettext_lazy as _
 
-from .. import results
 from ..models import Job
 from ..models.job import Status
-from .changelist import KeysetChangeList
 from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, on_shelves
 from .job_actions import JobActions
 from .job_fields import JobFields
+from .job_search import JobChangeList, search
+from .job_texts import MOST_OF_CALL
+from .job_workers import with_clock
 from .overview import overview
 
 if TYPE_CHECKING:
@@ -32,38 +35,41 @@ __all__ = ["JobAdmin"]
 
 _IN_LIST = (
     "id", "task_path", "queue_name", "status", "priority", "attempts", "forgiven_attempts", "max_attempts",
-    "run_after", "enqueued_at", "finished_at", "waiting_reason", "cancel_requested_at",
+    "run_after", "enqueued_at", "started_at", "last_attempted_at", "finished_at", "duration", "worker",
+    "waiting_reason", "cancel_requested_at",
 )  # fmt: skip
 
 
 class JobAdmin(JobActions, JobFields):
     """Look at jobs; retry them, run them now, cancel them. Nothing of a job can be edited."""
 
-    list_display = (
-        "id", "task_path", "queue_name", "state", "note", "tries", "priority", "due", "enqueued", "finished",
-    )  # fmt: skip
-    list_display_links = ("id", "task_path")
+    list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing", "tries")
+    list_display_links = ("id", "task")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, FinishedFilter)
-    search_fields = ("id", "task_path")
-    search_help_text = _("The id of a job, or part of the path of its task.")
+    search_fields = ("id", "task_path", "args", "kwargs", "errors")
+    search_help_text = _(
+        "The id of a job, or a text in its task, arguments or errors. Texts are searched in jobs that are "
+        "not over, and in those that finished within the last 7 days or the chosen time."
+    )
     sortable_by = ()
     fieldsets = (
-        (None, {"fields": (("task_path", "queue", "state", "priority"), "waiting_reason")}),
-        (_("Call"), {"fields": ("arguments", "keyword_arguments", "noted")}),
-        (_("Result"), {"fields": ("outcome",)}),
         (
-            _("Attempts"),
-            {"fields": (("tries", "crash_count", "by_worker"), ("timeout", "on_lost", "error_fingerprint"))},
-        ),
-        (
-            _("Times"),
+            None,
             {
                 "fields": (
-                    ("enqueued", "due", "expires"),
-                    ("started", "last_attempted", "ends_by"),
-                    ("asked_to_stop", "finished", "ran_for"),
+                    ("state_now", "queue", "priority"),
+                    "why",
+                    "times",
+                    "arguments",
+                    "keyword_arguments",
+                    "noted",
+                    "outcome",
                 )
             },
+        ),
+        (
+            _("Attempts"),
+            {"fields": (("tries", "by_worker", "crash_count", "timeout", "on_lost", "error_fingerprint"),)},
         ),
     )
 
@@ -71,37 +77,38 @@ class JobAdmin(JobActions, JobFields):
         """All of them, whatever a subclass shows or permits."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobChangeList]:
         """The list without counts."""
-        return KeysetChangeList
+        return JobChangeList
 
     def rows_for_list(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
-        """What the list shows: no arguments, results and tracebacks, but the words of the last error."""
+        """What the list shows: of the arguments and the last error only the beginning."""
         last = KeyTransform("-1", "errors")
-        words = Left(KeyTextTransform("message", last), 200)
-        return jobs.only(*_IN_LIST).annotate(error_class=KeyTextTransform("class", last), error_words=words)
+        shown: QuerySet[Job] = with_clock(jobs.only(*_IN_LIST)).annotate(
+            error_class=KeyTextTransform("class", last),
+            error_words=Left(KeyTextTransform("message", last), 200),
+            args_text=Left(Cast("args", TextField()), MOST_OF_CALL),
+            kwargs_text=Left(Cast("kwargs", TextField()), MOST_OF_CALL),
+        )
+        return shown
 
-    def searched_rows(self, changelist: KeysetChangeList) -> QuerySet[Job] | None:
-        """The jobs that these filters look at one by one. None where nothing is filtered, and for live jobs:
-        they are few, and the oldest of them matter most.
+    def searched_rows(self, changelist: JobChangeList) -> QuerySet[Job] | None:
+        """The jobs that these filters look at one by one. None where nothing is filtered, or an index serves
+        the filters; and for live jobs: they are few, and the oldest of them matter most.
         """
-        parameters = changelist.get_filters_params()
-        status = parameters.get("status", [""])[-1]
-        is_live = status in Status.values and not Status(status).is_terminal
-        if is_live or not (parameters or changelist.query):
+        chosen = set(changelist.get_filters_params())
+        served = {"status", "queue", "finished"} if changelist.chosen("status") == Status.FAILED else set()
+        if changelist.is_live or not (chosen - served or changelist.query):
             return None
         jobs: QuerySet[Job] = changelist.root_queryset
-        return on_shelves(status, jobs)
+        return on_shelves(changelist.chosen("status"), jobs)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Job], search_term: str
     ) -> tuple[QuerySet[Job], bool]:
-        """By id, also as ``TaskResult.id`` has it, or by a part of the task's path."""
+        """By id, also as ``TaskResult.id`` has it, or by a text."""
         term = search_term.strip()
-        try:
-            return queryset.filter(pk=results.parse_id(term)[1]), False
-        except ValueError:
-            return queryset.filter(task_path__icontains=term) if term else queryset, False
+        return search(queryset, term, request.GET.get("finished", "")) if term else queryset, False
 
     def get_urls(self) -> list[URLPattern]:
         """The overview, beside the other pages."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +23,7 @@ def test_a_page_for_each_state(root: Client) -> None:
         page = body(root, url("change", job.pk))
         assert f"pgqueue-status pgqueue-{state}" in page
         assert "tests.app.tasks.add" in page
-        assert ">[\n  1,\n  2\n]</pre>" in page
+        assert ">[1, 2]</code>" in page
 
 
 def test_the_list_tells_why_a_job_waits_or_failed(root: Client) -> None:
@@ -32,7 +31,7 @@ def test_the_list_tells_why_a_job_waits_or_failed(root: Client) -> None:
     JobFactory.create(failed=True)
     page = body(root, url("changelist"))
     assert "at most 2 at once" in page
-    assert "shop.errors.GatewayDown: no answer from the gateway" in page
+    assert "GatewayDown: no answer from the gateway" in page
 
 
 def test_errors_are_readable_the_last_one_first_and_escaped(root: Client) -> None:
@@ -49,9 +48,8 @@ def test_errors_are_readable_the_last_one_first_and_escaped(root: Client) -> Non
 
 def test_the_page_of_a_job_tells_how_long_it_ran(root: Client) -> None:
     ran, never_ran = JobFactory.create(done=True, duration=2.5), JobFactory.create(cancelled=True)
-    for job, text in ((ran, "2.500 s"), (never_ran, "-")):
-        after = body(root, url("change", job.pk)).split(">Ran for:</label>")[1]
-        assert re.search(r'<div class="readonly">(.*?)</div>', after)[1] == text  # type: ignore[index]
+    assert "(ran 2.500 s)" in body(root, url("change", ran.pk))
+    assert "(ran " not in body(root, url("change", never_ran.pk))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,9 @@ def test_all_times_are_shown_in_one_way(root: Client) -> None:
         "deadline",
         "cancel_requested_at",
     ]
-    job = JobFactory.create(running=True, **dict.fromkeys(columns, time))
+    enqueued = time - timedelta(hours=1)
+    times = dict.fromkeys(columns, time)
+    job = JobFactory.create(running=True, attempts=2, enqueued_at=enqueued, **times)
     page = body(root, url("change", job.pk))
     assert page.count('datetime="2026-11-21T12:30:00+00:00">2026-11-21 12:30:00</time>') == len(columns)
 

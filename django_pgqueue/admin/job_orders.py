@@ -1,0 +1,65 @@
+"""The order of the list of jobs, by the state that is looked at: what matters most is on top.
+
+No index exists for the sake of these orders. Jobs that wait have the order of the claim, queue by queue.
+Jobs that are over have an index on the time when they ended, in the kept leaf queue by queue. Running jobs are
+few, and are sorted. Blocked jobs, and jobs of all states at once, come newest first by their key.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+
+from ..models.job import Status
+from .filters import KEPT_SHELF, LIVE_SHELF
+from .orders import NEWEST, Column, Order
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+__all__ = ["MOST_QUEUES", "order_of_jobs"]
+
+#: Queues whose jobs are merged; beyond that the list is in the order of the key.
+MOST_QUEUES = 30
+
+_KEPT_QUEUES = (Path(__file__).parent / "kept_queues.sql").read_text(encoding="utf-8")
+
+_TO_RUN = (Column("priority", descending=True), Column("run_after", is_time=True), Column("id"))
+_STARTED = (Column("last_attempted_at", is_time=True), Column("id"))
+_FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", descending=True))
+
+
+def order_of_jobs(alias: str, status: str, queue: str) -> Order:
+    """The order for jobs of this status and queue; both may be empty."""
+    if status not in Status.values:
+        return NEWEST
+    state = Status(status)
+    if state == Status.RUNNING:
+        return Order(_STARTED)
+    if not (state.is_claimable or state.is_terminal):
+        return NEWEST
+    queues = [queue] if queue else _queues(alias, state)
+    if len(queues) > MOST_QUEUES:
+        return NEWEST
+
+    def waiting(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+        return [jobs.filter(queue_name=name) for name in queues]
+
+    def over(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+        past = jobs.filter(shelf__gt=LIVE_SHELF, shelf__lt=KEPT_SHELF)
+        kept = [jobs.filter(shelf=KEPT_SHELF, queue_name=name, status=state) for name in queues]
+        return kept if state == Status.FAILED else [past, *kept]
+
+    return Order(_FINISHED, over) if state.is_terminal else Order(_TO_RUN, waiting)
+
+
+def _queues(alias: str, state: Status) -> list[str]:
+    """The queues that may have such jobs; one more than MOST_QUEUES if there are so many."""
+    with connections[alias].cursor() as cursor:
+        if state.is_terminal:
+            cursor.execute(_KEPT_QUEUES, [MOST_QUEUES + 1])
+        else:
+            cursor.execute("SELECT pgqueue_queues_between_v1('', NULL, NULL)")
+        return [name for (name,) in cursor.fetchall()]

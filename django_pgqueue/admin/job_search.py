@@ -1,0 +1,97 @@
+"""What the search field of the list of jobs finds.
+
+A number, or an id as ``TaskResult.id`` has it, finds the job of this id. Anything else is a text in the path
+of the task, the arguments, or the errors. No index serves such a search, so it has bounds: it reads the jobs
+that are not over and those that finished not long ago, and it gives up after ``SECONDS``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import F, Func, Q, TextField, Value
+from django.db.models.functions import Cast, Concat, Now
+
+from .. import results
+from ..models.job import Status
+from .changelist import KeysetChangeList
+from .filters import LIVE_SHELF, PERIODS
+from .job_orders import order_of_jobs
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from .orders import Order
+
+__all__ = ["SECONDS", "JobChangeList", "search"]
+
+SECONDS = 3.0
+
+#: How far back a text is looked for unless a filter says otherwise.
+PERIOD = PERIODS["week"][0]
+
+_ERROR_TEXTS = ("class", "message", "traceback")
+_PATH = "%(function)s(%(expressions)s::jsonpath)"
+
+
+def search(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
+    """Of these jobs those that the term finds. ``period`` is the chosen one of the filter by time, if any."""
+    try:
+        key = results.parse_id(term)[1]
+    except ValueError:
+        return _with_text(jobs, term, period)
+    by_id = jobs.filter(pk=key)
+    # A number may stand in arguments, too.
+    return by_id if by_id.exists() else _with_text(jobs, term, period)
+
+
+def _with_text(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
+    if period not in PERIODS:
+        jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=Now() - PERIOD))
+    in_json = json.dumps(term, ensure_ascii=False)[1:-1]
+    texts = {"found_args": Cast("args", TextField()), "found_kwargs": Cast("kwargs", TextField())}
+    found = Q(task_path__icontains=term)
+    # As somebody copies it from a page, where it is JSON, and as the task's code has it.
+    for spelling in {term, in_json}:
+        for name in texts:
+            found |= Q(**{f"{name}__icontains": spelling})
+        found |= ~Q(errors=[]) & Q(found_errors__icontains=spelling)
+    matching: QuerySet[Any] = jobs.alias(**texts, found_errors=_error_texts()).filter(found)
+    return matching
+
+
+def _error_texts() -> Concat:
+    """The class, message and traceback of all errors, as one text."""
+    parts = [
+        Cast(
+            Func(F("errors"), Value(f'$[*]."{name}"'), function="jsonb_path_query_array", template=_PATH),
+            TextField(),
+        )
+        for name in _ERROR_TEXTS
+    ]
+    return Concat(*parts, output_field=TextField())
+
+
+class JobChangeList(KeysetChangeList):
+    """The list of jobs: in the order that is useful for their state, and with a limit for searches."""
+
+    def get_order(self) -> Order:
+        """By the chosen status and queue."""
+        queue = self.chosen("queue")
+        return order_of_jobs(self.root_queryset.db, self.chosen("status"), "" if "\0" in queue else queue)
+
+    def get_time_limit(self) -> float | None:
+        """None without a search."""
+        return SECONDS if self.query else None
+
+    def chosen(self, name: str) -> str:
+        """The value of a filter, empty if it is not used."""
+        values: list[str] = self.get_filters_params().get(name, [])
+        return values[-1] if values else ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the list is about jobs that are not over."""
+        status = self.chosen("status")
+        return status in Status.values and not Status(status).is_terminal

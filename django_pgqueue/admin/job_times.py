@@ -1,0 +1,119 @@
+"""When a job runs, waited and ran: in one cell of the list, and as a line on its page.
+
+The time is that of the database (``job_workers.with_clock``): the clocks of two machines may differ.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _
+
+from ..models.job import Status
+from . import display
+from .job_workers import has_lost_its_worker
+
+__all__ = ["line", "now", "summary"]
+
+
+def summary(job: Any) -> str:
+    """The time that matters in the state of the job, and how long it waited and ran."""
+    words, moment = _main(job)
+    more = _waited_and_ran(job)
+    return format_html(
+        '<span title="{}">{}</span>{}',
+        _full(moment),
+        words,
+        format_html('<span class="pgqueue-more">{}</span>', more) if more else "",
+    )
+
+
+def now(job: Any) -> str:
+    """Since when, or until when, the job is in its state."""
+    return _main(job)[0]
+
+
+def line(job: Any) -> str:
+    """What happened to the job and what will, in the order of time, and how long it waited and ran."""
+    steps = [
+        (job.enqueued_at, _("enqueued"), ""),
+        (job.run_after if _was_to_wait(job) else None, _("run after"), _until(job)),
+        (job.started_at if job.attempts > 1 else None, _("first started"), ""),
+        (_last_start(job), _("last started") if job.attempts > 1 else _("started"), _waited(job)),
+        (job.cancel_requested_at, _("asked to stop"), ""),
+        (job.finished_at, _("finished"), _ran(job)),
+        (None if job.is_over else job.deadline, _("deadline"), ""),
+        (None if job.is_over else job.expires_at, _("expires"), ""),
+    ]
+    there = sorted((step for step in steps if step[0] is not None), key=lambda step: step[0])
+    return format_html(
+        '<ol class="pgqueue-line">{}</ol>',
+        format_html_join(
+            "",
+            "<li>{} {}{}</li>",
+            ((words, display.time(moment), _in_brackets(more)) for moment, words, more in there),
+        ),
+    )
+
+
+def _in_brackets(words: str) -> str:
+    return format_html(' <span class="pgqueue-quiet">({})</span>', words) if words else ""
+
+
+def _main(job: Any) -> tuple[str, datetime]:
+    here: datetime = job.now
+    if job.is_over:
+        return _("%(period)s ago") % {"period": display.period(here - job.finished_at)}, job.finished_at
+    if job.status == Status.RUNNING:
+        began = job.last_attempted_at or job.started_at or here
+        if has_lost_its_worker(job):
+            return _("worker lost, began %(period)s ago") % {"period": display.period(here - began)}, began
+        return _("running for %(period)s") % {"period": display.period(here - began)}, began
+    if job.status == Status.BLOCKED:
+        waiting = display.period(here - job.enqueued_at)
+        return _("waiting for %(period)s") % {"period": waiting}, job.enqueued_at
+    if job.run_after > here:
+        return _("in %(period)s") % {"period": display.period(job.run_after - here)}, job.run_after
+    return _("due for %(period)s") % {"period": display.period(here - job.run_after)}, job.run_after
+
+
+def _full(moment: datetime) -> str:
+    return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}" if timezone.is_aware(moment) else str(moment)
+
+
+def _waited_and_ran(job: Any) -> str:
+    waited, ran = _waited(job), _ran(job)
+    return ", ".join(filter(None, [waited, ran]))
+
+
+def _was_to_wait(job: Any) -> bool:
+    """Whether the job was, or is, to run later: most are due as soon as they are enqueued."""
+    return bool(job.run_after - job.enqueued_at > timedelta(seconds=1))
+
+
+def _until(job: Any) -> str:
+    return _main(job)[0] if Status(job.status).is_claimable else ""
+
+
+def _last_start(job: Any) -> datetime | None:
+    """When the last attempt began; None for a job that never ran."""
+    started: datetime | None = job.last_attempted_at or job.started_at
+    return started if job.attempts else None
+
+
+def _waited(job: Any) -> str:
+    """From due to the start of the last attempt; a retry by hand, or a new try, waits anew."""
+    started = _last_start(job)
+    if started is None or Status(job.status).is_claimable:
+        return ""
+    waited = max(0.0, (started - job.run_after).total_seconds())
+    return _("waited %(period)s") % {"period": display.seconds(waited)}
+
+
+def _ran(job: Any) -> str:
+    if job.duration is None:
+        return ""
+    return _("ran %(period)s") % {"period": display.seconds(job.duration)}

@@ -1,0 +1,47 @@
+"""The workers of jobs, by name, and whether a running job has lost its worker."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import DurationField, ExpressionWrapper, F, OuterRef, Subquery
+from django.db.models.functions import Now
+
+from .. import conf
+from ..models import Worker
+from ..models.job import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.db.models import QuerySet
+
+__all__ = ["has_lost_its_worker", "short_name", "with_clock", "workers_named"]
+
+
+def with_clock(jobs: QuerySet[Any]) -> QuerySet[Any]:
+    """The jobs, each with the time ``now`` on the clock of the database, and with the ``silence`` of its
+    worker: the time since its last heartbeat, None if the worker is gone.
+    """
+    silence = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
+    worker = Worker.objects.filter(pk=OuterRef("worker")).annotate(age=silence)
+    timed: QuerySet[Any] = jobs.annotate(now=Now(), silence=Subquery(worker.values("age")))
+    return timed
+
+
+def has_lost_its_worker(job: Any) -> bool:
+    """Whether the worker of a running job ``with_clock`` is gone, or silent for longer than LEASE."""
+    if job.status != Status.RUNNING:
+        return False
+    return job.silence is None or job.silence > timedelta(seconds=conf.current().lease)
+
+
+def short_name(worker: int) -> str:
+    """A worker whose row is gone, so that two of them can be told apart."""
+    return f"{worker:x}".removeprefix("-")[:6]
+
+
+def workers_named(alias: str, ids: Iterable[int]) -> dict[int, Worker]:
+    """Those of these workers that are still there."""
+    return Worker.objects.using(alias).in_bulk(list(ids))

@@ -1,0 +1,129 @@
+"""Orders of a list that an index has, and places in them.
+
+An order is a list of columns that ends with the key. A place is the values of a row in these columns. It
+travels in the address as integers, the key first: ``p=7``, or ``p=7:1767225600000000`` for a row with a time.
+A minus in front asks for the rows just before the place instead of those after it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db.models import Q
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.models import QuerySet
+
+__all__ = ["NEWEST", "Column", "Order", "Place", "read_place"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ADDRESS = re.compile(r"(-?)(\d{1,18}(?::-?\d{1,18})*)", re.ASCII)
+
+
+class Column(NamedTuple):
+    """One column of an order."""
+
+    name: str
+    descending: bool = False
+    is_time: bool = False
+
+
+class Place(NamedTuple):
+    """A row that a page begins after, or ends before: its values in the columns of the order."""
+
+    values: tuple[Any, ...]
+    backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Some columns, the last of which is the key, and the parts of a table that have an index for them."""
+
+    columns: tuple[Column, ...]
+    split: Callable[[QuerySet[Any]], list[QuerySet[Any]]] = lambda rows: [rows]
+    """The parts of some rows that an index has in this order, each by itself."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    def keys(
+        self, rows: QuerySet[Any], place: Place | None, limit: int, *, skip: int = 0
+    ) -> list[tuple[Any, ...]]:
+        """The values of up to ``limit`` rows after the place, less the first ``skip`` of them.
+
+        Each part, and in it each range of the index, is read by itself and no further than needed: an OR over
+        the columns would make the index be read from its start.
+        """
+        names, backward = self.names, place is not None and place.backward
+        ordered = [f"{'-' if column.descending != backward else ''}{column.name}" for column in self.columns]
+        ranges = [
+            part.filter(bound).order_by(*ordered).values_list(*names)
+            for part in self.split(rows)
+            for bound in (self._after(place.values, backward) if place else [Q()])
+        ]
+        if not ranges:
+            return []
+        first, *others = [some[:limit] for some in ranges]
+        if others:
+            first = first.union(*others, all=True).order_by(*ordered)[:limit]
+        return list(first[skip:]) if skip else list(first)
+
+    def up_to(self, values: tuple[Any, ...], backward: bool) -> Q:
+        """The rows that do not lie beyond a place. The bound of the first column ends an index scan."""
+        lead = self.columns[0]
+        bound = Q(**{f"{lead.name}__{self._comparison(lead, not backward)}e": values[0]})
+        flipped = [*self._after(values, not backward), Q(**dict(zip(self.names, values, strict=True)))]
+        return bound & reduce(or_, flipped)
+
+    def _after(self, values: tuple[Any, ...], backward: bool) -> list[Q]:
+        """The ranges that make up all that comes after a place, the nearest one first."""
+        ranges = []
+        for length in reversed(range(len(values))):
+            equal = dict(zip(self.names[:length], values[:length], strict=True))
+            column = self.columns[length]
+            ranges.append(
+                Q(**equal, **{f"{column.name}__{self._comparison(column, backward)}": values[length]})
+            )
+        return ranges
+
+    @staticmethod
+    def _comparison(column: Column, backward: bool) -> str:
+        return "lt" if column.descending != backward else "gt"
+
+    def address(self, values: tuple[Any, ...], *, backward: bool = False) -> str:
+        """A place as it stands in the address."""
+        *others, key = (
+            (value - _EPOCH) // timedelta(microseconds=1) if column.is_time else value
+            for column, value in zip(self.columns, values, strict=True)
+        )
+        return f"{'-' if backward else ''}{':'.join(map(str, [key, *others]))}"
+
+
+NEWEST = Order((Column("pk", descending=True),))
+
+
+def read_place(order: Order, address: str) -> Place | None:
+    """The place of an address; None for the first page, and for what is no place in this order."""
+    matched = _ADDRESS.fullmatch(address)
+    if matched is None:
+        return None
+    key, *others = map(int, matched[2].split(":"))
+    if len(others) + 1 != len(order.columns) or (key < 2 and not matched[1]):
+        return None
+    try:
+        values = tuple(
+            _EPOCH + timedelta(microseconds=number) if column.is_time else number
+            for column, number in zip(order.columns, [*others, key], strict=True)
+        )
+    except OverflowError:
+        return None
+    return Place(values, backward=bool(matched[1]))
