@@ -6,23 +6,26 @@ is the page, which carries what it shows, signed; once confirmed, the action doe
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.core import signing
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, ngettext_lazy
 
 from ..models.job import Status
-from . import changelist, display, effects
+from . import changelist, display, effects, job_search
 from .actions import ACTIONS
 from .effects import number, permitted
 from .filters import on_shelves
 from .selection import Bounds, affected, bounds, counts
+from .time_limit import TimeLimitReached, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,8 +80,17 @@ def act_on_many(
         status = request.GET.get("status", "")
         if status in Status.values:
             meant = [effect for effect in meant if status in effect.states]
-        limits = bounds(on_shelves(status, admin.get_queryset(request)), across=_is_across(request))
-        found = [pair for pair in zip(meant, counts(jobs, limits, meant), strict=True) if pair[1]]
+        pool = on_shelves(status, admin.get_queryset(request))
+        limit = job_search.SECONDS if request.GET.get(SEARCH_VAR) else None
+        try:
+            with time_limit(jobs.db, limit) if limit else nullcontext():
+                limits = bounds(pool, across=_is_across(request))
+                numbers = counts(jobs, limits, meant)
+        except TimeLimitReached:
+            words = _("The search gave up after %(seconds)g s. No job changed.") % {"seconds": limit}
+            admin.message_user(request, words, messages.WARNING)
+            return None
+        found = [pair for pair in zip(meant, numbers, strict=True) if pair[1]]
         meant = [effect for effect, _count in found]
         shown = _shown(name, found, limits)
         total = sum(count for _effect, count in found)

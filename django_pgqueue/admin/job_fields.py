@@ -182,14 +182,18 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("note"))
     def note(self, job: Any) -> str:
-        """Why the job waits, or how it failed last (``JobAdmin.rows_for_list``)."""
+        """Why the job waits, or the class of its last error, with the words as a tooltip
+        (``JobAdmin.rows_for_list``).
+        """
         if has_lost_its_worker(job):
             return str(_("worker lost, waits for recovery"))
         words = job.waiting_reason
         if not words and job.status not in {Status.RUNNING, Status.DONE}:
-            kind = (job.error_class or "").rpartition(".")[2]
-            words = ": ".join(filter(None, (kind, job.error_words)))
-        return Truncator(words).chars(80) or self.get_empty_value_display()
+            words = (job.error_class or "").rpartition(".")[2]
+        if not words:
+            return self.get_empty_value_display()
+        shown = job_texts.breakable(Truncator(words).chars(80))
+        return format_html('<span title="{}">{}</span>', job.error_words or job.waiting_reason, shown)
 
     @admin.display(description=_("reason"))
     def why(self, job: Job) -> str:

@@ -1,8 +1,8 @@
 """The order of the list of jobs, by the state that is looked at: what matters most is on top.
 
 No index exists for the sake of these orders. Jobs that wait have the order of the claim, queue by queue.
-Jobs that are over have an index on the time when they ended, in the kept leaf queue by queue. Running jobs are
-few, and are sorted. Blocked jobs, and jobs of all states at once, come newest first by their key.
+Jobs that are over have an index on the time when they ended, in the kept leaf queue by queue. Running jobs
+are few, and are sorted. Blocked jobs, and jobs of all states at once, come newest first by their key.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ MOST_OF_CALL = 200
 _SHOWN_OF_CALL = 80
 _ONE_LINE = 100
 
-_BREAKS = re.compile(r"(?<=[._/:\-])(?=\w)")
+_BREAKS = re.compile(r"(?<=[._/:\-])(?=\w)|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def breakable(name: str) -> SafeString:
-    """A path such as ``shop.tasks.send_receipt``, which a browser may break after a dot or an underscore, and
-    so need not break it in the middle of a word.
+    """A name such as ``shop.errors.GatewayDown``, which a browser may break between its words, and so need
+    not break in the middle of one.
     """
     return mark_safe("<wbr>".join(escape(part) for part in _BREAKS.split(name)))  # noqa: S308 - escaped
 

@@ -14,15 +14,15 @@ from django.utils.translation import gettext as _
 
 from ..models.job import Status
 from . import display
-from .job_workers import has_lost_its_worker
 
 __all__ = ["line", "now", "summary"]
 
 
 def summary(job: Any) -> str:
-    """The time that matters in the state of the job, and how long it waited and ran."""
+    """The time that matters in the state of the job, how long it waited and ran, and which attempt it was."""
     words, moment = _main(job)
-    more = _waited_and_ran(job)
+    attempt = _("attempt %(number)d") % {"number": job.attempts} if job.attempts > 1 else ""
+    more = ", ".join(filter(None, [_waited(job), _ran(job), attempt]))
     return format_html(
         '<span title="{}">{}</span>{}',
         _full(moment),
@@ -32,8 +32,11 @@ def summary(job: Any) -> str:
 
 
 def now(job: Any) -> str:
-    """Since when, or until when, the job is in its state."""
-    return _main(job)[0]
+    """Since when, or until when, the job is in its state; it follows the word for the state."""
+    words, moment = _main(job)
+    if job.status == Status.RUNNING:
+        return _("for %(period)s") % {"period": display.period(job.now - moment)}
+    return words
 
 
 def line(job: Any) -> str:
@@ -69,8 +72,6 @@ def _main(job: Any) -> tuple[str, datetime]:
         return _("%(period)s ago") % {"period": display.period(here - job.finished_at)}, job.finished_at
     if job.status == Status.RUNNING:
         began = job.last_attempted_at or job.started_at or here
-        if has_lost_its_worker(job):
-            return _("worker lost, began %(period)s ago") % {"period": display.period(here - began)}, began
         return _("running for %(period)s") % {"period": display.period(here - began)}, began
     if job.status == Status.BLOCKED:
         waiting = display.period(here - job.enqueued_at)
@@ -82,11 +83,6 @@ def _main(job: Any) -> tuple[str, datetime]:
 
 def _full(moment: datetime) -> str:
     return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}" if timezone.is_aware(moment) else str(moment)
-
-
-def _waited_and_ran(job: Any) -> str:
-    waited, ran = _waited(job), _ran(job)
-    return ", ".join(filter(None, [waited, ran]))
 
 
 def _was_to_wait(job: Any) -> bool:

@@ -43,7 +43,7 @@ _IN_LIST = (
 class JobAdmin(JobActions, JobFields):
     """Look at jobs; retry them, run them now, cancel them. Nothing of a job can be edited."""
 
-    list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing", "tries")
+    list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, FinishedFilter)
     search_fields = ("id", "task_path", "args", "kwargs", "errors")

@@ -1,0 +1,125 @@
+"""The order of the list for each status, and its pages."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue.admin import changelist, job_orders
+from django_pgqueue.models import Job
+from tests.support.factories import JobFactory
+
+from .helpers import listed, url
+
+pytestmark = pytest.mark.django_db
+
+NOW = timezone.now().replace(microsecond=123456)
+
+
+def ago(seconds: float) -> Any:
+    return NOW - timedelta(seconds=seconds)
+
+
+def waiting() -> list[Job]:
+    """In the order in which they run, whatever their queue."""
+    return [
+        JobFactory.create(queue_name="b", priority=5, run_after=ago(1)),
+        JobFactory.create(queue_name="a", priority=5, run_after=ago(-60)),
+        JobFactory.create(queue_name="b", run_after=ago(100)),
+        JobFactory.create(queue_name="a", run_after=ago(50)),
+        JobFactory.create(queue_name="b", run_after=ago(50)),
+        JobFactory.create(queue_name="a", run_after=ago(50)),
+        JobFactory.create(queue_name="a", run_after=ago(10)),
+        JobFactory.create(queue_name="b", priority=-5, run_after=ago(500)),
+    ]
+
+
+def running() -> list[Job]:
+    """The longest first."""
+    jobs = [JobFactory.create(running=True, last_attempted_at=ago(n * 10)) for n in (1, 7, 3, 3, 5)]
+    return sorted(jobs, key=lambda job: (job.last_attempted_at, job.pk))
+
+
+def over(state: str) -> list[Job]:
+    """The last one first; in the ring of history and in the kept leaf, of several queues."""
+    shelf = 9 if state == "failed" else 2
+    rows = [(1, "a", shelf), (9, "b", shelf), (4, "a", 9), (4, "b", shelf), (2, "b", 9), (6, "a", shelf)]
+    jobs = [
+        JobFactory.create(queue_name=queue, shelf=where, finished_at=ago(n), **{state: True})
+        for n, queue, where in rows
+    ]
+    return sorted(jobs, key=lambda job: (job.finished_at, job.pk), reverse=True)
+
+
+STATES: dict[str, Any] = {
+    "pending": waiting,
+    "running": running,
+    "done": lambda: over("done"),
+    "failed": lambda: over("failed"),
+    "cancelled": lambda: over("cancelled"),
+}
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("queue", ["", "a", "b"])
+@pytest.mark.parametrize("state", STATES)
+def test_pages_in_the_order_of_a_state_forth_and_back(root: Client, state: str, queue: str) -> None:
+    ids = [job.pk for job in STATES[state]() if not queue or job.queue_name == queue]
+    JobFactory.create(status="blocked")
+    pages = [ids[start : start + 3] for start in range(0, len(ids), 3)] or [[]]
+    query: dict[str, Any] = {"status": state, **({"queue": queue} if queue else {})}
+    address, seen, response = url("changelist"), [], root.get(url("changelist"), query)
+    seen.append([row.pk for row in response.context["cl"].result_list])
+    while link := response.context["cl"].older:
+        response = root.get(address + link)
+        seen.append([row.pk for row in response.context["cl"].result_list])
+    assert seen == pages
+    while link := response.context["cl"].newer:
+        response = root.get(address + link)
+        seen.append([row.pk for row in response.context["cl"].result_list])
+    back = [pk for page in reversed(seen[len(pages) :]) for pk in page]
+    assert back == ids[: len(back)]
+    assert len(back) >= len(ids) - 3
+
+
+def test_a_filter_that_no_index_serves_looks_at_so_many_rows_in_this_order(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changelist.KeysetChangeList, "window", 4)
+    rare = JobFactory.create(done=True, task_path="rare.task", finished_at=ago(100))
+    for n in range(10):
+        JobFactory.create(done=True, finished_at=ago(n), shelf=9 if n % 2 else 3)
+    response = root.get(url("changelist"), {"status": "done", "task": "rare.task"})
+    found: list[list[int]] = []
+    while True:
+        found.append([row.pk for row in response.context["cl"].result_list])
+        link = response.context["cl"].older
+        if not link:
+            break
+        assert response.context["cl"].cut
+        response = root.get(url("changelist") + link)
+    assert found == [[], [], [rare.pk]]
+
+
+def test_with_many_queues_the_newest_come_first(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_orders, "MOST_QUEUES", 2)
+    jobs = [JobFactory.create(queue_name=name, priority=n) for n, name in enumerate("cba")]
+    newest_first = [job.pk for job in reversed(jobs)]
+    assert listed(root, status="pending") == newest_first
+    Job.objects.filter(pk=jobs[0].pk).update(status="blocked")
+    Job.objects.filter(pk=jobs[2].pk).update(priority=-1)
+    assert listed(root, status="pending") == [jobs[1].pk, jobs[2].pk]
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["1", "5:6", "5:6:7:8", "5:999999:0", "5:0:999999999999999999", "-5:-3:-999999999999999999", "5:x:1"],
+)
+@pytest.mark.parametrize("state", ["pending", "done", "running"])
+def test_a_place_that_makes_no_sense_is_answered(root: Client, state: str, page: str) -> None:
+    JobFactory.create()
+    assert len(listed(root, status=state, p=page)) <= 1
