@@ -92,7 +92,11 @@ class KeysetChangeList(ChangeList):
         return self.order.keys(rows, place, self.list_per_page + 1), end
 
     def _rows(self, keys: list[int]) -> list[Model]:
-        """The rows with these keys. One that is gone since is left out; one that has changed is shown so."""
+        """The rows with these keys.
+
+        Race: a row may change or vanish after its key was found. A changed one is shown as it is by now, even
+        if the filters would no longer find it; one that is gone is left out.
+        """
         rows = self.model_admin.rows_for_list(self.root_queryset.filter(pk__in=keys)) if keys else []
         by_key = {row.pk: row for row in rows}
         return [by_key[key] for key in keys if key in by_key]

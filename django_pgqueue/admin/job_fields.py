@@ -122,14 +122,15 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
         """The job with the time on the clock of the database, and with its workers."""
-        field = self.opts.get_field(from_field) if from_field else self.opts.pk
+        field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
+        jobs = with_clock(self.get_queryset(request))
         try:
-            key = field.to_python(object_id)  # type: ignore[union-attr]
-            job = with_clock(self.get_queryset(request)).get(**{field.name: key})  # type: ignore[union-attr]
+            job = jobs.get(**{field.name: field.to_python(object_id)})
         except (Job.DoesNotExist, ValidationError, ValueError):
             return None
-        job.workers = workers_named(job._state.db, _worker_ids(job))
-        return job
+        job.workers = workers_named(jobs.db, _worker_ids(job))
+        found: Job = job
+        return found
 
     @admin.display(description=_("task"))
     def task(self, job: Job) -> str:

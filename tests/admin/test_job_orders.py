@@ -123,3 +123,20 @@ def test_with_many_queues_the_newest_come_first(root: Client, monkeypatch: pytes
 def test_a_place_that_makes_no_sense_is_answered(root: Client, state: str, page: str) -> None:
     JobFactory.create()
     assert len(listed(root, status=state, p=page)) <= 1
+
+
+def test_jobs_that_change_or_vanish_while_the_page_is_read(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, changed, same = (JobFactory.create(run_after=ago(seconds)) for seconds in (3, 2, 1))
+    rows_of = changelist.KeysetChangeList._rows
+
+    def meanwhile(self: Any, keys: list[int]) -> list[Any]:
+        Job.objects.filter(pk=gone.pk)._raw_delete("default")
+        Job.objects.filter(pk=changed.pk).update(status="running", worker=7, lease=1)
+        return rows_of(self, keys)
+
+    monkeypatch.setattr(changelist.KeysetChangeList, "_rows", meanwhile)
+    response = root.get(url("changelist"), {"status": "pending"})
+    shown = [(row.pk, row.status) for row in response.context["cl"].result_list]
+    assert shown == [(changed.pk, "running"), (same.pk, "pending")]
