@@ -161,7 +161,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     @admin.display(description=_("status"))
     def state_now(self, job: Job) -> str:
         """The status, and since when or until when."""
-        return format_html("{} {}", self.state(job), job_times.now(job))
+        return format_html("{}{}", self.state(job), job_times.now(job))
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> str:

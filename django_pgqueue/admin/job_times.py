@@ -35,8 +35,8 @@ def now(job: Any) -> str:
     """Since when, or until when, the job is in its state; it follows the word for the state."""
     words, moment = _main(job)
     if job.status == Status.RUNNING:
-        return _("for %(period)s") % {"period": display.period(job.now - moment)}
-    return words
+        return " " + _("for %(period)s") % {"period": display.period(job.now - moment)}
+    return f" {words}" if job.is_over else f", {words}"
 
 
 def line(job: Any) -> str:

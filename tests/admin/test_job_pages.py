@@ -46,6 +46,23 @@ def test_the_list_tells_when(
     assert f">{text}</span>" in rows(root)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"run_after": timedelta(seconds=-250)}, "pending, due for 4 min"),
+        ({"running": True, "last_attempted_at": timedelta(seconds=-250)}, "running for 4 min"),
+        ({"done": True, "finished_at": timedelta(seconds=-250)}, "done 4 min ago"),
+    ],
+)
+def test_the_page_tells_since_when_a_job_is_in_its_state(
+    root: Client, options: dict[str, Any], text: str
+) -> None:
+    now = timezone.now()
+    times = {key: now + value for key, value in options.items() if isinstance(value, timedelta)}
+    page = body(root, url("change", JobFactory.create(**{**options, **times}).pk))
+    assert text in page.replace("</span>", "")
+
+
 def test_the_list_tells_how_long_a_job_waited_and_ran(root: Client) -> None:
     due = ago(minutes=1)
     JobFactory.create(
