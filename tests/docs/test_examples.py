@@ -161,6 +161,7 @@ def test_cancel_and_retry() -> None:
 @in_shop
 def test_an_idempotency_key() -> None:
     idempotent = example("idempotent")
+    idempotent.CHARGED.clear()  # other examples use the same bank
     job = run(enqueue(idempotent.charge_card, 5))
     assert django_pgqueue.retry(job) == 1
     job = run(job)

@@ -156,7 +156,7 @@ def _in_words(running: RunningJob, outcome: Outcome) -> Outcome:
     else:
         crashes = row.crash_count + 1
         error = TooManyCrashes(
-            f"{outcome.reason}. It has taken its process down {crashes} times, which is the limit."
+            f"{outcome.reason}. Its process has died {crashes} times while it ran, which is the limit."
         )
     entry = error_entry(error, running.worker, row.attempts, conf.current().max_error_bytes)
     return outcome._replace(error=entry, reason=str(error))

@@ -210,7 +210,8 @@ def test_the_last_crash_is_an_error_in_words(settings: Any, caplog: pytest.LogCa
     assert "took its process down; it runs again at once" in crash.getMessage()
     assert crash.getMessage().endswith(": its process ended with signal SIGKILL")
     assert (failed.levelname, failed.outcome) == ("ERROR", "failed")
-    words = "its process ended with signal SIGKILL. It has taken its process down 3 times, which is the limit."
+    reason = "its process ended with signal SIGKILL"
+    words = f"{reason}. Its process has died 3 times while it ran, which is the limit."
     assert failed.getMessage().endswith(f": {words}")
     # As the row says it.
     error = fresh(job).errors[-1]
