@@ -192,7 +192,8 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
     assert failed.status == "failed", command.log
     assert failed.errors[-1]["class"].endswith("TooManyCrashes")
     assert Job.objects.filter(pk__in=[beside.pk, *after], status="done", attempts=1).count() == 31
-    assert Entry.objects.filter(key="after").count() == 30
+    # A job that was done when the process died, but not reported yet, runs once more.
+    assert Entry.objects.filter(key="after").count() >= 30
     # The first time it crashed a process with other jobs. After that it ran alone.
     assert Entry.objects.filter(key="go runs").count() <= 2
     (worker,) = command.workers()

@@ -45,7 +45,7 @@ def test_the_programs_of_a_worker_that_is_killed_end_with_it(start: Start) -> No
     program = left_behind("x")
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
-    assert "are killed" in command.log
+    assert "did not stop within the grace" in command.log
     assert not is_alive(worker.pid)
     gone(program)
     assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
