@@ -1,7 +1,7 @@
 """Upkeep: short rounds that any supervisor may do at any time, so that no leader is needed.
 
 Each round is one database function. It takes an advisory lock for its transaction or skips locked rows, so
-two supervisors at the same time do no harm and do not work twice.
+two supervisors can run it at the same time without conflicts or double work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROTATE_AT_MOST = 60.0  # seconds
 
 
 class Rounds:
-    """When this supervisor does which round next, with jitter so that many supervisors spread out."""
+    """When this supervisor does each round next. Jitter spreads out the rounds of many supervisors."""
 
     def __init__(self) -> None:
         self._next_recovery = 0.0
@@ -62,7 +62,7 @@ def tell_retention(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, and old statistics; returns the number of jobs."""
+    """Delete old jobs from the kept leaf, and old statistics. Return the number of deleted jobs."""
     swept = session.value("SELECT pgqueue_sweep_v1(%s)", (BATCH,))
     longest = max(conf.current().retention, conf.current().failed_retention)
     session.run(("DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s", (longest,)))
@@ -70,7 +70,9 @@ def sweep(session: Session) -> int:
 
 
 def rotate(session: Session) -> bool:
-    """Rotate the history ring if it is time. Returns whether it did something, so there may be more to do."""
+    """Rotate the history ring if it is time. Return whether it did something, so that there may be more to
+    do.
+    """
     did: str = session.value("SELECT pgqueue_rotate_v1()")
     if did.startswith(("emptied", "moved", "restarted")):
         logger.info("history: %s", did)

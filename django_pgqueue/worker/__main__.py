@@ -1,4 +1,4 @@
-"""``python -m django_pgqueue.worker``: a worker process, or that of one isolated job."""
+"""``python -m django_pgqueue.worker``: a worker process, or the process of one isolated job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the log of a worker goes, if the project's LOGGING does not say."""
+"""The log of a worker whose project does not configure it in LOGGING."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["configure_logging", "logging_restored"]
 
 _LOGGERS = ("django_pgqueue", "django_pgqueue.job")
 _AT_VERBOSITY = {
-    # verbosity: (the package, the lines of single jobs)
+    # verbosity: (level of the package, level of the lines about single jobs)
     0: (logging.WARNING, logging.ERROR),
     1: (logging.INFO, logging.WARNING),
     2: (logging.INFO, logging.INFO),
@@ -22,7 +22,7 @@ _AT_VERBOSITY = {
 
 
 def configure_logging(verbosity: int) -> None:
-    """Write to standard error at the level of ``--verbosity``, unless handlers are configured."""
+    """Log to standard error at the level for ``--verbosity``, unless handlers are configured."""
     logger = logging.getLogger("django_pgqueue")
     if logger.hasHandlers():
         return
@@ -36,7 +36,7 @@ def configure_logging(verbosity: int) -> None:
 
 @contextmanager
 def logging_restored() -> Iterator[None]:
-    """Take back at the end what ``configure_logging`` has done: a program may go on after the command."""
+    """Undo ``configure_logging`` at the end, for a program that continues after the command."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
     try:

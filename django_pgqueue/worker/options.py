@@ -1,7 +1,7 @@
 """The options of a worker: the command line as an object that is sent to the worker processes.
 
-The supervisor and its worker processes share this module, so that the supervisor need not import the code
-that runs jobs.
+The supervisor and its worker processes share this module, so that the supervisor does not need to import the
+code that runs jobs.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from dataclasses import asdict, dataclass, fields
 
 __all__ = ["FINISHED", "RECYCLED", "Assignment", "WorkerOptions", "new_id"]
 
-#: Exit codes of a worker process: it was stopped or its burst is over; a new process must replace it.
+#: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it.
 FINISHED = 0
 RECYCLED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """The options of ``runqueueworker``, checked."""
+    """The options of ``runqueueworker``, after they have been checked."""
 
     alias: str = "default"
     queues: tuple[str, ...] = ()
-    """The queues to work on; empty: all there are, but ``exclude_queues``."""
+    """The queues to work on; if empty, all queues except ``exclude_queues``."""
     exclude_queues: tuple[str, ...] = ()
     processes: int = 1
     threads: int = 4
-    """Jobs that one process runs at the same time: sync ones in threads, async ones on the event loop."""
+    """How many jobs one process runs at the same time: sync ones in threads, async ones on the event loop."""
     burst: bool = False
-    """Stop once nothing is due."""
+    """Whether to stop when no more jobs are due."""
     max_jobs: int | None = None
-    """Jobs after which a process is replaced by a new one."""
+    """Replace a process after this many jobs."""
     max_rss: int | None = None
-    """Megabytes of memory at which a process is replaced."""
+    """Replace a process that uses this many megabytes of memory."""
     grace: float = 30.0
-    """Seconds that running jobs get to finish when the worker is told to stop."""
+    """Seconds for running jobs to finish when the worker is stopped."""
 
     def to_json(self) -> str:
-        """As text, for the command line of a worker process."""
+        """Return the options as text, for the command line of a worker process."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -52,21 +52,21 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a supervisor tells a worker process."""
+    """What a supervisor passes to a worker process."""
 
     options: WorkerOptions
     worker: int
     supervisor: int
     verbosity: int = 1
     started_jobs: int | None = None
-    """The descriptor of the memory in which it notes them."""
+    """The file descriptor of the memory in which the worker process records its started jobs."""
     database_name: str = ""
-    """The NAME of the database that the supervisor works on."""
+    """The NAME of the database that the supervisor uses."""
     databases: int | None = None
-    """The descriptor of the memory with the connection parameters that its own settings do not have."""
+    """The file descriptor of the memory with the connection parameters that its own settings do not have."""
 
     def to_json(self) -> str:
-        """As text, for the command line."""
+        """Return the assignment as text, for the command line."""
         rest = [getattr(self, field.name) for field in fields(self) if field.name != "options"]
         return json.dumps([self.options.to_json(), *rest])
 
@@ -78,6 +78,6 @@ class Assignment:
 
 
 def new_id() -> int:
-    """A random id that never was and never will be again, for a worker or as the base of its leases."""
-    # 62 bits: a lease is the base plus a counter, and must not leave the range of bigint.
+    """Return a random id for a worker or for the base of its leases. It is practically unique."""
+    # 62 bits: a lease is the base plus a counter, and must stay within the range of bigint.
     return secrets.randbits(62)

@@ -1,8 +1,8 @@
-"""One worker process: a producer on the main thread, and what ends it.
+"""A worker process: a producer on the main thread, and the ways to stop it.
 
-SIGTERM and SIGHUP stop it within the grace, SIGINT without a grace. When its supervisor dies, it is killed on
-Linux (``die_with``); elsewhere it sees that its link to the supervisor is closed and stops within the grace.
-No process is left behind.
+SIGTERM and SIGHUP stop it within the grace period, SIGINT without one. When its supervisor dies, it is killed
+on Linux (``die_with``). On other systems, it notices that its link to the supervisor is closed, and stops
+within the grace period. So no process is left behind.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 def build_producer(assignment: Assignment, databases: str = "") -> Producer:
-    """Everything that a worker process consists of, wired.
+    """Create and connect all components of a worker process.
 
-    ``databases``: the connection parameters to hand on to processes of its own (``database_settings``).
+    ``databases``: the connection parameters to pass to its own child processes (``database_settings``).
     """
     options, worker = assignment.options, assignment.worker
     file = assignment.started_jobs
@@ -59,7 +59,7 @@ def build_producer(assignment: Assignment, databases: str = "") -> Producer:
 
 
 def main(assignment_json: str, link: ParentLink) -> int:
-    """Run until stopped; returns the exit code."""
+    """Run until stopped, and return the exit code."""
     assignment = Assignment.from_json(assignment_json)
     configure_logging(assignment.verbosity)
     databases = _enter_databases(assignment)
@@ -79,24 +79,25 @@ def main(assignment_json: str, link: ParentLink) -> int:
 
 
 def _enter_databases(assignment: Assignment) -> str:
-    """Use the supervisor's connection parameters, before the first connection. Returns what was sent."""
+    """Use the supervisor's connection parameters, before the first connection. Return what it has sent."""
     databases = "" if assignment.databases is None else read_memory(assignment.databases)
     if databases:
         database_settings.apply(databases)
-    # What was changed before Django's setup leaves no trace, and is seen only here.
+    # A change that was made before django.setup() cannot be detected by the supervisor. It shows up only
+    # here.
     ours = database_settings.database_name(assignment.options.alias)
     if ours != assignment.database_name:
         raise ImproperlyConfigured(
-            f"the supervisor works on the database {assignment.database_name!r}, but the settings that this "
-            f"worker process has read name {ours!r}; change DATABASES in the settings module, or after "
-            "django.setup()"
+            f"the supervisor uses the database {assignment.database_name!r}, but the settings of this worker "
+            f"process name {ours!r}; change DATABASES in the settings module, or after django.setup()"
         )
     return databases
 
 
 def _stop_on_signals(producer: Producer) -> None:
-    """SIGINT stops without a grace; only the supervisor sends it. SIGTERM never does, however often it comes:
-    systemd and others send it to every process of a service, and the supervisor sends it, too.
+    """Stop on signals. SIGINT, which only the supervisor sends, stops without a grace period. SIGTERM always
+    stops within the grace period, even if it arrives more than once: systemd and others send it to every
+    process of a service, and so does the supervisor.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -111,12 +112,12 @@ def _stop_on_signals(producer: Producer) -> None:
 def _stop_with_supervisor(producer: Producer, link: ParentLink) -> None:
     link.wait_for_end()
     if not producer.lifetime.stopping:
-        logger.warning("the supervisor is gone; this worker stops")
+        logger.warning("the supervisor is gone: stopping this worker")
     producer.stop(producer.options.grace)
 
 
 def _end_at_once(code: int) -> None:
-    """What is overdue runs on until this process is gone, and so does what it has started."""
+    """Kill this process and its group, because overdue jobs and the processes they started would run on."""
     sentry.flush()
     logging.shutdown()
     if os.getpgrp() == os.getpid():

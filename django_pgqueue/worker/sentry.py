@@ -1,8 +1,8 @@
-"""Sentry, where the project has set it up: what belongs to a job carries the job's tags.
+"""Set the tags of a job on its events, if the project uses Sentry.
 
-Sentry's logging integration makes an event of each ERROR line, so the line of a failed job needs nothing but
-tags, and a scope of its own: what one job has set, and its breadcrumbs, must not show up on the events of
-another. This package does not depend on Sentry. It uses the module if somebody else has imported it.
+Sentry's logging integration turns each ERROR line into an event, so the line of a failed job needs only tags
+and its own scope: the data and breadcrumbs of one job must not appear on the events of another. This package
+does not depend on Sentry. It uses the module if the project has imported it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NO_SCOPE: AbstractContextManager[Any] = nullcontext()
 
 
 def job_scope(row: Claimed) -> AbstractContextManager[Any]:
-    """Around the run of a job: a scope with its tags, which is returned; None without Sentry."""
+    """Run a job in a scope with its tags. The context manager returns the scope, or None without Sentry."""
     sdk = _sdk()
     return _NO_SCOPE if sdk is None else _new_scope(sdk, row)
 
 
 def report_scope(row: Claimed, scope: Any) -> AbstractContextManager[Any]:
-    """Around a report about a job. ``scope``: that of its run, if it ran in this process."""
+    """Log a line about a job in its scope. ``scope``: that of its run, if it ran in this process."""
     sdk = _sdk()
     if sdk is None:
         return _NO_SCOPE
@@ -42,16 +42,16 @@ def report_scope(row: Claimed, scope: Any) -> AbstractContextManager[Any]:
 
 
 def flush() -> None:
-    """Send what Sentry has collected, before the process ends without its exit handlers."""
+    """Send what Sentry has collected, before the process ends without running its exit handlers."""
     sdk = _sdk()
     if sdk is not None:
         sdk.flush(FLUSH_SECONDS)
 
 
 def _sdk() -> Any:
-    """The module of Sentry if it is in use. Before version 2 it had no scopes of this kind."""
+    """Return Sentry's module if it is in use. Versions before 2 have no scopes of this kind."""
     sdk: Any = sys.modules.get("sentry_sdk")
-    # Race: another thread may be importing it; then the names are not there yet.
+    # Race: another thread may be importing it, and then the names do not exist yet.
     is_initialized = getattr(sdk, "is_initialized", None)
     return sdk if is_initialized is not None and is_initialized() else None
 
@@ -59,7 +59,7 @@ def _sdk() -> Any:
 @contextmanager
 def _new_scope(sdk: Any, row: Claimed) -> Iterator[Any]:
     with sdk.isolation_scope() as scope:
-        scope.clear_breadcrumbs()  # the thread's: they tell of other jobs
+        scope.clear_breadcrumbs()  # those of the thread, which are about other jobs
         scope.set_tag("pgqueue.task", row.task_path)
         scope.set_tag("pgqueue.queue", row.queue_name)
         scope.set_tag("pgqueue.job_id", str(row.id))

@@ -74,7 +74,7 @@ def tells_the_whole_story(environment: dict[str, str]) -> None:
     (killed,) = re.findall(r"worker killed: its (\d+ jobs|job) ran again after \d+\.\d s \(", first.stdout)
     (given_back,) = re.findall(r"requeued (\d+) jobs? of the process that ended", worker_log(environment))
     assert given_back == ("1" if killed == "job" else killed.split()[0])
-    assert "ended by signal SIGKILL" in worker_log(environment)
+    assert "ended with signal SIGKILL" in worker_log(environment)
 
 
 @contextmanager

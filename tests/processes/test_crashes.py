@@ -127,7 +127,7 @@ def test_an_isolated_job_that_never_ends_is_killed_after_its_timeout(start: Star
     failed = over(job)
     assert (failed.status, failed.crash_count) == ("failed", 1)
     assert error_classes(failed) == [TaskTimeout.__name__]
-    assert command.log.count("ended by") == 1
+    assert command.log.count("ended with") == 1
 
 
 def test_what_must_not_run_twice_fails_after_its_first_crash(start: Start) -> None:

@@ -189,6 +189,6 @@ def test_a_database_that_was_changed_before_setup_is_noticed_by_the_processes(
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     command = start("--burst", env={"PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "changed"})
     assert command.wait() == 1
-    assert f"the supervisor works on the database '{test_database()}', but the settings" in command.log
+    assert f"the supervisor uses the database '{test_database()}', but the settings" in command.log
     assert fresh(job).status == "pending"
     assert jobs_and_workers(real_database) == (["pending"], 0)

@@ -55,7 +55,7 @@ def test_it_reaps_orphans_and_stops_in_order(start: Callable[..., Command]) -> N
     until(lambda: len(children_of(init)) == 1, seconds=SLOW, what="no zombies")
     # It still gets the exit codes of its own children.
     crash = enqueue(process_tasks.exit_once, "x", 7)
-    command.logged("ended by exit code 7")
+    command.logged("ended with exit code 7")
     done(crash)
     job = enqueue(worker_tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)

@@ -72,7 +72,7 @@ def test_a_task_that_exits_with_0_has_not_finished_the_work_of_its_process(start
     job = enqueue(tasks.exit_once, "x", 0)
     command = start("--burst")
     assert command.wait() == 0, command.log
-    assert "ended by exit code 0" in command.log
+    assert "ended with exit code 0" in command.log
     assert fresh(job).status == "done"
 
 

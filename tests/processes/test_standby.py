@@ -101,4 +101,4 @@ def test_a_worker_follows_a_failover(start: Start, pair: Pair) -> None:
     command.send(signal.SIGTERM)
     assert command.wait() == 0, command.log
     assert "Traceback" not in command.log
-    assert "ended by" not in command.log
+    assert "ended with" not in command.log

@@ -63,7 +63,7 @@ def test_another_vendor(start: Start, tmp_path: Path) -> None:
     given["default"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db.sqlite3")}
     command = start("--database", "default", env={"TEST_DATABASES": json.dumps(given)})
     assert command.wait() == 1
-    assert "which is not PostgreSQL but sqlite" in command.log  # Django's checks say so first
+    assert "but it is not PostgreSQL (sqlite)" in command.log  # Django's checks say so first
     command = start("--database", "default", "--skip-checks", env={"TEST_DATABASES": json.dumps(given)})
     assert "the database 'default' is sqlite. Name another one with --database" in complaint(command)
 
@@ -95,7 +95,7 @@ def test_processes_that_cannot_start_end_the_command_with_the_cause(
     command = start(*arguments, env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "broken"})
     assert command.wait() == 1
     assert command.log.count("started") == 5
-    assert command.log.endswith(f"worker processes cannot start, 5 times in a row: {how}\n"), command.log
+    assert command.log.endswith(f"worker processes failed to start 5 times in a row: {how}\n"), command.log
 
 
 def test_a_system_that_lets_no_process_start_ends_the_command(start: Start, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_process_that_cannot_start_does_not_stop_those_that_work(start: Start,
     (worker,) = command.workers()
     until(lambda: Worker.objects.get().heartbeat_at > worker.heartbeat_at, seconds=SLOW)
     (tmp_path / "go").touch()
-    command.logged("ended by exit code 1 (LookupError: no room)", times=6)
+    command.logged("ended with exit code 1 (LookupError: no room)", times=6)
     job = enqueue(tasks.noop)
     until(lambda: fresh(job).status == "done", seconds=SLOW)
     command.send(signal.SIGTERM)

@@ -121,7 +121,7 @@ def test_the_jobs_of_a_killed_process_run_again_at_once(start: Start) -> None:
     assert (fresh(job).attempts, fresh(job).errors) == (1, [])
     (new,) = command.workers()
     assert new.pk == fresh(job).worker != worker.pk
-    assert "ended by signal SIGKILL" in command.log
+    assert "ended with signal SIGKILL" in command.log
     assert "requeued 1 job of the process that ended" in command.log
 
 

@@ -67,7 +67,7 @@ def test_elsewhere_they_see_the_end_of_the_line_and_drain(start: Start, tmp_path
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
     command.send(signal.SIGKILL)
     command.process.wait(SLOW)
-    command.logged("the supervisor is gone; this worker stops", times=2)
+    command.logged("the supervisor is gone: stopping this worker", times=2)
     Entry.objects.create(key="go")
     until(lambda: not any(is_alive(worker.pid) for worker in workers), seconds=SLOW)
     assert fresh(job).status == "done"

@@ -1,4 +1,4 @@
-"""A failed attempt as an entry of ``Job.errors``: printable, bounded, and with a fingerprint."""
+"""Turn an exception into an entry of ``Job.errors``: printable, limited in size, and with a fingerprint."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _CUT = "\n... {} bytes left out ...\n"
 
 
 def describe(error: BaseException) -> str:
-    """``str(error)``, whatever the exception does to prevent it."""
+    """Return ``str(error)``, or a replacement if that raises."""
     try:
         return str(error)
-    except BaseException as second:  # its __str__ may raise anything, SystemExit included
+    except BaseException as second:  # its __str__ may raise anything, including SystemExit
         return f"<str() of this {type(error).__qualname__} raised {type(second).__qualname__}>"
 
 
 def error_entry(error: BaseException, worker: int, attempt: int, limit: int) -> str:
-    """The entry as JSON, with at most about ``limit`` bytes of text. The database adds the times."""
+    """Return the entry as JSON, with at most about ``limit`` bytes of text. The database adds the times."""
     cls = type(error)
     return json.dumps(
         {
@@ -38,9 +38,10 @@ def error_entry(error: BaseException, worker: int, attempt: int, limit: int) -> 
 
 
 def fingerprint(error: BaseException, task_path: str) -> str:
-    """The same for failures of one task with one cause: class of the error and the functions it came through.
+    """Return a value that is the same for failures of one task with the same class and functions.
 
-    Neither the message nor line numbers count, so that values and later edits do not split a group.
+    The message and the line numbers are left out, so that different values and later edits do not split a
+    group.
     """
     places = [
         f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
@@ -52,7 +53,7 @@ def fingerprint(error: BaseException, task_path: str) -> str:
 
 
 def user_frames(error: BaseException) -> TracebackType | None:
-    """The traceback from the task's own code on: the worker's frames say nothing to its author."""
+    """Return the traceback without the worker's frames, which do not help the author of the task."""
     found = error.__traceback__
     while found is not None and found.tb_frame.f_globals.get("__package__") == __package__:
         found = found.tb_next
@@ -62,17 +63,17 @@ def user_frames(error: BaseException) -> TracebackType | None:
 def _format(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, user_frames(error)))
-    except BaseException as second:  # an exception may break even its own printing
+    except BaseException as second:  # formatting an exception may raise, too
         return f"<this {type(error).__qualname__} cannot be printed: {type(second).__qualname__}>"
 
 
 def _printable(text: str) -> str:
-    """Without what jsonb refuses: NUL and lone surrogates."""
+    """Escape the characters that jsonb refuses: NUL and lone surrogates."""
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _shorten(text: str, limit: int) -> str:
-    """At most ``limit`` bytes: the beginning and, longer, the end, for the end of a traceback says most."""
+    """Cut the text to ``limit`` bytes. Keep more of the end, because the end of a traceback matters most."""
     data = text.encode()
     if len(data) <= limit:
         return text

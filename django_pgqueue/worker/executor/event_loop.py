@@ -165,7 +165,7 @@ class EventLoop:
         error = None if task.cancelled() else task.exception()
         outcome = running.outcome
         if outcome is None:  # this is a bug of the worker
-            logger.error("job %s: the worker failed around its task", row.id, exc_info=error)
+            logger.error("job %s is requeued because of an error in the worker", row.id, exc_info=error)
             outcome = outcomes.worker_failed(row)
         self._publish([Result(row, outcome, running.ran, failure=running.take_failure())])
         self._start_coroutines()

@@ -1,7 +1,7 @@
 """The exception of a failed attempt, on its way from the job's thread to the log.
 
-It holds the frames of the task, and with them whatever the task had in its hands. So it travels in the
-``Result`` alone, and is gone when the line is written.
+It refers to the frames of the task, and so to the values of the task's variables. To free them soon, only the
+``Result`` refers to it, until the line is logged.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class Failure(NamedTuple):
     """Why an attempt failed."""
 
     error: BaseException
-    scope: Any = None  # of Sentry, in which the job ran; see worker/sentry.py
+    scope: Any = None  # the Sentry scope in which the job ran; see worker/sentry.py
 
 
 class RemoteError(Exception):
     """Stands for an exception that was raised in the process of an isolated job.
 
-    Its class is made for the occasion and has the name of the original, which may be one that cannot be made
-    again here. The original's traceback is its cause, as text.
+    Each one gets a subclass with the name of the original class, because an instance of the original may be
+    impossible to create here. Its cause contains the original traceback as text.
     """
 
 
@@ -35,7 +35,7 @@ class _RemoteTraceback(Exception):
 
 
 def remote_error(entry: str) -> RemoteError:
-    """The exception that an entry of ``Job.errors`` (JSON) tells of."""
+    """Return an exception for an entry of ``Job.errors`` (JSON)."""
     told = json.loads(entry)
     module, _, name = told["class"].rpartition(".")
     error: RemoteError = type(name, (RemoteError,), {"__module__": module})(told["message"])

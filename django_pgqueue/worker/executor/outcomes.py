@@ -1,4 +1,4 @@
-"""From what a task did to the outcome that is reported: done, again later, failed, cancelled."""
+"""Turn what a task did into the outcome that is reported: done, again later, failed, cancelled."""
 
 from __future__ import annotations
 
@@ -38,42 +38,42 @@ REASON_LIMIT = 500
 
 
 class Result(NamedTuple):
-    """What has become of one claimed row."""
+    """The result of one claimed row."""
 
     row: Claimed
     outcome: Outcome
-    ran: float = 0.0  # seconds that its place was taken; Outcome.ran is the task's own part of them
-    reported: bool = False  # the row says so already
-    failure: Failure | None = None  # what is to be logged with it
+    ran: float = 0.0  # seconds for which it occupied a slot; Outcome.ran is the task's own part of them
+    reported: bool = False  # whether the row has the outcome already
+    failure: Failure | None = None  # the exception to log with it
 
 
 class BadCall(Exception):
-    """The task cannot be called with the arguments of the job: no retry will change that."""
+    """The task cannot be called with the arguments of the job, and a retry would not help."""
 
 
 class BadResult(Exception):
-    """The task did its work but returned what cannot be stored: a retry would do the work twice."""
+    """The task did its work but returned a value that cannot be stored. A retry would do the work twice."""
 
 
 def succeeded(running: RunningJob, value: Any) -> Outcome:
-    """The task returned. Raises ``BadResult`` if its result cannot be stored, whatever the reason."""
+    """Return the outcome of a task that returned. Raises ``BadResult`` if the result cannot be stored."""
     row = running.row
     ran = running.ran
     if value is None:
         return Outcome(row.id, row.lease, started=running.started, ran=ran)
     try:
         result = encode_result(value, conf.current().max_payload_bytes)
-    except BaseException as error:  # most often PayloadError; but encoding calls the value's own methods
+    except BaseException as error:  # usually PayloadError, but encoding calls methods of the value
         raise BadResult from error
     return Outcome(row.id, row.lease, result=result, started=running.started, ran=ran)
 
 
 def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
-    """The task raised. ``running.error`` is the exception that counts, if the attempt has failed."""
+    """Return the outcome of a task that raised. If the attempt failed, set ``running.error`` to the cause."""
     ran = running.ran
     try:
         outcome = _unsuccessful(running, error, backoffs)
-    except BaseException as second:  # what it raised is broken: that is no reason to run the job for ever
+    except BaseException as second:  # a broken exception must not make the job run forever
         outcome = _failed(running, second)
     return outcome._replace(ran=ran)
 
@@ -82,7 +82,7 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
     row = running.row
     if isinstance(error, (BadCall, BadResult)):
         assert error.__cause__ is not None
-        return _failed(running, error.__cause__)  # the real one; ours only says that no retry helps
+        return _failed(running, error.__cause__)  # the real cause; the wrapper only prevents a retry
     if isinstance(error, CancelJob):
         reason = error.reason if isinstance(error.reason, str) else describe(error)
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(reason))
@@ -94,28 +94,29 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
 
 
 def expired(row: Claimed) -> Outcome:
-    """The job is too old to be useful."""
+    """Return the outcome of a job that expired before it started."""
     return Outcome(row.id, row.lease, "cancelled", reason=f"expired at {row.expires_at}")
 
 
 def worker_failed(row: Claimed, error: BaseException | None = None) -> Outcome:
-    """A bug of ours, around the task: the job goes back, and is not tried again at once."""
+    """Return the outcome after a bug in the worker itself: the job is requeued with a delay."""
     reason = "the worker failed" if error is None else f"the worker failed: {error!r}"
     return Outcome(row.id, row.lease, "release", delay=30.0, reason=reason[:REASON_LIMIT])
 
 
 def stopped(row: Claimed, worker: int) -> Outcome:
-    """The job must not run twice, and its worker ends while it runs."""
+    """Return the outcome of a job that must not run twice and whose worker is stopped while it runs."""
     error = WorkerLost("Its worker was stopped while it ran. The task must not run twice.")
     entry = error_entry(error, worker, row.attempts, conf.current().max_error_bytes)
     return Outcome(row.id, row.lease, "failed", error=entry, reason=str(error))
 
 
 def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> Outcome:
-    """This worker does not know the task: another one may. The job waits, up to the patience, then fails.
+    """Return the outcome of a job whose task this worker does not know. Another worker may know it, so the
+    job waits up to UNKNOWN_TASK_PATIENCE, and then fails.
 
-    ``waited``: seconds since this process first met the job. The row of one that has never run knows better:
-    there ``started_at`` is when the first worker met it.
+    ``waited``: seconds since this process first claimed the job. For a job that has never run, the row is
+    more accurate: ``started_at`` is the time when a worker first claimed it.
     """
     settings = conf.current()
     if row.attempts == 1:
@@ -135,10 +136,10 @@ def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> 
 
 
 def _failed(running: RunningJob, error: BaseException, delay: float | None = None) -> Outcome:
-    """The attempt has failed; ``delay``: seconds until the next one, None if there is none."""
+    """The attempt has failed. ``delay``: seconds until the next one; None if there is none."""
     row = running.row
-    # Whoever sees the exception from here on sees the frames of the task, not ours. It must not hold ours
-    # either: they hold the running job, and so the exception itself.
+    # From here on, the exception has only the frames of the task, without those of the worker. Otherwise
+    # there would be a reference cycle: the worker's frames refer to the running job, and so to the exception.
     running.error = error.with_traceback(user_frames(error))
     return Outcome(
         row.id,
@@ -156,7 +157,7 @@ def _entry(running: RunningJob, error: BaseException) -> str:
 
 
 def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> float | None:
-    """Seconds until the next attempt, None if there is none."""
+    """Return the seconds until the next attempt; None if there is none."""
     row, task, settings = running.row, running.task, conf.current()
     attempt = row.attempts - row.forgiven_attempts
     limit = row.max_attempts or task.max_attempts or settings.max_attempts
@@ -175,7 +176,7 @@ def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> flo
 
 
 def _result(running: RunningJob, error: BaseException) -> TaskResult[..., Any]:
-    """The failed attempt as ``backoff`` callables get it."""
+    """Return the failed attempt as it is passed to ``backoff`` callables."""
     return running.failed_result(_entry(running, error))
 
 

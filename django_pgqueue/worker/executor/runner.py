@@ -1,4 +1,4 @@
-"""Run one job: find its task, call it in a context of its own, turn what happens into an outcome."""
+"""Run one job: find its task, call it in its own context, and turn what happens into an outcome."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ logger = logging.getLogger(__name__)
 _LOST_CODES = {"23Q01", "23Q02", "23Q03"}
 _SERIALIZATION_FAILURES = {"40001", "40P01"}
 _SERIALIZATION_TRIES = 5
-_MOST_UNKNOWN = 100_000  # jobs remembered; they may end elsewhere, so the memory is bounded
+_MOST_UNKNOWN = 100_000  # jobs to remember; there is a limit because they may end in other workers
 
 
 class Runner:
-    """Runs the jobs of one worker process. Used by many threads at once."""
+    """Runs the jobs of one worker process. Used by many threads at the same time."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Runner:
         self.backoffs: Backoffs = {}
         self.timeouts = Timeouts(alias, started_jobs)
         self.on_overdue: Callable[[RunningJob], None] = _ignore
-        """Called, on any thread, with a job that has outlived its timeout and the grace."""
+        """Called on any thread with a job that still runs after its timeout and the grace period."""
         self._started_jobs = started_jobs
         self._isolation = isolation
         self._announcer = announcer
@@ -78,12 +78,12 @@ class Runner:
         self._running: dict[int, RunningJob] = {}
 
     def perform(self, row: Claimed, hand_over: Callable[[RunningJob], None]) -> Result | None:
-        """Run a job on this thread; None if it is async: then ``hand_over`` got it, for the event loop.
+        """Run a job on this thread. If it is async, pass it to ``hand_over`` instead and return None.
 
-        claimed --expired, its task is unknown--> an outcome without a run
-        claimed --has crashed before--> runs isolated, in a process of its own; this thread waits
+        claimed --it expired, or its task is unknown--> an outcome without a run
+        claimed --it has crashed before--> runs isolated, in its own process, while this thread waits
         claimed --its task is a coroutine function--> handed over
-        claimed --else--> runs on this thread
+        claimed --otherwise--> runs on this thread
         """
         began = monotonic()
         try:
@@ -98,17 +98,18 @@ class Runner:
             else:
                 outcome = self._run(ready)
             return Result(row, outcome, monotonic() - began, ready.reported, ready.take_failure())
-        except BaseException as error:  # a bug of ours must not cost the thread, nor the job its life
-            logger.exception("job %s: the worker failed around its task", row.id)
+        except BaseException as error:  # a bug of the worker must neither end the thread nor lose the job
+            logger.exception("job %s is requeued because of an error in the worker", row.id)
             return Result(row, outcomes.worker_failed(row, error), monotonic() - began)
 
     async def run_async(self, running: RunningJob) -> None:
-        """Run a coroutine task on the event loop; sets ``running.outcome``.
+        """Run a coroutine task on the event loop, and set ``running.outcome``.
 
-        The caller made this coroutine an asyncio task of its own. It returns nothing, because a GeneratorExit
-        that reaches the task takes this coroutine's return value away.
+        The caller runs this coroutine as its own asyncio task. It returns nothing, because the return value
+        is lost if a GeneratorExit reaches the task.
         """
-        # Race: whoever finds the job among the running ones may cancel it, once: the coroutine comes first.
+        # Race: the job can be cancelled as soon as it is among the running ones, and only once. So the
+        # coroutine is set first.
         running.coroutine = asyncio.current_task()
         self._begin(running)
         RUNNING.set(running)
@@ -122,26 +123,26 @@ class Runner:
                 self._end(running)
 
     def running(self) -> Iterator[RunningJob]:
-        """The jobs that run at this moment."""
+        """Return the jobs that are running now."""
         return iter(list(self._running.values()))
 
     def cancel(self, job_id: int) -> bool:
-        """Ask a job to stop; whether it runs here."""
+        """Ask a job to stop. Return whether it is running here."""
         running = self._running.get(job_id)
         if running is not None and running.ask_to_stop():
             logger.info("job %s was asked to stop", job_id)
         return running is not None
 
     def overdue(self, running: RunningJob) -> Result:
-        """The result of a job that goes on although its timeout and the grace are over."""
+        """Return the result of a job that still runs after its timeout and the grace period."""
         try:
-            raise TaskTimeout("the task went on after its timeout, and its process was ended")
+            raise TaskTimeout("the task did not end after its timeout, so its process was replaced")
         except TaskTimeout as error:
             outcome = self._failed(running, error)
         return Result(running.row, outcome, running.ran, failure=running.take_failure())
 
     def _prepare(self, row: Claimed) -> RunningJob | Result:
-        """The job ready to run, or the result of one that cannot."""
+        """Return the job ready to run, or its result if it cannot run."""
         if row.expired:
             return Result(row, outcomes.expired(row))
         task = self._tasks.get(row.task_path)
@@ -167,9 +168,9 @@ class Runner:
             tidy_up()
 
     def _run_isolated(self, running: RunningJob) -> Outcome:
-        """Run a job, sync or async, in a process of its own, and wait for its end on this thread."""
+        """Run a job, sync or async, in its own process, and wait for its end on this thread."""
         assert self._isolation is not None
-        self._running[running.row.id] = running  # it may be asked to stop before it has begun
+        self._running[running.row.id] = running  # it may be asked to stop before it has started
         begun = partial(self._begin, running, self._isolation.kill)
         try:
             return self._isolation.run(running, self.backoffs, begun)
@@ -180,16 +181,16 @@ class Runner:
             tidy_up()
 
     def _waited(self, row: Claimed) -> float:
-        """Seconds since this process first met the job and did not know its task."""
+        """Return the seconds since this process first claimed the job and did not know its task."""
         if len(self._unknown_since) > _MOST_UNKNOWN:
             self._unknown_since.clear()
         now = monotonic()
         return now - self._unknown_since.setdefault(row.id, now)
 
     def _begin(self, running: RunningJob, on_overdue: Callable[[RunningJob], None] | None = None) -> None:
-        """``on_overdue``: instead of that of all jobs."""
+        """Record that the job starts. ``on_overdue`` is used instead of ``self.on_overdue``."""
         row = running.row
-        # First of all: a job that may have begun counts as one that has.
+        # This comes first: a job that may have started counts as started.
         self._started_jobs.begin(row.id)
         self._running[row.id] = running
         running.started = monotonic()
@@ -200,7 +201,7 @@ class Runner:
     def _end(self, running: RunningJob) -> None:
         if running.timeout is not None:
             self.timeouts.end(running.timeout)
-        # A job that lost its lease may have come back meanwhile and run here a second time.
+        # A job that lost its lease may have been claimed again in the meantime and run here a second time.
         if self._running.get(running.row.id) is running:
             del self._running[running.row.id]
 
@@ -212,11 +213,11 @@ class Runner:
                 if running.task.atomic:
                     return self._run_atomic(running)
                 return self._succeeded(running, _call_body(running))
-            except BaseException as error:  # SystemExit and KeyboardInterrupt are the task's, not ours
+            except BaseException as error:  # the task raised it, even SystemExit and KeyboardInterrupt
                 return self._failed(running, error)
 
     def _run_atomic(self, running: RunningJob) -> Outcome:
-        """Body and finish in one transaction. A refused finish raises in it, so that nothing stays."""
+        """Run the body and the finish in one transaction. A refused finish raises, so all is rolled back."""
         check_atomic(running.task, self.alias)
         for attempt in range(1, _SERIALIZATION_TRIES + 1):
             try:
@@ -230,18 +231,18 @@ class Runner:
                 if _code(error) not in _LOST_CODES:
                     raise
                 logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
-                # Reported as a failed attempt, which is refused if the lease is lost. But a task that has
-                # deleted its own row has it back after the rollback, running.
+                # This is reported as a failed attempt, and refused if the lease is lost. But the row of a
+                # task that has deleted its own row is back after the rollback, and still running.
                 return outcomes.unsuccessful(running, error, self.backoffs)
             except OperationalError as error:
                 if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:
                     raise
-                logger.info("job %s: serialization failure, once more", running.row.id)
+                logger.info("job %s: serialization failure; retrying the transaction", running.row.id)
             else:
-                self._announcer.succeeded(running, value)  # it is true only now, after the commit
+                self._announcer.succeeded(running, value)  # not before the commit
                 running.reported = True
                 return outcome
-        raise AssertionError("the last try returns or raises")  # pragma: no cover
+        raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
     def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
         outcome = outcomes.succeeded(running, value)
@@ -249,7 +250,7 @@ class Runner:
         return outcome
 
     def _failed(self, running: RunningJob, error: BaseException) -> Outcome:
-        """To be called while the exception is handled."""
+        """Return the outcome. Call this while the exception is being handled."""
         outcome = outcomes.unsuccessful(running, error, self.backoffs)
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)
@@ -257,7 +258,7 @@ class Runner:
 
 
 def _ignore(running: RunningJob) -> None:
-    """Nobody to tell."""
+    """Do nothing: the default of ``Runner.on_overdue``."""
 
 
 def _call_body(running: RunningJob) -> Any:
@@ -278,8 +279,8 @@ async def _await_body(running: RunningJob) -> Any:
 
 
 def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of the call. Raises ``BadCall`` for what the task does not take: SQL knows no signatures,
-    and that of the task may have changed since the enqueue.
+    """Return the arguments of the call. Raises ``BadCall`` if the task does not accept them: SQL does not
+    check signatures, and the task may have changed since the job was enqueued.
     """
     row = running.row
     args = json.loads(row.args) if row.args != "[]" else []
@@ -287,7 +288,7 @@ def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
     try:
         check_call(running.task, args, kwargs)
     except TypeError as error:
-        raise BadCall from error.with_traceback(None)  # where we found out says nothing to its author
+        raise BadCall from error.with_traceback(None)  # the worker's frames do not help the author
     if running.task.takes_context:
         args.insert(0, TaskContext(task_result=running.task_result()))
     return args, kwargs

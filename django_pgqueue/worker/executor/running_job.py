@@ -1,4 +1,4 @@
-"""A job while it runs: the claimed row, what its task may ask of it, and the request to stop."""
+"""A job while it runs: the claimed row, what its task may request, and the request to stop."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RunningJob"]
 
-# Race: the task may ask for its event in the moment in which the worker asks it to stop.
+# Race: the task may read its event at the same time as the worker asks it to stop.
 _LOCK = Lock()
 
 _EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
 
 
 class RunningJob:
-    """One claimed job on its way through a thread or the event loop."""
+    """One claimed job that a thread or the event loop runs."""
 
     def __init__(self, row: Claimed, task: Task[..., Any], worker: int, alias: str) -> None:
         self.row = row
@@ -49,16 +49,16 @@ class RunningJob:
         self.started = 0.0
         """``time.monotonic()`` when the task began."""
         self.outcome: Outcome | None = None
-        """How an async job went, once that is known."""
+        """The outcome of an async job, once it is known."""
         self.reported = False
-        """Whether its row says already how it went."""
+        """Whether its row has the outcome already."""
         self.error: BaseException | None = None
-        """Why the attempt has failed."""
+        """The exception because of which the attempt has failed."""
         self.scope: Any = None
-        """That of Sentry in which it runs, if there is one."""
+        """The Sentry scope in which it runs, if there is one."""
         self.coroutine: asyncio.Task[Any] | None = None
         self.timeout: Timeout | None = None
-        """Once it runs, if it has one."""
+        """Set when it starts, if it has a timeout."""
         self.on_stop: Callable[[], None] | None = None
         """Called when the job is asked to stop, if it runs isolated."""
         self.asked_to_stop = False
@@ -70,8 +70,8 @@ class RunningJob:
         return monotonic() - self.started if self.started else 0.0
 
     def take_failure(self) -> Failure | None:
-        """Why the attempt has failed, for its result. Nothing of it stays: the task's frames may hold this
-        object, and would live until the garbage is collected.
+        """Return why the attempt has failed, and forget it: the task's frames may refer to this object, and
+        the reference cycle would keep them alive until the garbage collection.
         """
         error, scope = self.error, self.scope
         self.error = self.scope = None
@@ -79,7 +79,7 @@ class RunningJob:
 
     @property
     def cancel_event(self) -> Event:
-        """Set when the job is asked to stop. Made on demand, for most jobs never look."""
+        """Set when the job is asked to stop. Created on demand, because most jobs never use it."""
         with _LOCK:
             if self._event is None:
                 self._event = Event()
@@ -88,7 +88,7 @@ class RunningJob:
             return self._event
 
     def ask_to_stop(self) -> bool:
-        """Called by the worker when somebody cancels the job; False if it was called before."""
+        """Ask the job to stop because it was cancelled. Return False if it was asked before."""
         with _LOCK:
             if self.asked_to_stop:
                 return False
@@ -102,12 +102,13 @@ class RunningJob:
         return True
 
     def extend(self, seconds: float | timedelta) -> bool:
-        """Put the timeout off; whether the lease is still held. See ``CurrentJob.extend``."""
+        """Extend the timeout. Return whether the lease is still held. See ``CurrentJob.extend``."""
         more = duration("extend(seconds)", seconds)
         if self.timeout is not None:
             self.timeout.put_off(more)
         connection = connections[self.alias]
-        # Apart from a transaction of the task: it must be seen, and let go of the row, before that ends.
+        # Outside of the task's transaction: the change must be visible, and the row unlocked, before that
+        # ends.
         apart = connection.copy() if connection.in_atomic_block else connection
         try:
             with apart.cursor() as cursor:
@@ -119,7 +120,7 @@ class RunningJob:
 
     @cached_property
     def job(self) -> CurrentJob:
-        """The job with what the claim returned; ``refresh_from_db()`` gets what came later."""
+        """The job with the values that the claim returned; ``refresh_from_db()`` reads later changes."""
         row = self.row
         return CurrentJob(
             self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
@@ -134,16 +135,16 @@ class RunningJob:
         )  # fmt: skip
 
     def failed_result(self, entry: str) -> TaskResult[..., Any]:
-        """This attempt as a failure: ``entry`` (JSON) is among its errors already."""
+        """Return this attempt as a failure, with ``entry`` (JSON) added to its errors."""
         job: Job = copy.copy(self.job)
         job.status = job.Status.FAILED
         job.errors = [*job.errors, json.loads(entry)]
-        job.worker = None  # it is in the entry
+        job.worker = None  # the entry contains it
         job.finished_at = datetime.now(UTC)
         return self.task_result(job)
 
     def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
-        """The job as ``django.tasks`` sees it (or ``job``, a changed copy of it)."""
+        """Return the job (or ``job``, a changed copy of it) as a result of ``django.tasks``."""
         backend = self.task.get_backend()
         home = backend.home() if is_ours(backend) else self.alias
         return task_result(job or self.job, self.task, backend.alias, home=home)

@@ -1,12 +1,12 @@
-"""Django's task signals, sent when anybody listens: each costs as much as running a small job.
+"""Send Django's task signals if there are receivers: a signal costs as much as running a small job.
 
-Django itself connects receivers that write log lines: that a task has started, and how it went. The worker's
-own log says all of this, and more, so these lines are dropped unless the project's logging names their logger
-(``django.tasks``, or ``django_tasks`` of the backport). If it does, they are worth making only if they would
-go anywhere, which a filter of a handler may decide. The answers are looked up once a second.
+Django itself connects receivers that log when a task starts and how it ends. The worker's own log contains
+all of this and more, so these lines are dropped unless the project's logging names their logger
+(``django.tasks``, or ``django_tasks`` of the backport). If it does, the signals are sent only if a handler
+would write the lines, which may depend on its filters. This is checked once per second.
 
-Only lines about jobs of this worker are dropped. A task that enqueues for another backend, such as Django's
-own that runs tasks at once, may need them: there they are all that is said about a failure.
+Only lines about jobs of this worker are dropped. A task may enqueue with another backend, such as Django's
+``ImmediateBackend``, and there these lines are the only report of a failure.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Announcer:
             _send(task_finished, lambda: running.task_result(job))
 
     def failed(self, running: RunningJob, entry: str) -> None:
-        """The attempt failed by ``running.error``; ``entry`` is the same as JSON."""
+        """The attempt failed with ``running.error``; ``entry`` is the same error as JSON."""
         self._look()
         if self._failed:
             _while_handled(running.error, lambda: _send(task_finished, lambda: running.failed_result(entry)))
@@ -74,25 +74,25 @@ class Announcer:
             heard = any(_is_heard(logger) for logger in named)
             self._started = heard or _has_listeners(task_started)
             self._finished = heard or _has_listeners(task_finished)
-            # A failure is an ERROR, which anything may be waiting for.
+            # A failure is logged as an ERROR, which any handler may write.
             self._failed = self._finished or any(logger.isEnabledFor(logging.ERROR) for logger in named)
 
 
 class _Quiet(logging.Filter):
-    """Drops what Django's own receivers log about our jobs."""
+    """Drops the lines that Django's own receivers log about jobs of this worker."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record may pass."""
+        """Return whether to keep the record."""
         return not getattr(_SENDING, "now", False) or _is_named(record.name)
 
 
 _QUIET = _Quiet()
-#: Whether this thread, now, sends a signal about one of our jobs.
+#: Whether this thread is sending a signal about a job of this worker.
 _SENDING = threading.local()
 
 
 def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> None:
-    """Whatever goes wrong here is logged: it must not cost the job."""
+    """Send the signal. Errors are logged, because they must not affect the job."""
     _SENDING.now = True
     try:
         result = make_result()
@@ -106,9 +106,9 @@ def _send(signal: Signal, make_result: Callable[[], TaskResult[..., Any]]) -> No
 
 
 def _while_handled(error: BaseException | None, call: Callable[[], None]) -> None:
-    """Make the call where ``sys.exc_info()``, which receivers read, tells of this exception.
+    """Make the call while ``sys.exc_info()``, which receivers read, returns this exception.
 
-    Another one may be handled at this moment: that which wraps it, if a retry would not help (``BadCall``).
+    The exception that is being handled may be another one, such as a ``BadCall`` that wraps it.
     """
     if error is None or sys.exc_info()[1] is error:
         call()
@@ -117,18 +117,18 @@ def _while_handled(error: BaseException | None, call: Callable[[], None]) -> Non
     try:
         raise error
     except BaseException:
-        # As if it had never been raised here.
+        # Undo what raising it here has changed.
         error.__context__, error.__traceback__ = context, traceback
         call()
 
 
 def _has_listeners(signal: Signal) -> bool:
-    """Whether anybody but Django's own log receiver is connected."""
+    """Return whether a receiver other than Django's own log receiver is connected."""
     return len(signal.receivers or []) > 1
 
 
 def _is_named(name: str) -> bool:
-    """Whether the project's logging says anything about this logger."""
+    """Return whether the project's logging configures this logger."""
     config = settings.LOGGING
     if isinstance(config, dict) and name in (config.get("loggers") or {}):
         return True
@@ -137,7 +137,7 @@ def _is_named(name: str) -> bool:
 
 
 def _is_heard(logger: logging.Logger) -> bool:
-    """Whether an INFO line of this logger would reach a handler that writes it."""
+    """Return whether an INFO line of this logger would reach a handler that writes it."""
     if not logger.isEnabledFor(logging.INFO):
         return False
     record = logger.makeRecord(logger.name, logging.INFO, "", 0, "", (), None)

@@ -1,4 +1,6 @@
-"""What has been reported is over for this worker: no longer in flight, counted, and logged."""
+"""Close the reported jobs for this worker: they are no longer in flight, they are counted, and they are
+logged.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ __all__ = ["Accounts"]
 
 
 class Accounts:
-    """Those of one worker process."""
+    """The accounts of one worker process."""
 
     def __init__(self, in_flight: InFlight, lifetime: Lifetime) -> None:
         self._in_flight = in_flight
@@ -28,7 +30,7 @@ class Accounts:
         self._unknown_tasks = UnknownTasks()
 
     def close(self, results: list[Result]) -> None:
-        """The server knows these results."""
+        """Close the jobs with these results, which have been reported."""
         for row, outcome, ran, _, failure in results:
             held = self._in_flight.drop(row)
             if outcome.kind == "release":
@@ -44,12 +46,12 @@ class Accounts:
                 self._lifetime.executed += 1
 
     def write_if_due(self, session: Session, now: float) -> None:
-        """Now and then add what was counted to the table of statistics, and to the log."""
+        """Add the counts to the table of statistics and to the log, if it is time."""
         self._unknown_tasks.tell(now)
         if self._counter.due(now):
             self._counter.flush(session)
 
     def write(self, session: Session) -> None:
-        """Add it now: the worker ends."""
+        """Add the counts now, because the worker ends."""
         self._unknown_tasks.tell(monotonic(), all_of_them=True)
         self._counter.flush(session)

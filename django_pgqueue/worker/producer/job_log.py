@@ -1,4 +1,4 @@
-"""The line of each job in the log: how it went, why, and when it runs again."""
+"""Log a line for each attempt of a job: how it ended, why, and when the job runs again."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["log_job", "logger"]
 logger = logging.getLogger("django_pgqueue.job")
 
 MESSAGE_LIMIT = 200
-"""Characters of an error's message in the line; the traceback below it has the rest."""
+"""How many characters of an error's message are in the line. The traceback below it has the rest."""
 
 _LINE = "job %s %s %s (queue %s, attempt %s, waited %.3f s, ran %.3f s)%s"
 
-#: Of the line of a job, by the kind of its outcome; INFO for all others.
+#: The level of the line for each kind of outcome; INFO for all others.
 _LEVEL_OF = {
     "failed": logging.ERROR,
     "retry": logging.WARNING,
     "crash": logging.WARNING,
     "lost": logging.WARNING,
-    "unknown": logging.DEBUG,  # one line for many of them is a WARNING: see unknown_tasks.py
+    "unknown": logging.DEBUG,  # unknown_tasks.py logs one WARNING for many of them
 }
 _WORDS = {
     "retry": "failed",
     "snooze": "snoozed",
-    "crash": "took its process down",
+    "crash": "crashed its process",
     "lost": "lost its lease",
     "unknown": "is unknown here",
 }
@@ -42,9 +42,10 @@ _RUNS_AGAIN = frozenset({"retry", "snooze", "crash", "unknown"})
 
 
 def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: Failure | None) -> None:
-    """One line for a job, with the figures as extras for structured logging.
+    """Log one line for a job, with its values as extras for structured logging.
 
-    Done, cancelled, snoozed: INFO; an attempt that is retried, crash, lost: WARNING; failed: ERROR.
+    The level is INFO for done, cancelled and snoozed jobs, WARNING for an attempt that is retried, a crash or
+    a lost lease, and ERROR for a failed job.
     """
     level = _LEVEL_OF.get(outcome.kind, logging.INFO)
     if not logger.isEnabledFor(level):
@@ -70,20 +71,20 @@ def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: 
     with sentry.report_scope(row, failure and failure.scope):
         try:
             logger.log(level, _LINE, *values, exc_info=_exc_info(failure), extra=extra)
-        except BaseException:  # an exception may break even its own printing: the line does without it
+        except BaseException:  # formatting the exception may raise, too; then the line is logged without it
             logger.log(level, _LINE, *values, extra=extra)
 
 
 def _exc_info(failure: Failure | None) -> Any:
     if failure is None:
         return None
-    # Not the exception alone: logging would ask it for its truth, which may be a lie.
+    # A tuple, because logging would test the truth value of the exception itself, which may be False.
     error = failure.error
     return type(error), error, error.__traceback__
 
 
 def _runs_again(delay: float, extra: dict[str, Any]) -> str:
-    """When the next attempt comes, in words and as extras. By this machine's clock, not the server's."""
+    """Return when the next attempt starts, in words and as extras. This uses the clock of this machine."""
     at = datetime.now(UTC) + timedelta(seconds=delay)
     extra["retry_in"], extra["next_run"] = delay, at.isoformat()
     if not delay:
@@ -93,7 +94,7 @@ def _runs_again(delay: float, extra: dict[str, Any]) -> str:
 
 
 def _why(outcome: Outcome, error: dict[str, Any] | None) -> str:
-    """The reason in the words of the worker, else the exception. One line of it, and not a long one."""
+    """Return the reason that the worker gives, or else the first line of the exception, shortened."""
     if outcome.reason:
         return f": {outcome.reason}"
     if error is None:

@@ -1,7 +1,7 @@
-"""One line for a task path and minute, however many jobs of it come to a worker that does not know the task.
+"""Log one line per minute for each task that the worker does not know, regardless of how many jobs it has.
 
-nobody has asked for it --a job--> told at once, and for a minute only counted
-counted --the minute is over--> told with the count, and the next minute begins; without a job: forgotten
+new --a job--> logged immediately; then jobs are only counted for a minute counted --the minute is over-->
+logged with the count, and counted for another minute; without a job: forgotten
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class _Path:
 
 
 class UnknownTasks:
-    """Those of one worker process. Used by the producer alone."""
+    """The unknown tasks of one worker process. Used only by the producer."""
 
     def __init__(self) -> None:
         self._paths: dict[str, _Path] = {}
 
     def met(self, row: Claimed, reason: str | None) -> None:
-        """A job of such a task has been given back."""
+        """A job of such a task has been requeued."""
         now = monotonic()
         path = self._paths.get(row.task_path)
         is_first = path is None
@@ -47,7 +47,7 @@ class UnknownTasks:
             _tell(row.task_path, path, now)
 
     def tell(self, now: float, *, all_of_them: bool = False) -> None:
-        """Write the lines that are due, or those of all that were counted."""
+        """Log the lines that are due, or the lines of all tasks that have counts."""
         due = [name for name, path in self._paths.items() if all_of_them or now - path.told >= TELL_EVERY]
         for name in due:
             path = self._paths[name]
@@ -59,7 +59,7 @@ class UnknownTasks:
 
 def _tell(task_path: str, path: _Path, now: float) -> None:
     logger.warning(
-        "the task %s is unknown here: gave back %d %s, the last one of queue %s: %s",
+        "the task %s is unknown here: requeued %d %s, the last one in queue %s: %s",
         task_path,
         path.count,
         "job" if path.count == 1 else "jobs",

@@ -1,10 +1,11 @@
 """One place for a worker process under a supervisor, and the process that is in it now.
 
     empty     until ``start_at``; ``inf`` means forever
-    started   a process runs; ``poll`` says whether and how it has ended
-    ended     ``start_at`` says when the next one may start: immediately, or later the more often it failed
+    started   a process runs; ``poll`` returns whether and how it has ended
+    ended     the next process may start at ``start_at``: immediately, or later the more often one has failed
 
-It manages processes and does not use the database: the supervisor decides what an end means for the jobs.
+This module manages processes and does not use the database. The supervisor decides what happens to the jobs
+of a process that has ended.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ __all__ = ["STILLBIRTHS", "Child", "End"]
 logger = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
-QUICK = 1.0  # seconds; a process that ends sooner is not replaced at once
-STILLBIRTHS = 5  # processes in a row that end before they have registered; after that we give up
+QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
+STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
 
 _COMMAND = (sys.executable, "-m", "django_pgqueue.worker", "worker")
 
@@ -46,31 +47,31 @@ class End:
 
     pid: int
     code: int
-    """The exit code, or minus the signal."""
+    """The exit code, or the negated signal."""
     farewell: Farewell
-    """What it said itself."""
+    """The process's own last message."""
     lived: float
-    """Seconds."""
+    """How long it ran, in seconds."""
 
     @property
     def how(self) -> str:
-        """For a line of the log: what ended it, and why if it could say so."""
+        """The exit code or the signal in words, for the log, with the cause if the process sent one."""
         what = how_it_ended(self.code)
         return f"{what} ({self.farewell.cause})" if self.farewell.cause else what
 
 
 class Child:
-    """One worker process after another. Used by the supervisor's main thread alone."""
+    """Runs one worker process after another. Used only by the supervisor's main thread."""
 
     def __init__(self) -> None:
         self.worker = 0
-        """The id of the worker that the present process, or else the last one, is."""
+        """The id of the worker that is the current process, or was the last one."""
         self.start_at = 0.0
-        """When the next process may start, by the monotonic clock."""
+        """When the next process may start, on the monotonic clock."""
         self.started_at = 0.0
-        """When the present process, or else the last one, was started, by the same clock."""
+        """When the current or the last process was started, on the same clock."""
         self.stillbirths = 0
-        """Processes that ended, one after another, before they had registered."""
+        """How many processes in a row ended before they had registered."""
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._started_jobs: StartedJobs | None = None
@@ -80,32 +81,32 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process in this place; None while there is none."""
+        """The id of the current process; None if there is none."""
         return None if self._process is None else self._process.pid
 
     @property
     def over(self) -> bool:
-        """Whether there is no process and never will be again."""
+        """Whether there is no process and none will be started."""
         return self._process is None and self.start_at == float("inf")
 
     @property
     def lives(self) -> bool:
-        """Whether its process exists and is not stopped."""
+        """Whether its process exists and is not suspended."""
         return self._process is not None and not has_ended(self._process) and not is_stopped(self._process)
 
     @property
     def awaited(self) -> bool:
-        """Whether its process has started and not registered yet."""
+        """Whether its process has started but has not registered yet."""
         return self._process is not None and not self.registered
 
     @property
     def registered(self) -> bool:
-        """Whether there is a process and it has registered: it claims jobs."""
+        """Whether there is a process that has registered, and so claims jobs."""
         return self._process is not None and self._started_jobs is not None and self._started_jobs.registered
 
     @property
     def begun(self) -> list[int] | None:
-        """The jobs that its process, or the last one, had begun; None if nobody can know."""
+        """The jobs that the current or the last process had started; None if they are not known."""
         return [] if self._started_jobs is None else self._started_jobs.begun()
 
     @property
@@ -114,18 +115,21 @@ class Child:
         return self._started_jobs is None or not self._started_jobs.holds_lock
 
     def overdue(self, since: float) -> list[int]:
-        """The jobs for which its process should have been replaced before ``since`` (monotonic time)."""
+        """Return the jobs because of which its process should have been replaced before ``since``
+        (monotonic).
+        """
         if self._process is None or self._started_jobs is None:
             return []
         return self._started_jobs.overdue(since)
 
     def start(self, assignment: Assignment, databases: str = "") -> None:
-        """Start a process; there must be none. Raises ``OSError`` if the system does not let us.
+        """Start a process; there must be none. Raises ``OSError`` if the system refuses.
 
         ``databases``: the connection parameters that its own settings do not have (``database_settings``).
-        They hold passwords, which everybody could read on a command line or in an environment.
+        They contain passwords, which other users could read on a command line or in an environment.
 
-        On the main thread: on Linux the process dies with the *thread* that started it (``parent_link``).
+        Call this on the main thread: on Linux, the process dies with the *thread* that started it
+        (``parent_link``).
         """
         assert self._process is None
         self.started_at = monotonic()
@@ -146,8 +150,8 @@ class Child:
                     stdin=its_end.fileno(),
                     env=child_environment(),
                     pass_fds=[file for file in (given.started_jobs, given.databases) if file is not None],
-                    # Out of the terminal's group: Ctrl-C comes once, from the supervisor. In one of its own,
-                    # so that what its tasks have started ends with it.
+                    # Its own group, so that Ctrl-C in the terminal does not reach it and only the supervisor
+                    # signals it, and so that the processes that its tasks have started end with it.
                     process_group=0,
                 )
             except OSError:
@@ -157,23 +161,23 @@ class Child:
         logger.info("process %s started", self._process.pid)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send its process a signal, if there is one."""
-        # Not by Popen, which would wait for one that has ended: see `_leave`.
+        """Send a signal to its process, if there is one."""
+        # Popen.send_signal() would reap a process that has ended: see `_leave`.
         if self._process is not None and not has_ended(self._process):
             os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """End its process at once; ``poll`` tells when that is done, and ends what its tasks have started."""
+        """Kill its process. ``poll`` returns when it has ended, and ends what its tasks have started."""
         self.send_signal(signal.SIGKILL)
 
     def poll(self) -> End | None:
-        """How its process has ended, told once; None: it has not."""
+        """Return, once, how its process has ended; None if it has not."""
         if self._process is None or not has_ended(self._process):
             return None
         return self._leave(self._process)
 
     def wait(self, seconds: float) -> End | None:
-        """As ``poll``, but wait for the end."""
+        """Like ``poll``, but wait up to ``seconds`` for the end."""
         if self._process is None:
             return None
         end = monotonic() + seconds
@@ -184,9 +188,10 @@ class Child:
     def _leave(self, process: subprocess.Popen[bytes]) -> End:
         assert self._line is not None
         farewell = last_words(self._line)
-        # Race: only while the process is still to be waited for does nobody else get its number, which is
-        # that of the group. One that has taken its leave may have started something that tidies up after it,
-        # as multiprocessing does: that is asked to end, what a crash leaves behind is not.
+        # Race: another process may get its number, which is also the number of the group, as soon as it is
+        # reaped. So the group is signaled before. A process that ended in an orderly way may have started
+        # another one that cleans up after it, as multiprocessing does: that one gets SIGTERM. What a crashed
+        # process leaves behind gets SIGKILL.
         _signal_group(process.pid, signal.SIGKILL if farewell.code is None else signal.SIGTERM)
         code = process.wait()
         self._line.close()
@@ -196,15 +201,15 @@ class Child:
     # -- the next process
 
     def retire(self) -> None:
-        """Start no further process here."""
+        """Do not start another process here."""
         self.start_at = float("inf")
 
     def replace(self) -> None:
-        """The next process may start at once."""
+        """Let the next process start immediately."""
         self.start_at = monotonic()
 
     def put_off(self, lived: float) -> None:
-        """A process has failed after ``lived`` seconds. The more often that happens, the later the next."""
+        """A process has failed after ``lived`` seconds: delay the next one, longer after each failure."""
         registered = self._started_jobs is not None and self._started_jobs.registered
         self.stillbirths = 0 if registered else self.stillbirths + 1
         self._quick_ends = self._quick_ends + 1 if lived < QUICK else 0
@@ -214,6 +219,6 @@ class Child:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    # Some systems do not let us signal a group in which there is nobody left but the one that has ended.
+    # Some systems refuse to signal a group that contains only the process that has ended.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)

@@ -1,6 +1,6 @@
-"""What a supervisor does in the database: it sends the heartbeats of the processes that are alive, requeues
-the jobs of those that died, and does the upkeep. When it loses its connection, it tries to get a new one
-without blocking the supervisor, which continues to watch its processes.
+"""The supervisor's work in the database: it sends heartbeats for the processes that are alive, requeues the
+jobs of processes that died, and does the upkeep. When it loses its connection, it tries to reconnect without
+blocking the supervisor, which continues to watch its processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 SOON = 0.02  # seconds between two attempts to requeue the jobs of a process that has ended
 
-# The started jobs are written down for the supervisor that recovers them if this one dies, too.
+# The started jobs are stored for the supervisor that recovers them if this one dies, too.
 _BEAT_SQL = """
     UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(),
         started_jobs = given.begun::bigint[], holds_lock = worker.holds_lock AND NOT given.lost_lock
@@ -50,23 +50,23 @@ _WITHIN_A_SECOND = "SELECT set_config('statement_timeout', '1000', true)"
 
 
 class Heartbeat:
-    """Used by the supervisor's main thread alone."""
+    """Used only by the supervisor's main thread."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
         self._session: Session | None = None
         self._rounds = Rounds()
         self._ended = EndedProcesses()
-        # At least one attempt for each heartbeat: a supervisor that reconnected much earlier would take our
-        # processes for dead.
+        # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
+        # would consider our processes dead.
         self._outage = Outage(longest=min(LONGEST_PAUSE, conf.current().heartbeat))
         self._next_connect = 0.0
         self._next_beat = 0.0
 
     def enter(self, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> bool:
-        """Connect, once the server is the primary; False if ``stopped`` meanwhile.
+        """Connect once the server is the primary. Return False if ``stopped`` returns True in the meantime.
 
-        Raises ``psycopg.OperationalError`` where there is no server at all.
+        Raises ``psycopg.OperationalError`` if there is no server.
         """
         self._session = wait_for_primary(self._alias, self._outage, sleep, stopped)
         return self._session is not None
@@ -78,19 +78,20 @@ class Heartbeat:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as we know."""
+        """Whether there is a connection that has not been found to be lost."""
         return self._session is not None
 
     def seconds_left(self, now: float) -> float:
-        """Seconds until ``serve`` must be called again."""
+        """Return the seconds until ``serve`` must be called again."""
         if self._ended and self._session is not None:
             return SOON
         return max(0.0, self._next_beat - now)
 
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
-        """A process has ended: the next ``serve`` requeues its jobs, before another supervisor finds it dead.
+        """Record that a process has ended. The next ``serve`` requeues its jobs, before another supervisor
+        finds it dead.
 
-        ``to_blame``: the jobs for which it had to end; None if it ended by itself.
+        ``to_blame``: the jobs because of which it was killed; None if it ended by itself.
         """
         self._ended.add(
             EndedProcess(child.worker, child.begun, to_blame, reason, child.started_at, monotonic())
@@ -114,7 +115,7 @@ class Heartbeat:
             self._lost(error)
 
     def extended(self, jobs: list[int]) -> set[int]:
-        """Those of the jobs whose deadline in the database is still in the future."""
+        """Return those of the jobs whose deadline in the database is still in the future."""
         if not jobs or self._session is None:
             return set()
         try:
@@ -125,9 +126,9 @@ class Heartbeat:
         return {job for (job,) in rows}
 
     def running(self, jobs: list[int]) -> list[tuple[str, float]] | None:
-        """The task and the age in seconds of those of the jobs that still run, the oldest first.
+        """Return the task and the age in seconds of each of the jobs that still run, the oldest first.
 
-        None if the database does not say.
+        None if the database does not answer.
         """
         if not jobs:
             return []
@@ -142,7 +143,7 @@ class Heartbeat:
             return None
 
     def end(self) -> None:
-        """Requeue the jobs that are left, if the database answers within a second, and disconnect."""
+        """Requeue the remaining jobs, if the database answers within a second, and disconnect."""
         give_up = monotonic() + 1.0
         while self._ended and self._session is not None and monotonic() < give_up:
             try:
@@ -169,7 +170,7 @@ class Heartbeat:
             what = "no connection yet" if self._session is None else "the connection is lost"
             self._outage.tell(what, error)
         else:  # a failed round of upkeep must not end the workers
-            logger.exception("upkeep failed and will be tried again with a new connection")
+            logger.exception("upkeep failed; it is retried with a new connection")
         if self._session is not None:
             self._session.close()
         self._session = None

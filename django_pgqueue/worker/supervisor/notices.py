@@ -1,4 +1,4 @@
-"""What the supervisor tells a user who stops it: what it waits for, how long, and how to hurry it."""
+"""Messages for a user who stops the supervisor: what it waits for, how long, and how to stop it at once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ MOST_NAMED = 3  # jobs in one line
 
 @dataclass(frozen=True, slots=True)
 class RunningJobs:
-    """The jobs that run at the moment of a stop."""
+    """The jobs that are running when the worker is stopped."""
 
     count: int | None
-    """None: nobody knows."""
+    """None if the number is not known."""
     names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, begun: list[int] | None, named: list[tuple[str, float]] | None) -> RunningJobs:
-        """``begun``: ids from the shared memory, None if there were too many to note. ``named``: the task and
-        the age in seconds of each that still runs, from the database; None if it did not answer.
+        """Combine what is known about them. ``begun``: ids from the shared memory; None if there were too
+        many to record. ``named``: the task and the age in seconds of each job that still runs, from the
+        database; None if it did not answer.
         """
         if begun is None:
             return cls(None)
@@ -41,22 +42,22 @@ class RunningJobs:
 
     @property
     def them(self) -> str:
-        """The pronoun."""
+        """The pronoun for these jobs."""
         return "it" if self.count == 1 else "them"
 
 
 def stopping(running: RunningJobs, grace: float, number: signal.Signals | None) -> str:
-    """The line at the first request to stop, which came by the signal ``number`` if by any."""
+    """Return the message for the first request to stop; ``number`` is its signal, if any."""
     if running.count == 0:
         return "Stopping: no jobs are running."
     if not grace:
-        return f"Stopping at once, without a grace. {_requeued(running)}"
-    hint = f" {again} to give {running.them} up." if (again := _again(number)) else ""
+        return f"Stopping now, without a grace period. {_requeued(running)}"
+    hint = f" {again} to stop {running.them} now." if (again := _again(number)) else ""
     return f"Stopping: waiting up to {grace:g} s for {running}.{hint}"
 
 
 def giving_up(running: RunningJobs) -> str:
-    """The line at the second request."""
+    """Return the message for the second request."""
     return "Stopping now." if running.count == 0 else f"Stopping now. {_requeued(running)}"
 
 
@@ -69,5 +70,5 @@ def _requeued(running: RunningJobs) -> str:
 def _again(number: signal.Signals | None) -> str:
     if number == signal.SIGINT:
         return "Press Ctrl-C again"
-    # After SIGHUP the terminal is gone, and it does not count as the first of two requests.
+    # SIGHUP means that the terminal is gone, and it does not count as the first of two requests.
     return "" if number in {None, signal.SIGHUP} else "Send the signal again"

@@ -1,7 +1,7 @@
-"""The signals that ask a process to stop, counted: the second request ends the grace.
+"""Count the signals that request a stop: the second request ends the grace period.
 
-SIGHUP, from a terminal that closes, counts once and never as the second request: the shell and the kernel may
-both send it, and systemd may send it together with SIGTERM. It stays ignored under nohup.
+SIGHUP, which a closing terminal sends, counts once and never as the second request: the shell and the kernel
+may both send it, and systemd may send it together with SIGTERM. It stays ignored under nohup.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ __all__ = ["StopSignals"]
 
 
 class StopSignals:
-    """Counts the requests. Everything here is safe in a signal handler."""
+    """Counts the requests. All methods are safe to call in a signal handler."""
 
     def __init__(self, asked: Callable[[], None]) -> None:
         self._asked = asked
         self._requests = 0
         self._hung_up = False
         self.last: signal.Signals | None = None
-        """The signal that asked last; None: none has, or ``ask`` was called without one."""
+        """The signal of the last request; None if there was none, or if ``ask`` was called without one."""
         self._before: dict[signal.Signals, Any] = {}
 
     @property
     def count(self) -> int:
-        """How often we were asked to stop."""
+        """How many requests there were."""
         return self._requests or int(self._hung_up)
 
     def ask(self, number: signal.Signals | None = None) -> None:
-        """Ask as SIGTERM does; ``number`` is the signal that has arrived, if one has."""
+        """Request a stop as SIGTERM does; ``number`` is the signal that has arrived, if any."""
         self.last = number
         self._requests += 1
         self._asked()
 
     def catch(self, *numbers: signal.Signals) -> None:
-        """From now on these signals ask, and SIGHUP. On the main thread."""
+        """From now on, these signals and SIGHUP request a stop. Call this on the main thread."""
 
         def ask(number: int, frame: FrameType | None) -> None:
             self.ask(signal.Signals(number))
@@ -55,14 +55,14 @@ class StopSignals:
             self._handle(signal.SIGHUP, hang_up)
 
     def notice(self, number: signal.Signals) -> None:
-        """From now on this signal ends a sleep and asks for nothing. On the main thread."""
+        """From now on, this signal ends a sleep but does not request a stop. Call this on the main thread."""
         self._handle(number, lambda number, frame: self._asked())
 
     def release(self) -> None:
-        """Give back the handlers that were there before: the command may have been called by a program."""
+        """Restore the previous handlers, because a program may have called the command."""
         while self._before:
             number, handler = self._before.popitem()
-            # None: it was not set from Python, and cannot be set again.
+            # None: the handler was not set from Python, so it cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _handle(self, number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> None:

@@ -1,12 +1,12 @@
 """The supervisor starts the worker processes, watches them, and does the upkeep. It runs no tasks itself.
 
     start:   connect, write the retention to the ring, start the processes
-    watch:   at every heartbeat, say in one statement which processes are alive; replace those that ended
+    watch:   send the heartbeats for all processes that are alive in one statement; replace those that ended
     upkeep:  short rounds that any supervisor may do (``upkeep/``)
-    stop:    forward the signal, wait for the processes until the grace ends, then kill them
+    stop:    forward the signal, wait for the processes until the grace period ends, then kill them
 
-Because it runs no tasks, a task that holds the GIL of its process cannot delay the heartbeats of that
-process. A process that is stopped (SIGSTOP) exists but does not count as alive: it gets no heartbeats.
+Because it runs no tasks, a task that holds the GIL of its process cannot delay the heartbeats for that
+process. A suspended process (SIGSTOP) does not count as alive: the supervisor sends no heartbeats for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-KILL_AFTER = 5.0  # seconds beyond the grace
+KILL_AFTER = 5.0  # seconds after the end of the grace period
 DIE_WITHIN = 5.0  # seconds to wait for the end of a killed process
 LOOK_EVERY = 0.2  # seconds between two checks whether a new process has registered
 
@@ -45,7 +45,7 @@ LOOK_EVERY = 0.2  # seconds between two checks whether a new process has registe
 class Supervisor:
     """Runs worker processes until told to stop. ``run`` returns the exit code of the command.
 
-    ``notify`` takes the lines for the user who stops the command; without it they go to the log.
+    ``notify`` is called with the messages for the user who stops the command. By default, they are logged.
 
     Raises ``ImproperlyConfigured`` if a changed connection parameter cannot be sent to the processes.
     """
@@ -72,11 +72,11 @@ class Supervisor:
         self._database_name = database_settings.database_name(options.alias)
 
     def run(self, check: Callable[[], None]) -> int:
-        """Work until stopped; in a burst, until no process finds a job that is due.
+        """Run until stopped; in a burst, until no process finds a job that is due.
 
-        Call it on the main thread. It calls ``check`` when it is connected to the primary and before it
+        Call this on the main thread. It calls ``check`` when it is connected to the primary and before it
         starts a process. Raises what ``check`` raises, and ``psycopg.OperationalError`` if there is no server
-        at the start; if the server goes away later, it waits until the server is back.
+        at the start. If the server goes away later, it waits until the server is back.
         """
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         self._signals.notice(signal.SIGCHLD)
@@ -101,12 +101,12 @@ class Supervisor:
         self._waker.close()
 
     def stop(self) -> None:
-        """Stop as SIGTERM does; a second call shortens the grace. Safe in a signal handler."""
+        """Stop as SIGTERM does; a second call ends the grace period. Safe in a signal handler."""
         self._signals.ask()
 
     @property
     def interrupted_by(self) -> signal.Signals | None:
-        """The last signal that asked it to stop; None if there was none."""
+        """The last signal that requested a stop; None if there was none."""
         return self._signals.last
 
     def _wait_for_primary(self, seconds: float) -> None:
@@ -119,7 +119,7 @@ class Supervisor:
     # -- one turn
 
     def _turn(self) -> bool:
-        """False when all is over."""
+        """Return False when there is nothing left to do."""
         if self._signals.count > self._forwarded:
             self._forward()
         for child in self._children:
@@ -130,7 +130,7 @@ class Supervisor:
             return False
         now = monotonic()
         if now >= self._stop_by:
-            logger.warning("killing the processes that did not stop within the grace")
+            logger.warning("killing the processes that did not stop within the grace period")
             return False
         self._heartbeat.serve(self._children)
         self._tell_manager(now)
@@ -148,9 +148,9 @@ class Supervisor:
         is_first = self._forwarded == 1
         grace = self.options.grace if is_first else 0.0
         self._stop_by = min(self._stop_by, monotonic() + grace + KILL_AFTER)
-        begun = self._begun()  # before the signals: a process that has ended is not asked
+        begun = self._begun()  # before the signals, because the processes that have ended are left out
         self._manager.stopping(grace + KILL_AFTER + DIE_WITHIN)
-        # Two pending signals of one kind arrive as one, so a stop without a grace sends one of each kind.
+        # Two pending signals of one kind arrive as one, so a stop without a grace period sends two kinds.
         numbers = [signal.SIGTERM] if grace else [signal.SIGTERM, signal.SIGINT]
         for child in self._children:
             child.retire()
@@ -161,7 +161,7 @@ class Supervisor:
         self._notify(stopping(running, grace, self._signals.last) if is_first else giving_up(running))
 
     def _begun(self) -> list[int] | None:
-        """The jobs that the processes have begun; None if one of them had too many to note."""
+        """Return the jobs that the processes have started; None if one of them had too many to record."""
         each = [child.begun for child in self._children if child.pid is not None]
         known = [begun for begun in each if begun is not None]
         return None if len(known) < len(each) else [job for begun in known for job in begun]
@@ -194,7 +194,7 @@ class Supervisor:
             self._crashed(child, end)
             return
         if end.farewell.code == RECYCLED:
-            logger.info("process %s is replaced: it has reached a limit", end.pid)
+            logger.info("process %s has reached a limit and is replaced", end.pid)
         if self._signals.count or (end.farewell.code == FINISHED and self.options.burst):
             child.retire()
         else:
@@ -206,25 +206,25 @@ class Supervisor:
                 self.options, new_id(), self._id, self._verbosity, database_name=self._database_name
             )
             child.start(assignment, self._databases)
-        except OSError as error:  # out of memory, processes or files; the running processes must not suffer
+        except OSError as error:  # out of memory, processes or files; this must not affect running processes
             logger.error("cannot start a process: %s", error)
             self._failed(child, str(error), 0.0)
 
     def _crashed(self, child: Child, end: End) -> None:
-        # A process that has no handler yet is ended by the signal that tells it to stop.
+        # The signal to stop kills a process that has not set its handler yet.
         stopped = self._signals.count and -end.code in (signal.SIGTERM, signal.SIGINT)
         level = logging.INFO if stopped else logging.ERROR
-        logger.log(level, "process %s ended by %s after %.1f s", end.pid, end.how, end.lived)
-        self._heartbeat.process_ended(child, [] if stopped else None, f"its process ended by {end.how}")
+        logger.log(level, "process %s ended with %s after %.1f s", end.pid, end.how, end.lived)
+        self._heartbeat.process_ended(child, [] if stopped else None, f"its process ended with {end.how}")
         self._failed(child, end.how, end.lived)
 
     def _failed(self, child: Child, how: str, lived: float) -> None:
         child.put_off(lived)
         if self._signals.count:
             child.retire()
-        # If other processes work, the cause may be temporary: not enough memory, or a deployment in progress.
+        # If other processes work, the cause may be temporary, such as low memory or a deployment in progress.
         elif child.stillbirths >= STILLBIRTHS and not any(other.registered for other in self._children):
-            self.failure = f"worker processes cannot start, {STILLBIRTHS} times in a row: {how}"
+            self.failure = f"worker processes failed to start {STILLBIRTHS} times in a row: {how}"
             logger.critical("%s", self.failure)
             self._exit_code = 1
             self.stop()
@@ -241,12 +241,12 @@ class Supervisor:
         child.kill()
         if child.wait(DIE_WITHIN) is not None:
             self._heartbeat.process_ended(
-                child, jobs, "it went on after its timeout and its process had to be killed"
+                child, jobs, "it did not end after its timeout, so its process was killed"
             )
             child.replace()
 
     def _kill_all(self) -> None:
-        """Kill the processes that are still alive, and requeue their jobs."""
+        """Kill the processes that are still alive, so that their jobs are requeued."""
         for child in self._children:
             child.kill()
         for child in self._children:

@@ -1,6 +1,6 @@
-"""Telling systemd how the service is: ``Type=notify`` and ``WatchdogSec=``. Elsewhere nothing is said.
+"""Report the state of the service to systemd (``Type=notify``, ``WatchdogSec=``), if systemd has started it.
 
-The protocol is a line of text in a datagram to the socket that ``NOTIFY_SOCKET`` names; see ``sd_notify(3)``.
+Each message is a datagram of text to the socket that ``NOTIFY_SOCKET`` names; see ``sd_notify(3)``.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ logger = logging.getLogger(__name__)
 
 MICROSECONDS = 1_000_000
 SEND_TIMEOUT = 1.0  # seconds
-PATIENCE = 30.0  # seconds that a try to connect may take besides
+PATIENCE = 30.0  # additional seconds that an attempt to connect may take
 
 
 class ServiceManager:
-    """The one that has started this process, if it wants to be told."""
+    """The service manager that has started this process, if it wants to be notified."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
-        """Takes the variables out of ``environment``: what we start must not speak for the service."""
+        """Remove the variables from ``environment``, so that child processes do not speak for the service."""
         self._address = environment.pop("NOTIFY_SOCKET", "")
         watchdog = environment.pop("WATCHDOG_USEC", "")
         for_whom = environment.pop("WATCHDOG_PID", "")
         self._interval = float("inf")
-        """Seconds between two signs of life: half of what is allowed."""
+        """Seconds between two keep-alive messages: half of what the watchdog allows."""
         microseconds = int(watchdog) if watchdog.isdigit() else 0
         if self._address and microseconds and for_whom in {"", str(os.getpid())}:
             self._interval = microseconds / MICROSECONDS / 2
@@ -41,41 +41,43 @@ class ServiceManager:
         self._has_failed = False
 
     def ready(self) -> None:
-        """The service has started; said once."""
+        """Report that the service has started. Sent only once."""
         if not self._is_ready:
             self._is_ready = True
             self._tell("READY=1")
 
     def not_yet(self, why: str, seconds: float) -> None:
-        """The service cannot start, and says so again in ``seconds``, whatever ``TimeoutStartSec=`` says."""
+        """Report that the service cannot start yet, and extend ``TimeoutStartSec=`` until the next report,
+        which comes in ``seconds``.
+        """
         self.status(why)
         self._tell(f"EXTEND_TIMEOUT_USEC={int((seconds + PATIENCE) * MICROSECONDS)}")
 
     def stopping(self, seconds: float) -> None:
-        """The service stops, and may take so long, whatever ``TimeoutStopSec=`` says."""
+        """Report that the service stops, and extend ``TimeoutStopSec=`` to the seconds that this may take."""
         self._tell(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(seconds * MICROSECONDS)}")
 
     def status(self, text: str) -> None:
-        """A line for ``systemctl status``, told if it is another one than before."""
+        """Set the line that ``systemctl status`` shows. Sent only if it has changed."""
         if text != self._status:
             self._status = text
             self._tell(f"STATUS={text}")
 
     def sign_of_life(self, now: float) -> None:
-        """For the watchdog, when it is time."""
+        """Send the keep-alive message for the watchdog if it is due."""
         if now >= self.next_sign:
             self._next_sign = now + self._interval
             self._tell("WATCHDOG=1")
 
     @property
     def next_sign(self) -> float:
-        """When the watchdog wants to hear from us; ``inf``: never."""
+        """When the next keep-alive message is due; ``inf`` if the watchdog is off."""
         return float("inf") if self._interval == float("inf") else self._next_sign
 
     def _tell(self, message: str) -> None:
         if not self._address:
             return
-        # An address that begins with @ lies in no file system: its first byte is 0 on the wire.
+        # An address that begins with @ is an abstract socket: its first byte is sent as 0.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
@@ -84,4 +86,4 @@ class ServiceManager:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                logger.warning("systemd cannot be told %r at %r: %s", message, self._address, error)
+                logger.warning("cannot send %r to systemd at %r: %s", message, self._address, error)

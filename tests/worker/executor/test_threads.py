@@ -148,7 +148,7 @@ def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
     assert result is not None
     assert (result.row.id, result.outcome.kind, result.reported) == (1, "release", False)
     assert "the worker failed" in (result.outcome.reason or "")
-    assert "job 1: the worker failed around its task" in caplog.text
+    assert "job 1 is requeued because of an error in the worker" in caplog.text
 
 
 def test_no_more_threads_than_slots(executor: Executor, runner: FakeRunner) -> None:

@@ -198,7 +198,7 @@ def test_a_job_that_goes_on_costs_its_process_and_its_neighbours_finish(settings
     assert fresh(neighbour).status == "done"
     assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
     assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
-    assert "its process was ended" in fresh(job).errors[0]["message"]
+    assert "its process was replaced" in fresh(job).errors[0]["message"]
     assert fresh(waiting).status == "pending"
 
 

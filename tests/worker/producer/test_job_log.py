@@ -207,7 +207,7 @@ def test_the_last_crash_is_an_error_in_words(settings: Any, caplog: pytest.LogCa
     run_due()
     crash, failed = warnings(caplog)
     assert (crash.levelname, crash.outcome) == ("WARNING", "crash")
-    assert "took its process down; it runs again at once" in crash.getMessage()
+    assert "crashed its process; it runs again at once" in crash.getMessage()
     assert crash.getMessage().endswith(": its process ended with signal SIGKILL")
     assert (failed.levelname, failed.outcome) == ("ERROR", "failed")
     reason = "its process ended with signal SIGKILL"

@@ -79,10 +79,10 @@ def test_a_worker_tells_of_them(caplog: pytest.LogCaptureFixture) -> None:
     run_due()
     first, rest = lines(caplog)
     assert first.getMessage().startswith(
-        "the task tests.app.worker_tasks.nothing is unknown here: gave back 1 job, the last one of queue "
+        "the task tests.app.worker_tasks.nothing is unknown here: requeued 1 job, the last one in queue "
     )
     assert "no task 'tests.app.worker_tasks.nothing'" in first.getMessage()
-    assert "gave back 19 jobs" in rest.getMessage()
+    assert "requeued 19 jobs" in rest.getMessage()
     assert [record.exc_info for record in (first, rest)] == [None, None]
 
 

@@ -26,12 +26,12 @@ FIVE = RunningJobs.of([1, 2, 3, 4, 5], [(f"shop.tasks.{name}", 5.0) for name in 
         (
             ONE, 30.0, signal.SIGINT,
             ("Stopping: waiting up to 30 s for 1 running job (shop.tasks.ship 12 s). "
-            "Press Ctrl-C again to give it up."),
+            "Press Ctrl-C again to stop it now."),
         ),
         (
             FIVE, 2.5, signal.SIGTERM,
             ("Stopping: waiting up to 2.5 s for 5 running jobs (shop.tasks.a 5 s, shop.tasks.b 5 s, "
-            "shop.tasks.c 5 s, and 2 more). Send the signal again to give them up."),
+            "shop.tasks.c 5 s, and 2 more). Send the signal again to stop them now."),
         ),
         (
             ONE, 30.0, signal.SIGHUP,
@@ -39,7 +39,7 @@ FIVE = RunningJobs.of([1, 2, 3, 4, 5], [(f"shop.tasks.{name}", 5.0) for name in 
         ),
         (
             ONE, 0.0, signal.SIGTERM,
-            ("Stopping at once, without a grace. "
+            ("Stopping now, without a grace period. "
             "1 running job (shop.tasks.ship 12 s) is requeued and starts over later."),
         ),
         (
@@ -48,7 +48,7 @@ FIVE = RunningJobs.of([1, 2, 3, 4, 5], [(f"shop.tasks.{name}", 5.0) for name in 
         ),
         (
             RunningJobs.of(None, None), 30.0, signal.SIGINT,
-            "Stopping: waiting up to 30 s for the running jobs. Press Ctrl-C again to give them up.",
+            "Stopping: waiting up to 30 s for the running jobs. Press Ctrl-C again to stop them now.",
         ),
     ],
 )  # fmt: skip

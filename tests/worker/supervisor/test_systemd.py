@@ -89,7 +89,7 @@ def test_a_manager_that_cannot_be_told_is_complained_about_once(
         manager.ready()
         manager.status("fine")
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith(f"systemd cannot be told 'READY=1' at '{address}': ")
+    assert caplog.messages[0].startswith(f"cannot send 'READY=1' to systemd at '{address}': ")
 
 
 def test_without_systemd_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
