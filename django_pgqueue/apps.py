@@ -1,4 +1,4 @@
-"""The app: its label, its name in the admin, its system checks."""
+"""The app config: the label of the app, its name in the admin, and its system checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks, and note the databases before anything changes them."""
+        """Register the system checks, and remember the databases before anything changes them."""
         from . import checks, checks_backends, checks_database, database_settings  # noqa: F401
 
         database_settings.remember()

@@ -1,12 +1,13 @@
-"""The edge to ``django.tasks``: `PgQueueBackend`.
+"""The backend for ``django.tasks``: `PgQueueBackend`.
 
     TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}
 
-QUEUES, where given, are the only names that tasks may use; the default is any. ``OPTIONS`` takes
-`database`: the alias that jobs are written to, where the task does not say (else the router says).
+If QUEUES is set, tasks may use only these names; by default they may use any name. ``OPTIONS`` takes
+`database`: the alias that jobs are written to if the task does not name one (default: the database router
+decides).
 
-Django imports this module as soon as a task of its own decorator is declared on the backend. That may be
-while apps load, so what needs the models is imported at its first use.
+Django imports this module when a task that uses its own decorator is declared with this backend. That may
+happen while apps are loading, so code that needs the models is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _OPTIONS = ("database",)
 
 
 class BadParameters(ImproperlyConfigured):
-    """What is wrong with our entry in TASKS, and what to write instead."""
+    """What is wrong with an entry of TASKS for this backend, and what to use instead."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message} {hint}")
@@ -42,7 +43,7 @@ class BadParameters(ImproperlyConfigured):
 
 
 class PgQueueBackend(QueueBackend):
-    """Jobs in PostgreSQL. Keeps no state: Django makes one for each thread and async context."""
+    """Stores jobs in PostgreSQL. It has no state: Django creates one for each thread and async context."""
 
     task_class = DjangoMadeTask
     supports_defer = True
@@ -51,7 +52,7 @@ class PgQueueBackend(QueueBackend):
     supports_priority = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        """Raises ImproperlyConfigured for OPTIONS that are unknown, and for QUEUES that are no names."""
+        """Raises ImproperlyConfigured for unknown OPTIONS and for invalid names in QUEUES."""
         where = f"TASKS[{alias!r}]"
         queues = _queues(where, params.get("QUEUES", ()))
         options = _options(where, params.get("OPTIONS", {}))
@@ -59,7 +60,7 @@ class PgQueueBackend(QueueBackend):
         self.database: str | None = options.get("database")
 
     def home(self) -> str:
-        """The alias of the backend's own database, where the public id of a job is its plain number."""
+        """Return the alias of the backend's own database, where the public id of a job is a plain number."""
         if self.database is not None:
             return self.database
         from .models import Job
@@ -67,22 +68,22 @@ class PgQueueBackend(QueueBackend):
         return router.db_for_write(Job)
 
     def check_queue(self, task: DjangoTask[..., Any]) -> None:
-        """Raise InvalidTask for a queue that QUEUES does not declare."""
+        """Raise InvalidTask for a queue that is not in QUEUES."""
         if self.queues and task.queue_name not in self.queues:
             raise InvalidTask(
                 f"Queue '{task.queue_name}' is not valid for backend. TASKS[{self.alias!r}]['QUEUES'] "
-                f"declares {', '.join(sorted(self.queues))}: add it, or leave QUEUES out to allow any name."
+                f"declares {', '.join(sorted(self.queues))}: add it, or remove QUEUES to allow any name."
             )
 
     def validate_task(self, task: DjangoTask[..., Any]) -> None:
-        """Raise InvalidTask unless `task` may be enqueued here. Cheap: most of it is known after once."""
+        """Raise InvalidTask unless `task` may be enqueued here. Most of this is cached."""
         self.check_queue(task)
-        if not isinstance(task, Task):  # Django asks about a task of another backend that comes by .using()
+        if not isinstance(task, Task):  # Django also validates a task of another backend after .using()
             task = adopt(task)
         task.check_reachable()
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
-        """Write a job on the connection of the task's database; it commits with the transaction there."""
+        """Write a job with the connection of the task's database. It is part of the transaction there."""
         from .lifecycle.enqueue import enqueue_task
 
         result = self._result_of(enqueue_task(adopt(task), args, kwargs), task)
@@ -98,10 +99,10 @@ class PgQueueBackend(QueueBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
-        """The result with the id ``"5"``, or ``"other:5"`` off the backend's own database.
+        """Return the result with the id ``"5"``, or ``"other:5"`` for a job in another database.
 
-        Raises TaskResultDoesNotExist: for what is no id, for a job that retention has dropped, and for one
-        whose task cannot be imported here.
+        Raises TaskResultDoesNotExist for an invalid id, for a job that was deleted after its retention, and
+        for a job whose task cannot be imported here.
         """
         from .models import Job
 
@@ -116,19 +117,19 @@ class PgQueueBackend(QueueBackend):
             job = Job.objects.using(alias or home).get(pk=number)
             definition = find_task(job.task_path)
         except Job.DoesNotExist:
-            raise TaskResultDoesNotExist(f"There is no job {result_id!r}, or no longer.") from None
+            raise TaskResultDoesNotExist(f"Job {result_id!r} does not exist, or was deleted.") from None
         except UnknownTask as error:
-            raise TaskResultDoesNotExist(f"Job {result_id!r} is there, but {error}") from error
+            raise TaskResultDoesNotExist(f"Job {result_id!r} exists, but {error}") from error
         return results.task_result(job, self._task_of(job, definition), self.alias, home=home)
 
     def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
         return results.task_result(job, task, self.alias, home=self.home())
 
     def _task_of(self, job: Job, definition: Task[..., Any]) -> Task[..., Any]:
-        """`definition` with the options that `job` was enqueued with, through this backend.
+        """Return `definition` with the options with which `job` was enqueued through this backend.
 
-        Nothing is validated: QUEUES may have changed since. A retry overwrites `run_after`: then it is left
-        out.
+        Nothing is validated, because QUEUES may have changed since. After a retry, `run_after` is left out,
+        because the retry has overwritten it.
         """
         unnamed = definition.backend == IMPLICIT and resolve(IMPLICIT).alias == self.alias
         delayed = not job.attempts and job.run_after > job.enqueued_at
@@ -151,7 +152,7 @@ def _queues(where: str, given: Any) -> list[str]:
         example = [given] if isinstance(given, str) else ["default", "mail"]
         raise BadParameters(
             f"{where}['QUEUES'] must be a list of names, not {given!r}.",
-            f'Write "QUEUES": {example}, or leave it out to allow any name.',
+            f'Use "QUEUES": {example}, or remove it to allow any name.',
         )
     try:
         return [validation.queue_name(name) for name in given]
@@ -163,7 +164,7 @@ def _options(where: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise BadParameters(
             f"{where}['OPTIONS'] must be a dict, not {given!r}.",
-            "Write \"OPTIONS\": {'database': 'default'}, or leave it out.",
+            "Use \"OPTIONS\": {'database': 'default'}, or remove it.",
         )
     if unknown := sorted(set(given) - {*_OPTIONS}, key=str):
         raise BadParameters(f"{where}['OPTIONS'] has no option {unknown[0]!r}.", _nearest(str(unknown[0])))
@@ -180,5 +181,5 @@ def _nearest(option: str) -> str:
     if near := get_close_matches(option.lower(), _OPTIONS, n=1):
         return f"Did you mean {near[0]!r}?"
     if near := get_close_matches(option.upper(), [field.name.upper() for field in fields(Settings)], n=1):
-        return f"{near[0]!r} is the same for all backends and goes into PGQUEUE."
+        return f"{near[0]!r} is the same for all backends. Set it in PGQUEUE."
     return "The only option is 'database', an alias of DATABASES."

@@ -1,6 +1,6 @@
-"""System checks that need no database; those that do are in `checks_database`.
+"""System checks that do not query the database. The others are in `checks_database`.
 
-Each message has an id and a hint. What they say about TASKS is in `checks_backends`.
+Each message has an id and a hint. The messages about TASKS are in `checks_backends`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["TAG", "check_django_tasks", "queue_databases"]
 
 @register(TAG)
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E002 and E003: PGQUEUE has no such setting, or a bad value."""
+    """E002 and E003: PGQUEUE contains an unknown setting, or a setting with an invalid value."""
     return [
         Error(problem.message, hint=problem.hint, id=f"{TAG}.{'E003' if problem.is_value else 'E002'}")
         for problem in conf.problems()
@@ -34,14 +34,14 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_django_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E006: this Django has no django.tasks, and the package that brings it is not installed."""
+    """E006: this Django has no django.tasks, and the package that provides it is not installed."""
     try:
         from . import compat  # noqa: F401
     except ImportError as error:
         return [
             Error(
                 f"Django {django.get_version()} has no django.tasks, and the package django-tasks, which "
-                f"brings it, cannot be imported: {error.__cause__ or error}.",
+                f"provides it, cannot be imported: {error.__cause__ or error}.",
                 hint="Install django-tasks, or Django 6.0 or newer.",
                 id=f"{TAG}.E006",
             )
@@ -51,7 +51,7 @@ def check_django_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E004, E005 and W001: what TASKS says about our backend, and about where tasks go."""
+    """E004, E005 and W001: TASKS has an invalid entry, or its default is another backend."""
     if not _has_django_tasks():
         return []
     return [*broken_entries()] or [*default_elsewhere()]
@@ -60,7 +60,7 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(TAG)
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """E007, E008 and W002: tasks that workers could not import."""
-    # While TASKS is broken, a module with tasks of Django's own decorator cannot be imported either.
+    # If TASKS is invalid, a module with tasks that use Django's own decorator cannot be imported either.
     if not _has_django_tasks() or any(broken_entries()):
         return []
     configs = apps.get_app_configs() if app_configs is None else app_configs
@@ -77,16 +77,17 @@ def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         try:
             vendor = connections[alias].vendor
         except ConnectionDoesNotExist:
-            message = f"There is no database {alias!r} in DATABASES, to which jobs go by {why}."
+            message = f"Jobs go to the database {alias!r} because of {why}, but it is not in DATABASES."
             hint = f"The aliases are {', '.join(connections.settings)}."
             found.append(Error(message, hint=hint, id=f"{TAG}.E005"))
             continue
         if vendor != "postgresql":
             found.append(
                 Error(
-                    f"Jobs go to the database {alias!r} by {why}, which is not PostgreSQL but {vendor}.",
-                    hint="Name a PostgreSQL one, in OPTIONS['database'] of our backend in TASKS, or by a "
-                    "router in DATABASE_ROUTERS whose db_for_write() knows the app 'django_pgqueue'.",
+                    f"Jobs go to the database {alias!r} because of {why}, but it is not PostgreSQL "
+                    f"({vendor}).",
+                    hint="Name a PostgreSQL database in OPTIONS['database'] of the queue's backend in TASKS, "
+                    "or use a database router whose db_for_write() returns one for the app 'django_pgqueue'.",
                     id=f"{TAG}.E001",
                 )
             )
@@ -98,7 +99,7 @@ def _has_django_tasks() -> bool:
 
 
 def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
-    """Import the `tasks` module of each app, as a worker will."""
+    """Import the `tasks` module of each app, as a worker does."""
     from .compat import InvalidTask
 
     for config in configs:
@@ -109,11 +110,12 @@ def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
             import_module(name)
         except InvalidTask as error:
             yield Error(
-                f"{name} declares a task that cannot be: {error}",
-                hint="A task is a function at the top of its module, with @task outermost.",
+                f"{name} declares an invalid task: {error}",
+                hint="A task must be a function at the top level of its module, with @task above all other "
+                "decorators.",
                 id=f"{TAG}.E008",
             )
-        except Exception as error:  # whatever the module raises; it may belong to another queue's tasks
+        except Exception as error:  # a module may raise anything; its tasks may not belong to this queue
             yield CheckWarning(
                 f"{name} cannot be imported, so no worker can run its tasks: {type(error).__name__}: {error}",
                 hint=f'Try: python manage.py shell -c "import {name}"',
@@ -122,7 +124,7 @@ def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
 
 
 def _paths() -> Iterator[CheckMessage]:
-    """Declared tasks that the import of their path does not lead back to."""
+    """Find declared tasks that cannot be imported by their path."""
     from .compat import InvalidTask
     from .definition import declared_tasks
     from .paths import check_path
@@ -135,17 +137,17 @@ def _paths() -> Iterator[CheckMessage]:
             check_path(task)
         except InvalidTask as error:
             said.add(task.module_path)
-            hint = f"Write @task above def {task.func.__name__}, outermost."
+            hint = f"Put @task above all other decorators of def {task.func.__name__}."
             yield Error(str(error), hint=hint, id=f"{TAG}.E007")
 
 
 def queue_databases() -> dict[str, str]:
-    """The databases that jobs go to, each with what says so."""
+    """Return the databases that jobs are written to, each with the setting or the task that names it."""
     from .compat import task_backends
     from .definition import declared_tasks
     from .routing import implicit_backend, our_aliases
 
-    found = {implicit_backend().home(): "DATABASE_ROUTERS, or their absence"}
+    found = {implicit_backend().home(): "DATABASE_ROUTERS (or the default routing)"}
     for alias in our_aliases():
         options = task_backends.settings[alias].get("OPTIONS")
         database = options.get("database") if isinstance(options, Mapping) else None

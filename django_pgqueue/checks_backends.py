@@ -1,8 +1,8 @@
-"""What is wrong with TASKS: entries that make no backend, and a default that is not this queue.
+"""Check TASKS for entries that cannot be used as a backend, and for a default that is not this queue.
 
-Django has a check of its own, which makes every backend and lets through what that raises. So a wrong path or
-a bad option would show as a traceback, and nothing of what other checks have found. While TASKS is broken in
-a way that we can put in words, `silence_django` takes that check out.
+Django's own check of TASKS creates every backend and does not catch exceptions. So a wrong path or an invalid
+option would show a traceback instead of the messages of all checks. If TASKS has an error that is reported
+here, `silence_django` removes Django's check.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LINES = f'''TASKS = {{
 
 
 def broken_entries() -> Iterator[CheckMessage]:
-    """E004 and E005: the entries of TASKS of which no backend can be made."""
+    """E004 and E005: the entries of TASKS that cannot be used as a backend."""
     from .compat import task_backends
     from .routing import backend_class, is_ours
 
@@ -49,34 +49,34 @@ def broken_entries() -> Iterator[CheckMessage]:
             try:
                 cls(alias, dict(params))
             except ImproperlyConfigured as error:
-                # A subclass of ours may refuse something in its own words.
+                # A subclass of this backend may raise its own error, without a hint.
                 message, remedy = getattr(error, "message", str(error)), getattr(error, "hint", None)
                 yield Error(message, hint=remedy or f"See {cls.__qualname__}.", id=f"{TAG}.E005")
 
 
 def default_elsewhere() -> Iterator[CheckMessage]:
-    """W001: tasks of Django's own decorator do not go to this queue."""
+    """W001: tasks that use Django's own decorator do not go to this queue."""
     from .compat import DjangoTask, task_backends
     from .routing import backend_class, is_ours, our_aliases
 
-    default = task_backends.settings.get("default", {})  # without it, Django refuses such tasks by itself
+    default = task_backends.settings.get("default", {})  # if it is missing, Django refuses such tasks itself
     cls = backend_class(default)
     if cls is None or is_ours(cls):
         return
     decorator = f"@{DjangoTask.__module__.removesuffix('.base')}.task"
     if not settings.is_overridden("TASKS"):  # type: ignore[misc]
         yield CheckWarning(
-            f"TASKS is not set, so tasks made with {decorator} run at once, in the process that enqueues "
-            "them, and not in this queue.",
+            f"TASKS is not set, so tasks that use {decorator} do not go to this queue. They run immediately, "
+            "in the process that enqueues them.",
             hint=f"{_write_lines()}\n\n{_silence()}",
             id=f"{TAG}.W001",
         )
         return
     ours = our_aliases()
     yield CheckWarning(
-        f"TASKS['default'] is {default['BACKEND']!r}: tasks made with {decorator} go there, "
+        f"TASKS['default'] is {default['BACKEND']!r}, so tasks that use {decorator} go there, "
         "not to this queue.",
-        hint=f"Tasks made with django_pgqueue.task go to {ours[0]!r} in TASKS. {_silence()}"
+        hint=f"Tasks that use django_pgqueue.task go to {ours[0]!r} in TASKS. {_silence()}"
         if ours
         else f"{_write_lines()}\n\n{_silence()}",
         id=f"{TAG}.W001",
@@ -84,10 +84,11 @@ def default_elsewhere() -> Iterator[CheckMessage]:
 
 
 def silence_django() -> None:
-    """Take Django's own check of TASKS out, for this process, if TASKS is broken: ours says it in words.
+    """Remove Django's own check of TASKS from this process if TASKS is invalid, because these checks report
+    it.
 
-    Race: the app ``django_tasks`` registers its check when it is ready, which may be after ours. A module is
-    run once only, so that check is registered here and not again.
+    Race: the app ``django_tasks`` registers its check when it is ready, which may be later than this app.
+    Importing its module here registers the check now, and not a second time later.
     """
     from .compat import DjangoTask
 
@@ -98,17 +99,17 @@ def silence_django() -> None:
 
 
 def _not_a_backend(where: str, path: Any) -> CheckMessage:
-    # A path with the name of this package, or nearly so, is meant to be ours.
+    # A path that contains the name of this package, or is similar, is probably meant to be this backend.
     is_meant = "pgqueue" in str(path).lower() or get_close_matches(str(path), [OURS])
     return Error(
-        f"{where}: the BACKEND {path!r} cannot be imported, or is no task backend.",
-        hint=f'Write "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
+        f"{where}: the BACKEND {path!r} cannot be imported, or is not a task backend.",
+        hint=f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
         id=f"{TAG}.E004",
     )
 
 
 def _write_lines() -> str:
-    return f"Write in your settings:\n\n{LINES}"
+    return f"Use this in your settings:\n\n{LINES}"
 
 
 def _silence() -> str:

@@ -1,7 +1,8 @@
-"""System checks that ask the database: ``manage.py check --database default``, and each start of a worker.
+"""System checks that query the database, for ``manage.py check --database default`` and each start of a
+worker.
 
-While migrations wait to be applied there is one warning that says so, and nothing else: ``migrate`` itself
-runs these checks first, and an error would keep it from its work. There the warning is left out too.
+If there are unapplied migrations, these checks only warn about them: ``migrate`` runs the checks first, and
+an error would stop it. When the command is ``migrate``, the warning is left out, too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _INSTALLED = (
 def check_database(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """E012 and W003, and what ``database_problems`` finds: of the databases given, those that jobs go to."""
+    """E012, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
     if not databases or check_django_tasks(None):
         return []
     found: list[CheckMessage] = []
@@ -58,8 +59,8 @@ def check_database(
         except OperationalError as error:
             found.append(
                 Error(
-                    f"The database {alias!r}, to which jobs go, cannot be reached: {str(error).strip()}",
-                    hint=f"Is the server up, and is DATABASES[{alias!r}] right?",
+                    f"The database {alias!r} of the jobs cannot be reached: {str(error).strip()}",
+                    hint=f"Check that the server is running and that DATABASES[{alias!r}] is correct.",
                     id=f"{TAG}.E012",
                 )
             )
@@ -67,14 +68,14 @@ def check_database(
 
 
 def database_problems(alias: str) -> list[CheckMessage]:
-    """What keeps a worker from its work in the database ``alias``, and what is odd there.
+    """Return the problems of the database ``alias``: errors that prevent workers from working, and warnings.
 
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
-    history has lost its row. W004: there are functions of another version. W005: the ring keeps for another
-    time than PGQUEUE says. Raises ``OperationalError`` where the server cannot be reached.
+    history has lost its row. W004: there are functions of another version. W005: the ring has another
+    retention than PGQUEUE. Raises ``OperationalError`` if the server cannot be reached.
     """
     if connections[alias].vendor != "postgresql":
-        return []  # E001 says so
+        return []  # E001 reports this
     try:
         return list(_problems(alias))
     except NotSupportedError as error:
@@ -90,16 +91,15 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     if missing := tables - installed:
         yield Error(
             f"The database {alias!r} lacks {', '.join(sorted(missing))}.",
-            hint=f"{migrate}. In tests, do without --nomigrations and MIGRATION_MODULES: "
-            "only migrations make these tables and their functions.",
+            hint=f"{migrate}. In tests, do not use --nomigrations or MIGRATION_MODULES: "
+            "only migrations create these tables and their functions.",
             id=f"{TAG}.E009",
         )
         return
     if missing := {*functions} - installed:
         yield Error(
-            f"The functions in the database {alias!r} are not those of this version: "
-            f"it lacks {', '.join(sorted(missing))}.",
-            hint=f"{migrate}. If nothing is left to migrate, they were dropped by hand: "
+            f"The database {alias!r} lacks functions of this version: {', '.join(sorted(missing))}.",
+            hint=f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
             "create them again from the files in django_pgqueue/sql.",
             id=f"{TAG}.E010",
         )
@@ -107,7 +107,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
         yield CheckWarning(
             f"The database {alias!r} has functions that this version does not know: "
             f"{', '.join(sorted(unknown))}.",
-            hint="Is this process older than the last migration? Then start it again with the new version.",
+            hint="If this process is older than the last migration, restart it with the new version.",
             id=f"{TAG}.W004",
         )
     yield from _ring(alias)
@@ -117,8 +117,8 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
     ring = Ring.objects.using(alias).first()
     if ring is None:
         yield Error(
-            f"The table pgqueue_ring in the database {alias!r} has lost its row: no job can finish.",
-            hint="Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
+            f"The table pgqueue_ring in the database {alias!r} has lost its row, so no job can finish.",
+            hint="Run this SQL statement: INSERT INTO pgqueue_ring DEFAULT VALUES",
             id=f"{TAG}.E013",
         )
     elif not conf.problems():
@@ -129,15 +129,15 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
         ):
             if stored != wanted:
                 yield CheckWarning(
-                    f"The database {alias!r} keeps history for {stored}, but PGQUEUE[{key!r}] says {wanted}.",
-                    hint="The next worker to start writes its setting there. If this comes back, "
-                    "workers with different settings share the database.",
+                    f"The database {alias!r} keeps history for {stored}, but PGQUEUE[{key!r}] is {wanted}.",
+                    hint="The next worker that starts stores its setting in the database. If this warning "
+                    "comes back, workers with different settings use the same database.",
                     id=f"{TAG}.W005",
                 )
 
 
 def _unapplied(alias: str) -> list[str]:
-    """The names of our migrations that wait to be applied."""
+    """Return the names of the unapplied migrations of this app."""
     if connections[alias].vendor != "postgresql":
         return []
     executor = MigrationExecutor(connections[alias])
@@ -149,7 +149,7 @@ def _unapplied(alias: str) -> list[str]:
 
 def _wait(alias: str, names: list[str]) -> CheckMessage:
     return CheckWarning(
-        f"Migrations of {_LABEL} wait to be applied to the database {alias!r}: {', '.join(names)}.",
+        f"Migrations of {_LABEL} are not applied to the database {alias!r}: {', '.join(names)}.",
         hint=f"Run: python manage.py migrate --database {alias}",
         id=f"{TAG}.W003",
     )
@@ -170,7 +170,7 @@ def _tables() -> set[str]:
 
 @cache
 def _functions() -> frozenset[str]:
-    """The names of the functions and procedures that are there after the last migration."""
+    """Return the names of the functions and procedures that exist after the last migration."""
     package = import_module(f"{_LABEL}.migrations")
     names = sorted(module.name for module in iter_modules(package.__path__))
     present: dict[str, bool] = {}

@@ -1,7 +1,7 @@
-"""One set of names for ``django.tasks`` of Django 6 and the ``django-tasks`` package on older versions.
+"""The same names for ``django.tasks`` of Django 6 and for the ``django-tasks`` package on older versions.
 
-Type checkers always see ``django.tasks``. Task is generic there but not in Django itself: `GenericTask` is
-the base class that is generic everywhere.
+Type checkers always see ``django.tasks``. `Task` is generic in the stubs but not in Django itself.
+`GenericTask` is a base class that is generic in both.
 """
 
 from __future__ import annotations

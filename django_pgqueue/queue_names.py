@@ -1,4 +1,4 @@
-"""Which queues there are: those that tasks and settings name, and those that the database has seen.
+"""Find the names of queues: those in tasks and settings, and those that the database contains.
 
 Nothing here reads the history of jobs.
 """
@@ -15,23 +15,23 @@ from .routing import our_aliases, resolve
 
 __all__ = ["WINDOW", "declared_queues", "queues_in_use"]
 
-WINDOW = 5_000  # jobs read at each end of the backlog, to find queues whose jobs are all blocked
+WINDOW = 5_000  # jobs to read at each end of the backlog, to find queues whose jobs are all blocked
 _IN_USE = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 
 def queues_in_use(alias: str) -> set[str]:
-    """Queues with settings, live jobs, or failed jobs that are kept, or where jobs ran within a day."""
+    """Return the queues that have settings, live jobs or kept failed jobs, or that ran jobs within a day."""
     with connections[alias].cursor() as cursor:
         cursor.execute(_IN_USE, {"window": WINDOW})
         return {name for (name,) in cursor.fetchall()}
 
 
 def declared_queues() -> set[str]:
-    """Queues of the tasks that this process has imported, and of QUEUES in TASKS."""
+    """Return the queues of the tasks that this process has imported, and those of QUEUES in TASKS."""
     found = {task.queue_name for task in declared_tasks()}
     for alias in our_aliases():
         try:
             found.update(resolve(alias).queues)
-        except ImproperlyConfigured:  # a system check says so
+        except ImproperlyConfigured:  # a system check reports this
             continue
     return found

@@ -1,4 +1,4 @@
-"""Counts in log lines and in what the command prints: "1 job", "2 jobs"."""
+"""Counts with a noun, for log lines and for the output of the command: "1 job", "2 jobs"."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["counted"]
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """``number`` with its noun: ``one`` for 1, else ``many`` (default: ``one`` and an "s").
+    """Return ``number`` with its noun: ``one`` for 1, otherwise ``many`` (default: ``one`` plus "s").
 
     These texts are for logs and terminals and are not translated; the admin uses ``ngettext``.
     """

@@ -122,7 +122,7 @@ def test_flags() -> None:
     ("params", "reason"),
     [
         ({"OPTIONS": {"databse": "x"}}, r"TASKS\['pg'\]\['OPTIONS'\] has no option 'databse'"),
-        ({"OPTIONS": {"MAX_ATTEMPTS": 5}}, "goes into PGQUEUE"),
+        ({"OPTIONS": {"MAX_ATTEMPTS": 5}}, "Set it in PGQUEUE"),
         ({"OPTIONS": {"database": 5}}, "database must be an alias"),
         ({"OPTIONS": ["database"]}, "must be a dict"),
         ({"QUEUES": "mail"}, "must be a list of names"),
@@ -256,8 +256,8 @@ def test_a_job_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("no_such_module.run", "is there, but no task 'no_such_module.run'"),
-        ("tests.test_backend.gone", "is there, but no task"),
+        ("no_such_module.run", "exists, but no task 'no_such_module.run'"),
+        ("tests.test_backend.gone", "exists, but no task"),
         ("tests.test_backend.finished", r"is not a task \(its type is function\)"),
     ],
 )

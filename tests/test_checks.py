@@ -116,10 +116,10 @@ def django_is_silenced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 # What is in TASKS["default"]; what the hint says.
 NO_BACKENDS: list[tuple[Any, str]] = [
-    ({"BACKEND": "django_pgqueue.PgQueueBackend"}, f'Write "{OURS["BACKEND"]}".'),
-    ({"BACKEND": "django_pgqueue.backends.PgQueueBackend"}, f'Write "{OURS["BACKEND"]}".'),
-    ({"BACKEND": "django_pgqueue.backend.PgQueBackend"}, f'Write "{OURS["BACKEND"]}".'),
-    ({"BACKEND": "django_pgqueue.backend"}, f'Write "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "django_pgqueue.PgQueueBackend"}, f'Use "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "django_pgqueue.backends.PgQueueBackend"}, f'Use "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "django_pgqueue.backend.PgQueBackend"}, f'Use "{OURS["BACKEND"]}".'),
+    ({"BACKEND": "django_pgqueue.backend"}, f'Use "{OURS["BACKEND"]}".'),
     ({"BACKEND": "no.such.Backend"}, "Correct the path."),
     ({"BACKEND": "django.core.mail.send_mail"}, "Correct the path."),
     ({"BACKEND": None}, "Correct the path."),
@@ -134,8 +134,8 @@ BAD_PARAMETERS: list[tuple[dict[str, Any], str, str]] = [
     ({"OPTIONS": {"database": 5}}, "must be an alias", "The aliases are default, other."),
     ({"OPTIONS": None}, "must be a dict, not None", "leave it out"),
     ({"OPTIONS": ["database"]}, "must be a dict", "leave it out"),
-    ({"QUEUES": "mail"}, "must be a list of names, not 'mail'", "Write \"QUEUES\": ['mail']"),
-    ({"QUEUES": None}, "must be a list of names, not None", "or leave it out"),
+    ({"QUEUES": "mail"}, "must be a list of names, not 'mail'", "Use \"QUEUES\": ['mail']"),
+    ({"QUEUES": None}, "must be a list of names, not None", "or remove it"),
     ({"QUEUES": ["q" * 101]}, "1 to 100 letters", "Correct the name."),
 ]
 
@@ -350,7 +350,7 @@ def test_e007_a_task_whose_path_does_not_lead_back() -> None:
     (message,) = checks.check_tasks([])
     assert message.id == "pgqueue.E007"
     assert lost.module_path in message.msg
-    assert message.hint == "Write @task above def replaced, outermost."
+    assert message.hint == "Put @task above all other decorators of def replaced."
     again = task(replaced)
     assert len(checks.check_tasks([])) == 1
     del lost, again, message

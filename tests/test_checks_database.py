@@ -119,7 +119,7 @@ def test_e010_a_function_is_missing() -> None:
         cursor.execute("DROP FUNCTION pgqueue_run_now_v1")
     (message,) = database_problems("default")
     assert message.id == "pgqueue.E010"
-    assert "lacks pgqueue_run_now_v1." in message.msg
+    assert "lacks functions of this version: pgqueue_run_now_v1." in message.msg
     assert ids(check_database(None, databases=["default"])) == ["pgqueue.E010"]
 
 

@@ -1,4 +1,4 @@
-"""Types of command line arguments: what they accept, and what they say when they do not."""
+"""Types of command line arguments, with the error messages for values that they refuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["at_least", "database_alias", "given_queues", "queue_names"]
 
 
 def queue_names(text: str) -> tuple[str, ...]:
-    """``mail,default`` as a tuple without repetitions."""
+    """Parse ``mail,default`` into a tuple without repetitions."""
     names = [name.strip() for name in text.split(",")]
     try:
         return tuple(dict.fromkeys(queue_name(name) for name in names))
@@ -27,12 +27,12 @@ def queue_names(text: str) -> tuple[str, ...]:
 
 
 def given_queues(value: str | Iterable[str]) -> tuple[str, ...]:
-    """The same for what ``call_command`` was given as a keyword, which the parser does not read."""
+    """Do the same for a keyword argument of ``call_command``, which the parser does not read."""
     return queue_names(value if isinstance(value, str) else ",".join(value)) if value else ()
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A whole number that is not too small."""
+    """Return a type for whole numbers that are at least ``least``."""
 
     def read(text: str) -> int:
         try:
@@ -47,7 +47,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def database_alias(text: str | None) -> str:
-    """An alias of DATABASES; without one, where jobs go that name none."""
+    """Check an alias of DATABASES. The default is the database of jobs that do not name one."""
     alias = default_backend().home() if text is None else text
     if alias not in connections.settings:
         known = ", ".join(sorted(connections.settings))

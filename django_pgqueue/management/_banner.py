@@ -1,6 +1,6 @@
-"""What ``runqueueworker`` prints at its start: what runs where, and where to look.
+"""The banner that ``runqueueworker`` prints when it starts: what runs where, and the address of the admin.
 
-Nothing secret is in it: of the connection only host, port and names, no user and no password.
+It contains no secrets: only the host, the port and the names of the connection, and no user and no password.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Server:
     port: int
     database: str
     version: int
-    """As ``PQserverVersion`` has it: 170002 is 17.2."""
+    """As returned by ``PQserverVersion``: 170002 is 17.2."""
 
     @classmethod
     def of(cls, alias: str) -> Server:
-        """As the open connection says, whatever settings, service file or list of hosts led there."""
+        """Read the values from the open connection: settings may use a service file or several hosts."""
         connection = connections[alias]
         connection.ensure_connection()
         info = connection.connection.info
@@ -54,12 +54,12 @@ class Server:
 
     @property
     def release(self) -> str:
-        """The version for people."""
+        """The version in the usual form."""
         return f"{self.version // 10_000}.{self.version % 10_000}"
 
 
 def banner(options: WorkerOptions, server: Server, *, checked: bool, list_tasks: bool) -> str:
-    """The text. ``checked``: the system checks have run, so the tasks of all apps are imported."""
+    """Return the text. ``checked``: whether the system checks have run, so that all tasks are imported."""
     paths = sorted({task.module_path for task in declared_tasks()})
     lines = {
         "Database": [f'{server.database} on {server.host}, port {server.port} (alias "{options.alias}")'],
@@ -78,10 +78,10 @@ def banner(options: WorkerOptions, server: Server, *, checked: bool, list_tasks:
 
 
 def admin_urls(alias: str) -> list[str]:
-    """The page "Queues" of each admin site that shows the jobs of the database ``alias``."""
+    """Return the URL of the overview in each admin site that shows the jobs of the database ``alias``."""
     if not apps.is_installed("django.contrib.admin"):
         return []
-    from django.contrib.admin.sites import all_sites  # it must not be imported where it is not installed
+    from django.contrib.admin.sites import all_sites  # this must not be imported if it is not installed
 
     found = set()
     for site in all_sites:
@@ -92,12 +92,15 @@ def admin_urls(alias: str) -> list[str]:
             continue
         try:
             url = reverse(f"{site.name}:django_pgqueue_job_overview")
-            # A site that is in no URLconf may lead to another one: "admin" stands for all of them.
+            # If a site is not in the URLconf, reverse() may return the URL of another one, because "admin" is
+            # the namespace of all sites.
             if resolve(f"/{url.removeprefix(get_script_prefix())}").namespaces[-1] == site.name:
                 found.add(url)
         except (NoReverseMatch, Resolver404):
             continue
-        except Exception as error:  # whatever the modules of the URLconf raise; a worker does without them
+        except (
+            Exception
+        ) as error:  # the modules of the URLconf may raise anything; a worker does not need them
             logger.debug("the URLconf cannot be loaded: %s", error)
     return sorted(found)
 

@@ -1,4 +1,4 @@
-"""What must be true before workers start; each function raises ``CommandError`` and says how to mend it."""
+"""Conditions for starting workers. Each function raises a ``CommandError`` with a remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_vendor(alias: str) -> None:
-    """The database is PostgreSQL."""
+    """Require PostgreSQL."""
     vendor = connections[alias].vendor
     if vendor != "postgresql":
         raise CommandError(
@@ -33,7 +33,7 @@ def check_vendor(alias: str) -> None:
 
 
 def check_caller(alias: str) -> None:
-    """A program that uses ``call_command``, such as a test, does so where that can work."""
+    """Refuse ``call_command`` inside a transaction or outside of the main thread, where it cannot work."""
     if connections[alias].in_atomic_block:
         raise CommandError(
             _(
@@ -51,7 +51,7 @@ def check_caller(alias: str) -> None:
 
 
 def check_database(alias: str) -> None:
-    """The database has our tables and functions. What is merely odd there is logged as a warning.
+    """Require the tables and functions of the queue. Other problems are logged as warnings.
 
     Raises Django's ``OperationalError`` if there is no server.
     """
@@ -60,12 +60,12 @@ def check_database(alias: str) -> None:
     if errors:
         raise CommandError("\n".join(f"{error.msg} {error.hint}" for error in errors))
     for problem in problems:
-        if not str(problem.id).endswith("W005"):  # the ring is told at once how long to keep, and the log
+        if not str(problem.id).endswith("W005"):  # the supervisor will update the retention and log that
             logger.warning("%s %s", problem.msg, problem.hint)
 
 
 def unreachable(alias: str, error: Exception) -> CommandError:
-    """The error to raise when there is no server."""
+    """Return the error to raise if there is no server."""
     return CommandError(
         _("The database %(alias)r cannot be reached: %(error)s")
         % {"alias": alias, "error": str(error).strip()}
@@ -75,7 +75,7 @@ def unreachable(alias: str, error: Exception) -> CommandError:
 def warn_of_unknown_queues(alias: str, option: str, names: Iterable[str]) -> None:
     """Log a warning for each name that is probably misspelled.
 
-    No more than that: a queue may be new, and its tasks may be declared by another project.
+    This is not an error, because a queue may be new, and another project may declare its tasks.
     """
     if not names:
         return

@@ -1,13 +1,14 @@
-"""``runqueueworker --reload``, for development: the command starts again whenever its code changes.
+"""``runqueueworker --reload``, for development: restart the command when its code changes.
 
-    the reloader   this process: starts the command as its child, and hands signals on to it
-    its child      the supervisor as ever; a thread watches the files of all modules. When one has changed, it
-                   stops as it does at SIGTERM and ends with the exit code RELOAD: the reloader starts another
-    an error       a child that ends with an error, such as a SyntaxError in models.py, is started again once
+    the reloader   this process: it starts the command as its child process and forwards signals to it
+    the child      the supervisor as usual; a thread watches the files of all modules. When one has changed,
+                   the child stops as after SIGTERM and ends with the exit code RELOAD, and the reloader
+                   starts another one
+    an error       a child that ends with an error, such as a SyntaxError in models.py, is started again after
                    a file has changed
 
-Django's autoreloader finds the files. Its ``run_with_reloader`` does not fit: it runs its function in a
-thread, and a supervisor needs the main thread; it kills its child a quarter of a second after Ctrl-C; and it
+Django's autoreloader finds the files. Its ``run_with_reloader`` cannot be used: it runs its function in a
+thread, but a supervisor needs the main thread; it kills its child a quarter of a second after Ctrl-C; and it
 ends when the project cannot be imported.
 """
 
@@ -33,9 +34,9 @@ from ..worker.waker import Waker
 
 __all__ = ["GRACE", "RELOAD", "USAGE", "Parent", "Reloader", "SourceFiles", "watch"]
 
-RELOAD = 3  # the exit code that asks for a new child, as Django's autoreloader has it
-USAGE = 2  # the exit code for options that cannot be; no change of a file mends them
-GRACE = 5.0  # seconds at most for running jobs, unless --grace says otherwise
+RELOAD = 3  # the exit code that requests a new child, as in Django's autoreloader
+USAGE = 2  # the exit code for invalid options, which no change of a file can fix
+GRACE = 5.0  # the longest grace period in seconds, unless --grace is used
 LOOK_EVERY = 1.0  # seconds
 
 _VARIABLE = "PGQUEUE_RELOADER"
@@ -46,11 +47,11 @@ class Parent(NamedTuple):
 
     pid: int
     since: float
-    """When it did so, as ``time.time()``."""
+    """When it started this process, as ``time.time()``."""
 
     @classmethod
     def ours(cls) -> Parent | None:
-        """None if this process is no reloader's child. A child ends together with its reloader (on Linux)."""
+        """Return the reloader; None if this process has none. On Linux, this process will die with it."""
         pid, _, since = os.environ.get(_VARIABLE, "").partition(" ")
         if pid != str(os.getppid()):  # not set, or inherited by a process that a task has started
             return None
@@ -58,15 +59,15 @@ class Parent(NamedTuple):
         return cls(int(pid), float(since))
 
     def environment(self) -> dict[str, str]:
-        """For the child."""
+        """Return the environment for the child."""
         return {**os.environ, _VARIABLE: f"{self.pid} {self.since}"}
 
 
 class SourceFiles(StatReloader):
     """The files of all imported modules, and those in the packages of the project's apps.
 
-    The latter because a task may import a module late, in a worker process, and because a module that cannot
-    be imported is none.
+    The latter are included because a task may import a module later, in a worker process, and because a
+    module that cannot be imported is not among the imported modules.
     """
 
     def __init__(self, since: float) -> None:
@@ -76,7 +77,7 @@ class SourceFiles(StatReloader):
         autoreload_started.send(sender=self)  # projects add files of their own here
 
     def watched_files(self, include_globs: bool = True) -> Iterator[Path]:
-        """All of them; some twice."""
+        """Return all files, some of them twice."""
         yield from super().watched_files(include_globs)
         installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
         for config in apps.get_app_configs():
@@ -85,10 +86,10 @@ class SourceFiles(StatReloader):
                 yield from _package_files(folder)
 
     def changed(self) -> Path | None:
-        """One that has changed since the last call; at the first call: since the beginning.
+        """Return a file that has changed since the last call, or, in the first call, since the start.
 
         Race: code that is saved after its import and before the first call must count. So a file that is seen
-        for the first time counts if it is newer than ``since``; one from the future never does.
+        for the first time counts if it is newer than ``since``, unless its time is in the future.
         """
         now, found = time(), None
         for path, modified in self.snapshot_files():
@@ -107,7 +108,7 @@ def _package_files(folder: Path) -> Iterator[Path]:
     for entry in entries:
         if entry.suffix == ".py":
             yield entry
-        elif (entry / "__init__.py").exists():  # no look into node_modules and the like
+        elif (entry / "__init__.py").exists():  # skip node_modules and the like
             yield from _package_files(entry)
 
 
@@ -124,7 +125,7 @@ def watch(parent: Parent, on_change: Callable[[Path], None]) -> None:
 
 
 class Reloader:
-    """The parent. On the main thread."""
+    """The parent process. Used on the main thread."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -133,7 +134,7 @@ class Reloader:
         self._handed_on = 0
 
     def run(self) -> int:
-        """Start one child after another until told to stop; returns the exit code of the last one."""
+        """Start one child after another until told to stop, and return the exit code of the last one."""
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         self._signals.notice(signal.SIGCHLD)
         while True:
@@ -150,7 +151,8 @@ class Reloader:
                 return 0
 
     def _run_child(self, parent: Parent) -> int:
-        # In a group of its own: the terminal sends Ctrl-C to our group, and we hand it on, once.
+        # The child has its own group: the terminal sends Ctrl-C to the reloader's group, and the reloader
+        # forwards it once.
         child = subprocess.Popen(
             get_child_arguments(),
             env=parent.environment(),
@@ -167,7 +169,7 @@ class Reloader:
         return code if code >= 0 else 128 - code
 
     def _has_changed(self, since: float) -> bool:
-        """Wait for a change; False if told to stop."""
+        """Wait for a change. Return False if told to stop."""
         files = SourceFiles(since)
         while files.changed() is None:
             if self._signals.count:

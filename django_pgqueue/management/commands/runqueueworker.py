@@ -34,26 +34,24 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     """Parse, call, exit code."""
 
-    help = (
-        "Run the jobs of django_pgqueue. Starts worker processes and watches them, until SIGTERM or Ctrl-C."
-    )
+    help = "Run the jobs of django_pgqueue. Starts worker processes and watches them until SIGTERM or Ctrl-C."
     requires_system_checks = "__all__"
     _is_program = False
     _parent: _reload.Parent | None = None
-    """The reloader, in a process that it has started."""
+    """The reloader, if it has started this process."""
     _has_changed = False
-    """Whether the reloader is to start another process."""
+    """Whether a file has changed, so that the reloader must start another process."""
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run as ``manage.py`` does: this process is the command, and ends with it."""
+        """Run as the main program, as ``manage.py`` does: this process ends with the command."""
         self._is_program = True
         super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The options."""
+        """Add the options."""
         add = parser.add_argument
         add("--queues", type=queue_names, default=(), metavar="A,B", help="only these queues (default: all)")
-        add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues but these")
+        add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues except these")
         add("--processes", type=at_least(1), default=1, metavar="N", help="worker processes (default: 1)")
         add(
             "--threads",
@@ -65,17 +63,22 @@ class Command(BaseCommand):
         add("--burst", action="store_true", help="stop when no more jobs are due")
         add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
         add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after this many jobs")
-        add("--max-rss", type=at_least(1), metavar="MB", help="replace a process that uses more memory")
+        add(
+            "--max-rss",
+            type=at_least(1),
+            metavar="MB",
+            help="replace a process that uses more memory than this",
+        )
         add(
             "--grace",
             type=at_least(0),
             metavar="S",
-            help="seconds for running jobs to finish after a stop (default: GRACE in PGQUEUE, 30)",
+            help="seconds for running jobs to finish when stopping (default: GRACE in PGQUEUE, 30)",
         )
         add("--reload", action="store_true", help="restart when code changes; for development only")
 
     def execute(self, *args: Any, **given: Any) -> str | None:
-        """Leave the system checks to the process that runs the workers."""
+        """Skip the system checks in the reloader, because its child runs them."""
         if given.get("reload"):
             self._parent = _reload.Parent.ours()
             given["skip_checks"] = given["skip_checks"] or self._parent is None
@@ -101,8 +104,8 @@ class Command(BaseCommand):
         if queues and excluded:
             raise ArgumentTypeError(
                 _(
-                    "--queues and --exclude-queues cannot be used together. Name the queues to work on, "
-                    "or those to leave out."
+                    "--queues and --exclude-queues cannot be used together. Name either the queues to work "
+                    "on or the queues to exclude."
                 )
             )
         if given["reload"] and given["burst"]:
@@ -138,7 +141,7 @@ class Command(BaseCommand):
         finally:
             if not self._is_program:
                 supervisor.release()
-        if self._is_program:  # the log has said why
+        if self._is_program:  # the log contains the reason
             sys.exit(_reload.RELOAD if self._has_changed else code)
         if code:
             raise CommandError(supervisor.failure, returncode=code)
@@ -146,7 +149,7 @@ class Command(BaseCommand):
             _raise_interruption(supervisor.interrupted_by)
 
     def _begin(self, options: WorkerOptions, given: dict[str, Any]) -> None:
-        """Say at once what would keep every worker process from its work; else what will run."""
+        """Report problems that would stop every worker process; if there are none, print the banner."""
         alias = options.alias
         was_open = connections[alias].connection is not None
         try:
@@ -164,7 +167,7 @@ class Command(BaseCommand):
         except OperationalError as error:
             raise unreachable(alias, error) from error
         finally:
-            if not was_open:  # else it belongs to the caller; the supervisor has one of its own
+            if not was_open:  # otherwise it belongs to the caller; the supervisor has its own connection
                 connections[alias].close()
 
     def _reload(self, supervisor: Supervisor, path: Path) -> None:
@@ -173,7 +176,7 @@ class Command(BaseCommand):
         supervisor.stop()
 
     def _notify(self, text: str) -> None:
-        """Tell the user something that also belongs in the log: once, and wherever it can be seen."""
+        """Show a message once: in the log if the log has INFO lines, otherwise on standard output."""
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", text)
         else:
@@ -183,12 +186,12 @@ class Command(BaseCommand):
         try:
             self.stdout.write(text)
             self.stdout.flush()
-        except OSError as error:  # nobody reads it any more; the jobs must run all the same
+        except OSError as error:  # the reader is gone; the jobs must continue to run
             logger.debug("standard output: %s", error)
 
 
 def _raise_interruption(number: signal.Signals) -> None:
-    """A burst that was called by a program has not done what it was to do."""
+    """Raise an error because a burst that a program called was stopped before all jobs had run."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise CommandError(
