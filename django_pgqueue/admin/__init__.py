@@ -1,18 +1,19 @@
-"""The admin of the queue: jobs, queues, workers, statistics, and a page that shows where everything stands.
+"""The admin of the queue: jobs, queues, workers, statistics, and an overview of all of them.
 
-The classes may be registered on any site, and with ``using = "alias"`` in a subclass they show another
-database than the one that the routers name. Everything that is changed here goes through the same public
-functions as elsewhere; nothing of a job can be edited.
+The classes can be registered on any site. A subclass with ``using = "alias"`` shows another database than the
+one that the database routers choose. All changes are made with the public functions of the package. Jobs
+cannot be edited.
 
-    jobs.py        the list and the page of a job; job_fields.py how it looks, job_actions.py what may be done
-    confirm.py     the page that asks before many jobs change; effects.py what would happen in each state,
-                   selection.py which jobs they are
+    jobs.py        the list and the page of a job; job_fields.py how it looks, job_actions.py what users may
+    do confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each
+    state,
+                   selection.py which jobs are selected
     overview.py    depth, age, failures and workers on one page; depth.py its figures
-    fleet.py       which workers live, by their heartbeats, and which queues they serve
+    fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
     workers.py     workers and what they run
-    stats.py       statistics; last_hour.py the table above them, percentiles.py what the histograms tell
-    changelist.py  a list that stays quick however long the history is; filters.py and names.py likewise
+    stats.py       statistics; last_hour.py the table above them, percentiles.py percentiles of the histograms
+    changelist.py  a list that stays fast with a long history; its filters.py and names.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the admin lets people do to jobs: four actions, each with its permission and its words."""
+"""The four actions on jobs in the admin, each with its permission and its messages."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ MOST_LOGGED = 200  # jobs of one action in the admin's own history
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do with jobs. ``permission`` is the codename without the model."""
+    """An action on jobs. ``permission`` is the codename without the model."""
 
     permission: str
     label: Any
     run: Callable[[QuerySet[Job]], int]
     fits: Callable[[Job], bool]
-    """Whether the detail page offers it; the database decides in the end."""
+    """Whether the page of a job offers it. The database decides whether the job changes."""
     _done: Any
     _refused: Any
     effects: tuple[Effect, ...] = ()
-    """What it does to jobs in each state; none for an action that nobody has to confirm."""
+    """What it does to jobs in each state; empty for an action without a confirmation page."""
     title: Any = ""
-    """What stands on top of the page that asks."""
+    """The title of the confirmation page."""
 
     def __call__(self, request: HttpRequest, parts: Sequence[QuerySet[Job]]) -> int:
-        """Do it to some querysets of jobs, all or none; returns how many jobs changed.
+        """Run the action on some querysets of jobs, in one transaction. Return how many jobs changed.
 
-        Race: a job may change its state after it was found. So it is found and locked in one go, and the
-        statement that changes it sees it as it was found.
+        Race: a job may change its state after it was found. So one statement finds and locks it, and the
+        statement that changes it sees the same state.
         """
         changed = 0
         meant: list[Job] = []
@@ -66,12 +66,12 @@ class Action:
                 changed += self.run(locked)
         logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
         if changed and len(meant) <= MOST_LOGGED:
-            message = _("Asked for: %(action)s.") % {"action": self.label}
+            message = _("Action: %(action)s.") % {"action": self.label}
             LogEntry.objects.log_actions(request.user.pk, meant, CHANGE, change_message=str(message))  # type: ignore[arg-type]
         return changed
 
     def outcome(self, changed: int) -> str:
-        """What to tell the user."""
+        """Return the message for the user."""
         if not changed:
             return str(self._refused)
         return str(self._done % {"count": changed, "number": display.number(changed)})
@@ -106,7 +106,7 @@ ACTIONS = {
             control.retry,
             _can_retry,
             ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
-            _("No job changed: running and blocked ones are left alone."),
+            _("No job changed: running and blocked jobs cannot be retried."),
             effects.RETRY,
             _("Retry jobs"),
         ),
@@ -116,7 +116,7 @@ ACTIONS = {
             control.run_now,
             _can_hurry,
             ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
-            _("No job changed: only those that wait for a later time can be hurried."),
+            _("No job changed: only jobs that wait for a later time can be run now."),
             effects.RUN,
             _("Run jobs now"),
         ),
@@ -128,7 +128,7 @@ ACTIONS = {
             ngettext_lazy(
                 "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
             ),
-            _("No job changed: only those that run and have a timeout can be given more time."),
+            _("No job changed: only running jobs with a timeout can be given more time."),
         ),
         Action(
             "cancel",
@@ -136,11 +136,11 @@ ACTIONS = {
             control.cancel,
             _can_cancel,
             ngettext_lazy(
-                "%(number)s job was cancelled, or asked to stop if it runs.",
-                "%(number)s jobs were cancelled, or asked to stop if they run.",
+                "%(number)s job was cancelled, or asked to stop if it was running.",
+                "%(number)s jobs were cancelled, or asked to stop if they were running.",
                 "count",
             ),
-            _("No job changed: those that are over, or were asked to stop before, are left alone."),
+            _("No job changed: jobs that are over, or were already asked to stop, cannot be cancelled."),
             effects.CANCEL,
             _("Cancel jobs"),
         ),

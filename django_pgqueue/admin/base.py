@@ -1,4 +1,4 @@
-"""What the admin classes share: the database they look at, the style sheet, the refusal to write."""
+"""Base classes of the admin: the database that they show, the style sheet, and read-only permissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
 
     class ModelAdmin(admin.ModelAdmin):
-        """Takes a parameter at run time too; Django's own does in its stubs only."""
+        """Accepts a type parameter at run time; Django's own class does so only in the stubs."""
 
         def __class_getitem__(cls, model: object) -> type[ModelAdmin]:
             return cls
@@ -28,10 +28,10 @@ M = TypeVar("M", bound=Model)
 
 
 class DatabaseAdmin(ModelAdmin[M]):
-    """An admin class of one database: that of the routers, or the alias ``using`` of a subclass."""
+    """An admin class for one database: that of the routers, or the alias ``using`` of a subclass."""
 
     using: ClassVar[str | None] = None
-    show_facets = admin.ShowFacets.NEVER  # facets count the whole table, once for each choice
+    show_facets = admin.ShowFacets.NEVER  # facets count the whole table once for each choice
     show_full_result_count = False
 
     class Media:
@@ -49,16 +49,16 @@ class DatabaseAdmin(ModelAdmin[M]):
 
 
 class ReadOnlyAdmin(DatabaseAdmin[M]):
-    """To look at: the rows are the queue's own."""
+    """Shows rows that only the queue itself writes."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody."""
+        """Never permit this."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody."""
+        """Never permit this."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody."""
+        """Never permit this."""
         return False

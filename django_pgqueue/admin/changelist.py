@@ -1,11 +1,11 @@
-"""A list that stays quick however many rows there are: it counts nothing and skips nothing.
+"""A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET.
 
-A page begins after a row, in an order that an index has (``orders``), so that the hundredth page costs as
-much as the first.
+A page starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much as
+the first one.
 
-Filters that no index serves look at rows one by one. They look at ``WINDOW`` rows, then stop and offer to
-look further back: a search for what is not there takes no longer in a long history than in a short one. A
-search in texts has a time limit as well, and says so when it has reached it.
+Filters that no index supports read rows one by one. They read ``WINDOW`` rows, then stop and offer to look
+further back, so that a search without a match takes no longer in a long history than in a short one. A text
+search also has a time limit, and the page says when it is reached.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ class KeysetChangeList(ChangeList):
 
     model_admin: Any
 
-    #: Links to other pages, None where there are none: query strings.
+    #: Links to other pages as query strings; None if there is no such page.
     newest: str | None = None
     newer: str | None = None
     older: str | None = None
-    #: Whether rows were left unread because the window was full.
+    #: Whether there are rows beyond the window that were not read.
     cut = False
-    #: The seconds after which the search gave up, if it did.
+    #: The time limit in seconds, if the search has reached it.
     gave_up_after: float | None = None
     window = WINDOW
 
     def get_order(self) -> Order:
-        """The order of the rows: newest first, unless a subclass knows better."""
+        """Return the order of the rows: newest first, unless a subclass overrides it."""
         return NEWEST
 
     def get_time_limit(self) -> float | None:
-        """How many seconds each statement that looks for rows may take, if there is a limit."""
+        """Return how many seconds each statement that finds rows may take; None for no limit."""
         return None
 
     def get_ordering(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> list[str | Combinable | OrderBy]:  # the stubs' type of the parent
-        """None yet: ``get_results`` puts the rows into the order of the page."""
+        """Return a default; ``get_results`` orders the rows of the page."""
         return ["-pk"]
 
     def get_ordering_field_columns(self) -> dict[int, Any]:
-        """No column is marked as sorted."""
+        """Mark no column as sorted."""
         return {}
 
     def get_results(self, request: HttpRequest) -> None:
-        """Read one page, and one row more to see whether there is another."""
+        """Read one page, and one more row to find out whether there is another page."""
         self.order = self.get_order()
         place = read_place(self.order, request.GET.get(PAGE_VAR, ""))
         limit = self.get_time_limit()
@@ -81,7 +81,9 @@ class KeysetChangeList(ChangeList):
         self._describe(self._rows([values[-1] for values in found]))
 
     def _find(self, place: Place | None) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
-        """The places of the rows of the page and one more, and where the window ended, if it did."""
+        """Return the places of the rows of the page and of one more, and the end of the window, if it has
+        one.
+        """
         rows, end = self.queryset, None
         searched: QuerySet[Any] | None = self.model_admin.searched_rows(self)
         if searched is not None:
@@ -92,10 +94,10 @@ class KeysetChangeList(ChangeList):
         return self.order.keys(rows, place, self.list_per_page + 1), end
 
     def _rows(self, keys: list[int]) -> list[Model]:
-        """The rows with these keys.
+        """Return the rows with these keys.
 
-        Race: a row may change or vanish after its key was found. A changed one is shown as it is by now, even
-        if the filters would no longer find it; one that is gone is left out.
+        Race: a row may change or be deleted after its key was found. A changed row is shown with its new
+        values, even if it no longer matches the filters. A deleted row is left out.
         """
         rows = self.model_admin.rows_for_list(self.root_queryset.filter(pk__in=keys)) if keys else []
         by_key = {row.pk: row for row in rows}
@@ -104,7 +106,7 @@ class KeysetChangeList(ChangeList):
     def _link(
         self, found: list[tuple[Any, ...]], place: Place | None, more: bool, end: tuple[Any, ...] | None
     ) -> None:
-        """Set the links to other pages; ``end`` is where the window ended, if it did."""
+        """Set the links to other pages. ``end`` is the end of the window, if it has one."""
         self.cut = end is not None and not more
         if not found and place is None and end is None:
             return
@@ -119,7 +121,7 @@ class KeysetChangeList(ChangeList):
         self.newest = self.get_query_string() if place or self.newer else None
 
     def _describe(self, found: list[Model]) -> None:
-        """What Django's templates and views ask for; nothing here is a count of all rows."""
+        """Set the attributes that Django's templates and views read, without counting all rows."""
         self.result_list = found
         self.result_count = self.full_result_count = len(found)
         self.show_full_result_count = False

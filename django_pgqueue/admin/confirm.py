@@ -1,7 +1,8 @@
-"""The page that asks before an action changes more than one job, and what happens when it is confirmed.
+"""The confirmation page for an action on more than one job, and the action after the confirmation.
 
-What was ticked, or "all that match", is counted state by state. One job is acted upon at once. For more there
-is the page, which carries what it shows, signed; once confirmed, the action does that and nothing else.
+The selected jobs, or "all that match", are counted by state. If there is only one, the action runs
+immediately. Otherwise, the confirmation page is shown. Its form contains the counts, signed, so that the
+action changes only the jobs that were shown.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ _OTHERS = ngettext_lazy(
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What was counted, as it travels in the form."""
+    """What the confirmation page has shown, as stored in its form."""
 
     action: str
     effects: list[str]
-    """Those that change jobs."""
+    """The effects that change jobs."""
     expected: int | None
-    """How many jobs would change; None if they are more than were counted."""
+    """How many jobs would change; None if there were too many to count."""
     limits: Bounds
 
 
@@ -69,9 +70,10 @@ def act_on_many(
     jobs: QuerySet[Job],
     may: Callable[[str], bool],
 ) -> HttpResponse | None:
-    """Ask, or do it and tell: an action of the list, on the ``jobs`` that Django's changelist has selected.
+    """Run an action of the list, or show its confirmation page. ``jobs`` are those that Django's changelist
+    has selected.
 
-    ``may`` says what else this user may do, by codename without the model.
+    ``may`` returns whether this user has a permission, named by its codename without the model.
     """
     action = ACTIONS[name]
     meant = permitted(action.effects, may)
@@ -94,7 +96,7 @@ def act_on_many(
         meant = [effect for effect, _count in found]
         shown = _shown(name, found, limits)
         total = sum(count for _effect, count in found)
-        if total > 1 or (total and limits.oldest is not None):  # it may be one of many
+        if total > 1 or (total and limits.oldest is not None):  # there may be more, beyond the window
             return _ask(admin, request, action, found, shown)
     acting = [effect for effect in meant if effect.acts and effect.key in shown.effects]
     changed = action(request, affected(jobs, shown.limits, acting))
@@ -104,7 +106,7 @@ def act_on_many(
 
 
 def _is_across(request: HttpRequest) -> bool:
-    """Whether all that match are meant: as Django's own form reads it."""
+    """Return whether all jobs that match are selected, read as in Django's own form."""
     return bool(forms.BooleanField(required=False).to_python(request.POST.get("select_across")))
 
 
@@ -116,7 +118,7 @@ def _shown(name: str, found: list[tuple[Effect, int]], limits: Bounds) -> Shown:
 
 
 def _confirmed(request: HttpRequest, name: str) -> Shown | None:
-    """What the form says that was shown; None if this is no form of ours, and then the page asks (again)."""
+    """Return what the submitted form had shown; None if it is missing or invalid, and the page is shown."""
     try:
         given = signing.loads(request.POST.get(FIELD, ""), salt=SALT)
         shown = Shown(**{**given, "limits": Bounds(**given["limits"])})
@@ -152,7 +154,7 @@ def _ask(
             ("action", f"{action.permission}_jobs"),
             ("select_across", int(across)),
             (FIELD, signing.dumps(asdict(shown), salt=SALT)),
-            # Django wants to see at least one of them.
+            # Django requires at least one.
             *((ACTION_CHECKBOX_NAME, pk) for pk in (ticked[:1] if across else ticked)),
         ],
     }
@@ -161,7 +163,7 @@ def _ask(
 
 
 def _told(action: Action, changed: int, expected: int | None, *, denied: bool) -> str:
-    """What was done, and what was not though it was shown."""
+    """Return the message about the jobs that changed, and those that were shown but did not change."""
     if not changed and expected:
         return _("No job changed: all of them changed in the meantime.")
     if not changed and denied:

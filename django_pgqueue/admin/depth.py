@@ -1,7 +1,8 @@
-"""Where the queues stand, in four statements: what waits and runs, what ran, what failed, which queues exist.
+"""The figures of all queues, in four statements: live jobs, jobs that ran, jobs that failed, queues with
+settings.
 
-None of them reads the ring of history: what waits is counted on the live leaf, what ran in the statistics by
-minute, what failed on the kept leaf by its index.
+None of them reads the ring of history: live jobs are counted in the live leaf, jobs that ran in the
+statistics by minute, and failed jobs in the kept leaf with its index.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .fleet import listed
 
 __all__ = ["MOST_FAILURES", "QueueDepth", "depth"]
 
-MOST_FAILURES = 10_000  # counted of one queue
+MOST_FAILURES = 10_000  # count at most this many per queue
 _FAILURES = (Path(__file__).parent / "failures.sql").read_text(encoding="utf-8")
 _LIVE = [status for status in Status if not status.is_terminal]
 _READY = Q(status__in=["pending", "retry"], run_after__lte=Now())
@@ -30,41 +31,41 @@ _READY = Q(status__in=["pending", "retry"], run_after__lte=Now())
 
 @dataclass(slots=True)
 class QueueDepth:
-    """One queue. The counts of an hour and of a day are those of the last 60 minutes and 24 hours."""
+    """The figures of one queue. An hour means the last 60 minutes, and a day the last 24 hours."""
 
     name: str
     pending: int = 0
     retry: int = 0
     running: int = 0
     lost: int = 0
-    """Of the running jobs those whose worker is dead or not on the list: they wait for recovery."""
+    """Running jobs whose worker is dead or deleted, and which wait for recovery."""
     longest: timedelta | None = None
-    """How long ago the running job was claimed that was claimed first."""
+    """How long the longest running job has been running."""
     blocked: int = 0
     ready: int = 0
-    """Pending or to retry, and due."""
+    """Jobs that are pending or to retry, and due."""
     oldest: timedelta | None = None
     """How long the oldest of the ready jobs has been due."""
     done_hour: int = 0
     retried_hour: int = 0
     retried_day: int = 0
     failed_hour: int = 0
-    """Failed and not retried, at most MOST_FAILURES."""
+    """Jobs that failed and were not retried, at most MOST_FAILURES."""
     failed_day: int = 0
 
     @property
     def waiting(self) -> int:
-        """The jobs that some worker has to take yet, now or later."""
+        """The jobs that a worker has yet to claim, now or later."""
         return self.pending + self.retry + self.blocked
 
     @property
     def needs_workers(self) -> bool:
-        """Whether there is anything to do for a worker."""
+        """Whether there is work for a worker."""
         return bool(self.waiting or self.running)
 
 
 def depth(alias: str) -> list[QueueDepth]:
-    """Every queue that has settings or jobs that wait, or where something ran or failed within a day."""
+    """Return every queue that has settings or live jobs, or whose jobs ran or failed within a day."""
     figures: dict[str, dict[str, Any]] = defaultdict(dict)
     for rows in (_live(alias), _recent(alias), _failures(alias)):
         for row in rows:
@@ -85,7 +86,7 @@ def _live(alias: str) -> list[dict[str, Any]]:
         **counts,
         ready=Count("pk", filter=_READY),
         oldest=since("run_after", _READY),
-        # One read of the list of workers for all jobs, not one for each: the subquery names no job.
+        # The subquery does not refer to the job, so PostgreSQL reads the workers only once.
         lost=Count("pk", filter=running & ~Q(worker__in=listed().values("pk"))),
         longest=since("last_attempted_at", running),
     )

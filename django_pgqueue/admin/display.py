@@ -1,4 +1,4 @@
-"""How values look: times to the second, periods in words, JSON on lines of its own."""
+"""Format values: times to the second, periods in words, JSON as an indented block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CHARACTERS = 20_000
 
 
 def time(moment: datetime | None) -> str:
-    """A time in the current time zone, to the second; empty for None (the admin shows a dash)."""
+    """Format a time in the current time zone, to the second; empty for None (the admin shows a dash)."""
     if moment is None:
         return ""
     local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
@@ -46,7 +46,7 @@ def period(length: timedelta | None) -> str:
 
 
 def seconds(count: float | None) -> str:
-    """How long a job ran: to the millisecond below a minute, coarse from there on; empty for None."""
+    """Format how long a job ran: to the millisecond below a minute, and coarse above; empty for None."""
     if count is None:
         return ""
     if count < 60:
@@ -55,7 +55,7 @@ def seconds(count: float | None) -> str:
 
 
 def span(count: float) -> str:
-    """A length of time in the unit that suits it: '0.8 ms', '12 ms', '1.5 s', '42 s', '5 min'."""
+    """Format a length of time in a suitable unit: '0.8 ms', '12 ms', '1.5 s', '42 s', '5 min'."""
     if count < 0.9995:
         return _("%(count)s ms") % {"count": _short(count * 1000)}
     if count < 59.5:
@@ -70,25 +70,25 @@ def _short(count: float) -> str:
 
 
 def number(count: int) -> str:
-    """A count, with its thousands set apart."""
+    """Format a count with thousands separators."""
     return number_format(count, use_l10n=True, force_grouping=True)
 
 
 def status_badge(status: str) -> str:
-    """The state of a job: a word, and a mark whose colour is not all there is to see."""
+    """Format the status of a job: the label with a mark, so that it can be read without the color."""
     label = Status(status).label if status in Status.values else status
     return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', status, label)
 
 
 def vital_badge(vital: str, label: str) -> str:
-    """How a worker is: a word, and a mark whose colour is not all there is to see."""
+    """Format the state of a worker: the label with a mark, so that it can be read without the color."""
     return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', vital, label)
 
 
 def json_block(value: Any) -> str:
-    """A JSON value, indented; cut after some 20,000 characters."""
+    """Format a JSON value, indented, and cut after about 20,000 characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     if len(text) > MOST_CHARACTERS:
         left_out = number(len(text) - MOST_CHARACTERS)
-        text = text[:MOST_CHARACTERS] + "\n" + _("… and %(count)s characters more") % {"count": left_out}
+        text = text[:MOST_CHARACTERS] + "\n" + _("… and %(count)s more characters") % {"count": left_out}
     return format_html('<pre class="pgqueue-block" tabindex="0">{}</pre>', text)

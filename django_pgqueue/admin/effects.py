@@ -1,6 +1,6 @@
-"""What an action does to jobs, state by state, in sentences for the page that asks before it does so.
+"""What an action does to the jobs in each state, in sentences for the confirmation page.
 
-The effects of an action name every state once, and never mix jobs that are over with those that are not.
+The effects of an action cover every state once. No effect mixes jobs that are over with live jobs.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ class Effect:
     """What happens to the jobs in some states."""
 
     key: str
-    """Its name within the action; it travels in the form."""
+    """Its name within the action, stored in the form."""
     states: frozenset[Status]
     words: Any
-    """A lazy plural of ``count`` (a number) and ``number`` (as it is shown)."""
+    """A lazy plural of ``count`` (a number) and ``number`` (formatted)."""
     acts: bool = False
     """Whether these jobs change."""
     where: Q = field(default_factory=Q)
-    """Which jobs in these states, if not all."""
+    """A condition for the jobs in these states, if it is not about all of them."""
     permission: str = ""
-    """The codename without the model of what it needs beside the permission of the action."""
+    """The codename, without the model, of an additional permission that it requires."""
     denied: Any = None
-    """The words for who does not have it: these jobs are left alone."""
+    """The words for users without this permission, for whom these jobs do not change."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it is about jobs that are over."""
+        """Whether these jobs are over."""
         return self.states <= _OVER
 
     @property
     def is_denied(self) -> bool:
-        """Whether these jobs are left alone only because this user may not change them (``permitted``)."""
+        """Whether these jobs do not change only because this user lacks the permission (``permitted``)."""
         return bool(self.permission) and not self.acts
 
     def sentence(self, count: int) -> str:
-        """What happens to so many jobs."""
+        """Return what happens to this many jobs."""
         return str(self.words % {"count": count, "number": number(count)})
 
 
 def number(count: int) -> str:
-    """A count that is exact up to its bound."""
+    """Format a count that is exact up to MOST_COUNTED."""
     if count > MOST_COUNTED:
         return _("More than %(number)s") % {"number": display.number(MOST_COUNTED)}
     return display.number(count)
 
 
 def permitted(effects: tuple[Effect, ...], may: Callable[[str], bool]) -> list[Effect]:
-    """The same effects for somebody who may do only some of it."""
+    """Return the effects for a user with some of the permissions."""
     return [
         replace(effect, acts=False, words=effect.denied)
         if effect.permission and not may(effect.permission)
@@ -81,22 +81,22 @@ _RUNNING_STAY = Effect(
     "running",
     _RUNNING,
     ngettext_lazy(
-        "%(number)s running job is left alone.", "%(number)s running jobs are left alone.", "count"
+        "%(number)s running job does not change.", "%(number)s running jobs do not change.", "count"
     ),
 )
 _BLOCKED_STAY = Effect(
     "blocked",
     _BLOCKED,
     ngettext_lazy(
-        "%(number)s blocked job is left alone.", "%(number)s blocked jobs are left alone.", "count"
+        "%(number)s blocked job does not change.", "%(number)s blocked jobs do not change.", "count"
     ),
 )
 _OVER_STAY = Effect(
     "over",
     _OVER,
     ngettext_lazy(
-        "%(number)s job that is over stays as it is.",
-        "%(number)s jobs that are over stay as they are.",
+        "%(number)s job that is over does not change.",
+        "%(number)s jobs that are over do not change.",
         "count",
     ),
 )
@@ -113,8 +113,8 @@ RETRY = (
         acts=True,
         permission="rerun_done",
         denied=ngettext_lazy(
-            "%(number)s done job is left alone: you may not run done jobs again.",
-            "%(number)s done jobs are left alone: you may not run done jobs again.",
+            "%(number)s done job does not change: you may not run done jobs again.",
+            "%(number)s done jobs do not change: you may not run done jobs again.",
             "count",
         ),
     ),
@@ -130,8 +130,8 @@ RETRY = (
         "cancelled",
         frozenset({Status.CANCELLED}),
         ngettext_lazy(
-            "%(number)s cancelled job would run after all.",
-            "%(number)s cancelled jobs would run after all.",
+            "%(number)s cancelled job would run again.",
+            "%(number)s cancelled jobs would run again.",
             "count",
         ),
         acts=True,
@@ -166,7 +166,7 @@ RUN = (
         "due",
         _WAITING,
         ngettext_lazy(
-            "%(number)s waiting job is due already.", "%(number)s waiting jobs are due already.", "count"
+            "%(number)s waiting job is already due.", "%(number)s waiting jobs are already due.", "count"
         ),
         where=Q(run_after__lte=Now()),
     ),
@@ -201,8 +201,8 @@ CANCEL = (
         "asked",
         _RUNNING,
         ngettext_lazy(
-            "%(number)s running job was asked to stop before.",
-            "%(number)s running jobs were asked to stop before.",
+            "%(number)s running job was already asked to stop.",
+            "%(number)s running jobs were already asked to stop.",
             "count",
         ),
         where=Q(cancel_requested_at__isnull=False),

@@ -1,5 +1,5 @@
--- Jobs that failed and were not retried: for each queue those of the last hour and of the last day, counted
--- up to %(most)s. One probe of the kept leaf's index for each queue, then one range of it.
+-- Count the jobs that failed and were not retried, for each queue in the last hour and in the last day, up to
+-- %(most)s. This takes one probe of the kept leaf's index for each queue, and one range scan for each count.
 WITH RECURSIVE queues AS (
     (SELECT job.queue_name FROM pgqueue_job_kept AS job ORDER BY job.queue_name LIMIT 1)
     UNION ALL

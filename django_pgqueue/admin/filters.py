@@ -1,4 +1,6 @@
-"""Filters of the lists. Their choices are fixed, or come from ``names``: none reads the history."""
+"""Filters of the lists. Their choices are fixed or come from ``names``, so that none of them reads the
+history.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ PERIODS = {
 
 
 def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
-    """Of ``jobs`` those on the shelves where jobs of this status lie: the plan leaves out the others, and
-    does not even lock them.
+    """Limit ``jobs`` to the shelves that contain jobs with this status. The plan leaves out the other shelves
+    and does not lock them.
     """
     if status not in Status.values:
         return jobs
@@ -43,23 +45,23 @@ def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
 
 
 class StatusFilter(admin.SimpleListFilter):
-    """By the state of the job."""
+    """Filter by the status of the job."""
 
     title = _("status")
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        """All states, whether there are such jobs or not."""
+        """Return all states, even if there are no such jobs."""
         return Status.choices
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The jobs of the chosen state."""
+        """Return the jobs with the chosen status."""
         status = self.value() if self.value() in Status.values else None
         return on_shelves(status, queryset).filter(status=status) if status else queryset
 
 
 class _NameFilter(admin.SimpleListFilter):
-    """By a column, with the names that are in use, the chosen one, and no more than fit the page."""
+    """Filter by a column with names. The choices are the names in use, up to a limit, and the chosen one."""
 
     column: str
 
@@ -76,16 +78,16 @@ class _NameFilter(admin.SimpleListFilter):
         raise NotImplementedError
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        """The names in use."""
+        """Return the names in use."""
         return [(name, name) for name in self._names(model_admin.database)[:MOST_CHOICES]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows with the chosen name."""
+        """Return the rows with the chosen name."""
         return queryset.filter(**{self.column: self.value()}) if self.value() else queryset
 
 
 class QueueFilter(_NameFilter):
-    """By queue."""
+    """Filter by queue."""
 
     title = _("queue")
     parameter_name = "queue"
@@ -96,7 +98,7 @@ class QueueFilter(_NameFilter):
 
 
 class TaskFilter(_NameFilter):
-    """By task."""
+    """Filter by task."""
 
     title = _("task")
     parameter_name = "task"
@@ -107,36 +109,36 @@ class TaskFilter(_NameFilter):
 
 
 class _PeriodFilter(admin.SimpleListFilter):
-    """By a time that is not long ago, on the clock of the database."""
+    """Filter by a recent time, on the clock of the database."""
 
     column: str
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        """The periods."""
+        """Return the periods."""
         return [(key, label) for key, (_period, label) in PERIODS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows of the chosen period."""
+        """Return the rows of the chosen period."""
         period = PERIODS.get(self.value() or "")
         return queryset.filter(**{f"{self.column}__gte": Now() - period[0]}) if period else queryset
 
 
 class FinishedFilter(_PeriodFilter):
-    """By the time when the job was over."""
+    """Filter by the time when the job was over."""
 
     title = _("finished")
     parameter_name = "finished"
     column = "finished_at"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The jobs that were over in the chosen period; live ones need not be looked at."""
+        """Return the jobs that were over in the chosen period, without reading live jobs."""
         if self.value() in PERIODS:
             queryset = queryset.filter(shelf__gt=LIVE_SHELF)
         return super().queryset(request, queryset)
 
 
 class MinuteFilter(_PeriodFilter):
-    """By the minute of a statistic."""
+    """Filter by the minute of a statistic."""
 
     title = _("time")
     parameter_name = "time"

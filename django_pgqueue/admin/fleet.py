@@ -1,7 +1,7 @@
-"""The workers as the clock of the database sees them: who lives, is silent or dead, who serves a queue.
+"""The states of the workers on the clock of the database, and which of them serve a queue.
 
-The row of a worker says "running" until another supervisor recovers its jobs and deletes the row. After an
-outage of everything there is no such supervisor, so the state that is shown comes from the last heartbeat.
+The state in the row of a worker is "running" until a supervisor recovers its jobs and deletes the row. After
+a complete outage, there is no such supervisor, so the displayed state is based on the last heartbeat.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Attendance", "Fleet", "Vital", "busy_text", "listed", "queues_text", "vital", "with_vitals"]
 
-MISSED_BEATS = 2.5  # from here on pgqueue_dead_workers_v1 asks whether a worker is dead
+MISSED_BEATS = 2.5  # after this many, pgqueue_dead_workers_v1 checks whether a worker is dead
 
 
 class Vital(TextChoices):
-    """How a worker is."""
+    """The state of a worker."""
 
     RUNNING = "running", gettext_lazy("running")
     DRAINING = "draining", gettext_lazy("draining")
@@ -46,7 +46,9 @@ class Vital(TextChoices):
 
 
 def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """The workers, each with the ``age`` of its heartbeat on the database's clock, and its ``busy`` slots."""
+    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and the ``busy``
+    slots.
+    """
     running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
     busy = Subquery(running.values("worker").annotate(n=Count("pk")).values("n"), output_field=IntegerField())
     rows: QuerySet[Any] = _with_age(workers).annotate(busy=Coalesce(busy, 0))
@@ -59,7 +61,7 @@ def _with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
 
 
 def vital(worker: Any) -> Vital:
-    """How a worker ``with_vitals`` is, whatever its row says.
+    """Return the state of a worker ``with_vitals``, regardless of the state in its row.
 
     It is dead if its last heartbeat is older than ``LEASE``, and silent if it has missed two heartbeats.
     """
@@ -71,13 +73,13 @@ def vital(worker: Any) -> Vital:
 
 
 def listed() -> QuerySet[Worker]:
-    """The workers that are on the list and not dead, for a condition on jobs: the others have lost theirs."""
+    """Return the workers that have a row and are not dead. Jobs of other workers are lost."""
     lease = timedelta(seconds=conf.current().lease)
     return Worker.objects.filter(heartbeat_at__gte=Now() - lease)
 
 
 def queues_text(worker: Worker) -> str:
-    """The queues that a worker serves, in words: "all", "all but never", "mail, slow"."""
+    """Return the queues that a worker serves, in words: "all", "all but never", "mail, slow"."""
     if worker.queues:
         return ", ".join(worker.queues)
     if worker.exclude_queues:
@@ -86,8 +88,8 @@ def queues_text(worker: Worker) -> str:
 
 
 def busy_text(worker: Any) -> str:
-    """How many jobs a worker ``with_vitals`` runs, of how many it may run at once. It may have claimed more
-    than that, if they are short: these wait in its memory.
+    """Return how many jobs a worker ``with_vitals`` runs, of how many it can run at the same time. It may
+    have claimed more short jobs, which wait in its memory.
     """
     ahead = worker.busy - worker.slots
     text = _("%(busy)d of %(slots)d") % {"busy": min(worker.busy, worker.slots), "slots": worker.slots}
@@ -96,7 +98,7 @@ def busy_text(worker: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """The workers of one queue, without those that are dead or take no more jobs."""
+    """The workers of one queue, without those that are dead or do not claim more jobs."""
 
     alive: int
     silent: int
@@ -108,34 +110,34 @@ class Attendance:
 
 
 class Fleet:
-    """All workers of a database, each with its ``vital``."""
+    """All workers of a database, each with its state in ``vital``."""
 
     def __init__(self, alias: str, *, busy: bool = False) -> None:
-        """Read them in one statement; with ``busy`` also how many jobs each one runs."""
+        """Read the workers in one statement. ``busy``: also read how many jobs each one runs."""
         workers = Worker.objects.using(alias).order_by("host", "pid", "pk")
         self.workers: list[Any] = list(with_vitals(workers) if busy else _with_age(workers))
         for worker in self.workers:
             worker.vital = vital(worker)
 
     def of(self, queue: str) -> Attendance:
-        """Who works on a queue."""
+        """Return the workers of a queue."""
         vitals = [worker.vital for worker in self.workers if _serves(worker, queue)]
         return Attendance(vitals.count(Vital.RUNNING), vitals.count(Vital.SILENT))
 
     @property
     def trouble(self) -> str:
-        """Why nobody takes jobs, as a sentence to say where jobs wait; empty if somebody does."""
+        """Why no worker claims jobs, as a sentence to show if jobs are waiting; empty if a worker does."""
         vitals = {worker.vital for worker in self.workers}
         if Vital.RUNNING in vitals:
             return ""
         if Vital.SILENT in vitals:
             age = min(worker.age for worker in self.workers if worker.vital == Vital.SILENT)
-            return _("Jobs wait, and no worker has sent a heartbeat for %(period)s.") % {
+            return _("Jobs are waiting, and no worker has sent a heartbeat for %(period)s.") % {
                 "period": display.period(age)
             }
         if Vital.DRAINING in vitals:
-            return _("Jobs wait, and all workers are stopping.")
-        return _("Jobs wait, and no worker is alive. Start one: manage.py runqueueworker")
+            return _("Jobs are waiting, and all workers are stopping.")
+        return _("Jobs are waiting, and no worker is alive. Start one: manage.py runqueueworker")
 
 
 def _serves(worker: Worker, queue: str) -> bool:

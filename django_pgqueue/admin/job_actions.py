@@ -1,6 +1,6 @@
-"""What people may do to jobs: actions on a selection, buttons on a job's page, a permission for each.
+"""Actions on selected jobs and buttons on the page of a job, each with its permission.
 
-What an action does to more than one job is confirmed first, in ``confirm``.
+An action that changes more than one job must be confirmed first (``confirm``).
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ __all__ = ["JobActions"]
 
 
 class JobActions(ReadOnlyAdmin[Job]):
-    """The part of ``JobAdmin`` that acts."""
+    """The part of ``JobAdmin`` with the actions."""
 
     actions = ("retry_jobs", "run_jobs", "extend_jobs", "cancel_jobs")
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may retry jobs."""
+        """Return whether this user may retry jobs."""
         return self._may(request, "retry")
 
     def has_run_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may let jobs run now that wait for a later time."""
+        """Return whether this user may run jobs now that wait for a later time."""
         return self._may(request, "run")
 
     def has_extend_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may put off the timeout of running jobs."""
+        """Return whether this user may extend the timeout of running jobs."""
         return self._may(request, "extend")
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Whether this user may cancel jobs."""
+        """Return whether this user may cancel jobs."""
         return self._may(request, "cancel")
 
     @admin.action(description=_("Retry selected %(verbose_name_plural)s"), permissions=["retry"])
     def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        """Run the selected jobs again."""
+        """Retry the selected jobs."""
         return act_on_many(self, request, "retry", queryset, partial(self._may, request))
 
     @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
     def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
-        """Let the selected jobs run now."""
+        """Run the selected jobs now."""
         return act_on_many(self, request, "run", queryset, partial(self._may, request))
 
     @admin.action(
         description=_("Give selected %(verbose_name_plural)s one more hour"), permissions=["extend"]
     )
     def extend_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Put off the timeout of the selected jobs."""
+        """Extend the timeout of the selected jobs."""
         self._act("extend", request, [queryset])
 
     @admin.action(description=_("Cancel selected %(verbose_name_plural)s"), permissions=["cancel"])
@@ -78,7 +78,7 @@ class JobActions(ReadOnlyAdmin[Job]):
         return act_on_many(self, request, "cancel", queryset, partial(self._may, request))
 
     def get_urls(self) -> list[URLPattern]:
-        """An address for each button, beside Django's own pages."""
+        """Add a URL for each button to Django's own URLs."""
         prefix = f"{self.opts.app_label}_{self.opts.model_name}"
         view = self.admin_site.admin_view(self.act_view)
         buttons = [
@@ -88,7 +88,7 @@ class JobActions(ReadOnlyAdmin[Job]):
         return buttons + super().get_urls()
 
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponseBase:
-        """A button of the job's page: one action on one job, then back to the page."""
+        """Handle a button of the page of a job: run one action on this job, and redirect to the page."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if not (self.has_view_permission(request) and self._may(request, name)):
@@ -100,10 +100,10 @@ class JobActions(ReadOnlyAdmin[Job]):
             raise PermissionDenied
         jobs = self.get_queryset(request).filter(pk=job.pk)
         shown = request.POST.get("status", job.status)
-        by_now = _("No job changed: this one is %(status)s by now.") % {"status": job.get_status_display()}
+        by_now = _("No job changed: this job is now %(status)s.") % {"status": job.get_status_display()}
         parts = self._parts(name, request, jobs, shown)
         self._act(name, request, parts, refused="" if shown == job.status else str(by_now))
-        # A queue that keeps nothing has forgotten a cancelled job by now.
+        # In a queue that does not keep jobs, a cancelled job no longer exists.
         target = self._url("change", job) if jobs.exists() else self._url("changelist")
         query = request.META["QUERY_STRING"]
         return HttpResponseRedirect(f"{target}?{query}" if query else target)
@@ -117,7 +117,7 @@ class JobActions(ReadOnlyAdmin[Job]):
         form_url: str = "",
         obj: Job | None = None,
     ) -> HttpResponse:
-        """The page of a job, with buttons for what this user may do to it now."""
+        """Add buttons for the actions that this user may run on the job now."""
         context["pgqueue_buttons"] = [
             {"label": action.label, "url": self._url(name, obj)}
             for name, action in ACTIONS.items()
@@ -135,13 +135,13 @@ class JobActions(ReadOnlyAdmin[Job]):
         return permitted(ACTIONS[name].effects, partial(self._may, request))
 
     def _is_denied(self, name: str, request: HttpRequest, job: Job) -> bool:
-        """Whether this user may do it, but not to a job in this state."""
+        """Return whether this user may run the action, but not on a job in this state."""
         effects = self._permitted(name, request)
         return any(job.status in effect.states and effect.is_denied for effect in effects)
 
     def _parts(self, name: str, request: HttpRequest, jobs: QuerySet[Job], shown: str) -> list[QuerySet[Job]]:
-        """``jobs`` that this user may do it to. What needs a permission of its own was also shown: a job that
-        was failed when somebody opened its page may be done when they press the button.
+        """Return the ``jobs`` on which this user may run the action. An effect with its own permission counts
+        only if the page has shown this state: a job that was failed on the page may be done in the meantime.
         """
         if not ACTIONS[name].effects:
             return [jobs]

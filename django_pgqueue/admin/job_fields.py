@@ -1,4 +1,4 @@
-"""How the columns of a job look, in the list and on its page."""
+"""The fields of a job, in the list and on its page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JobFields"]
 
-#: Fields of the page that are left out where they have nothing to say. The others are always there.
+#: Fields of the page that are left out if they have no value. The others are always shown.
 _SHOWN_IF: dict[str, Callable[[Job], Any]] = {
     "why": lambda job: _reason(job, 1),
     "arguments": lambda job: job.args or not job.kwargs,
@@ -43,7 +43,7 @@ _SHOWN_IF: dict[str, Callable[[Job], Any]] = {
 
 
 def _time(column: str, description: Any) -> Callable[[Any, Job], str]:
-    """A field that shows a time to the second."""
+    """Return a field that shows a time to the second."""
 
     @admin.display(description=description)
     def show(self: Any, job: Job) -> str:
@@ -53,7 +53,7 @@ def _time(column: str, description: Any) -> Callable[[Any, Job], str]:
 
 
 def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
-    """A field that shows a JSON value."""
+    """Return a field that shows a JSON value."""
 
     @admin.display(description=description)
     def show(_self: Any, job: Job) -> str:
@@ -63,9 +63,9 @@ def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
 
 
 def _reason(job: Any, characters: int) -> str:
-    """Why the job waits, why it was cancelled, or how it failed last; empty if all is well."""
+    """Return why the job waits, why it was cancelled, or how it failed last; empty if there is no problem."""
     if has_lost_its_worker(job):
-        return str(_("Its worker was lost. The job waits for recovery."))
+        return str(_("Its worker was lost. The job is waiting for recovery."))
     if job.waiting_reason or job.status in {Status.RUNNING, Status.DONE}:
         return Truncator(job.waiting_reason).chars(characters)
     last = job.errors[-1] if job.errors else {}
@@ -74,7 +74,7 @@ def _reason(job: Any, characters: int) -> str:
 
 
 def _moment(error: dict[str, Any], key: str) -> str:
-    """A time of an error, which is text in JSON; as it is if it is no time."""
+    """Format a time of an error, which is text in JSON; invalid text is returned unchanged."""
     text = str(error.get(key) or "")
     try:
         return display.time(parse_datetime(text))
@@ -83,7 +83,7 @@ def _moment(error: dict[str, Any], key: str) -> str:
 
 
 def _worker_id(error: dict[str, Any]) -> int | None:
-    """The worker of an error, which is text in JSON; None if it is no number of a worker."""
+    """Return the id of the worker of an error, which is text in JSON; None if it is invalid."""
     try:
         key = int(error.get("worker") or "")
     except ValueError:
@@ -97,7 +97,7 @@ def _worker_ids(job: Job) -> set[int]:
 
 
 class JobFields(ReadOnlyAdmin[Job]):
-    """The part of ``JobAdmin`` that shows."""
+    """The part of ``JobAdmin`` with the fields."""
 
     enqueued = _time("enqueued_at", _("enqueued"))
     due = _time("run_after", _("run after"))
@@ -108,7 +108,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     outcome = _json("result", _("result"))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
-        """The fieldsets, less the fields that have nothing to say about this job."""
+        """Return the fieldsets without the fields that have no value for this job."""
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None:
             return fieldsets
@@ -121,7 +121,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         return shown
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
-        """The job with the time on the clock of the database, and with its workers."""
+        """Return the job with the time on the clock of the database, and with its workers."""
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
         jobs = with_clock(self.get_queryset(request))
         try:
@@ -134,17 +134,17 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("task"))
     def task(self, job: Job) -> str:
-        """The path of the task, which may break between its words."""
+        """The path of the task, with line breaks allowed between its words."""
         return job_texts.breakable(job.task_path)
 
     @admin.display(description=_("arguments"))
     def call(self, job: Any) -> str:
-        """The arguments in a line (``JobAdmin.rows_for_list``)."""
+        """The arguments in one line (``JobAdmin.rows_for_list``)."""
         return job_texts.call(job.args_text, job.kwargs_text) or self.get_empty_value_display()
 
     @admin.display(description=_("status"))
     def state(self, job: Job) -> str:
-        """The status; for a running job that was asked to stop, that too."""
+        """The status, and whether a running job was asked to stop."""
         badge = display.status_badge(job.status)
         if job.status == Status.RUNNING and job.cancel_requested_at is not None:
             return format_html("{} ({})", badge, _("asked to stop"))
@@ -160,22 +160,22 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("status"))
     def state_now(self, job: Job) -> str:
-        """The status, and since when or until when."""
+        """The status, and how long it has lasted or will last."""
         return format_html("{}{}", self.state(job), job_times.now(job))
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> str:
-        """When it runs or was over, how long it waited and ran."""
+        """When it runs or when it ended, and how long it waited and ran."""
         return job_times.summary(job)
 
     @admin.display(description=_("times"))
     def times(self, job: Job) -> str:
-        """What happened to it and what will, as a line."""
+        """Its past and future events, as a timeline."""
         return job_times.line(job)
 
     @admin.display(description=_("attempts"))
     def tries(self, job: Job) -> str:
-        """How many of how many."""
+        """The number of attempts, and their limit."""
         if job.max_attempts is None:
             return str(job.attempts)
         most = job.forgiven_attempts + job.max_attempts
@@ -183,11 +183,11 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("note"))
     def note(self, job: Any) -> str:
-        """Why the job waits, or the class of its last error, with the words as a tooltip
+        """Why the job waits, or the class of its last error, with the message as a tooltip
         (``JobAdmin.rows_for_list``).
         """
         if has_lost_its_worker(job):
-            return str(_("worker lost, waits for recovery"))
+            return str(_("worker lost, waiting for recovery"))
         words = job.waiting_reason
         if not words and job.status not in {Status.RUNNING, Status.DONE}:
             words = (job.error_class or "").rpartition(".")[2]
@@ -198,12 +198,12 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("reason"))
     def why(self, job: Job) -> str:
-        """The same on its page, at more length."""
+        """The same text on the page of the job, longer."""
         return job_texts.breakable(_reason(job, 300))
 
     @admin.display(description=_("queue"))
     def queue_and_priority(self, job: Job) -> str:
-        """The queue, and the priority if it is not the usual one."""
+        """The queue, and the priority if it is not 0."""
         name = job_texts.breakable(job.queue_name)
         if not job.priority:
             return name
@@ -212,13 +212,13 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("queue"))
     def queue(self, job: Job) -> str:
-        """The queue, with a link to its settings if it has any."""
+        """The queue, with a link to its settings if it has its own."""
         has_settings = Queue.objects.using(job._state.db).filter(pk=job.queue_name).exists()
         return self._link_to(Queue, job.queue_name, job.queue_name) if has_settings else job.queue_name
 
     @admin.display(description=_("worker"))
     def by_worker(self, job: Job) -> str:
-        """The worker of the last attempt, with a link while it lives."""
+        """The worker of the last attempt, with a link while it exists."""
         return self._worker(job, job.worker) if job.worker is not None else self.get_empty_value_display()
 
     def render_change_form(
@@ -230,7 +230,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         form_url: str = "",
         obj: Job | None = None,
     ) -> HttpResponse:
-        """The page of a job, with its errors, the last one first."""
+        """Add the errors of the job, the last one first."""
         context["pgqueue_errors"] = [
             {
                 **error,
@@ -245,14 +245,14 @@ class JobFields(ReadOnlyAdmin[Job]):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _worker(self, job: Any, key: int) -> str:
-        """A worker by its name, or by a short form of its id when it is gone."""
+        """Return the name of a worker, or a short form of its id if it no longer exists."""
         worker = job.workers.get(key)
         if worker is not None:
             return self._link_to(Worker, worker.pk, str(worker))
-        return format_html('<span title="{}">{}</span>', _("This worker is gone."), short_name(key))
+        return format_html('<span title="{}">{}</span>', _("This worker no longer exists."), short_name(key))
 
     def _link_to(self, model: type[Model], key: Any, text: str) -> str:
-        """A link to a row of another model, if this site shows it."""
+        """Return a link to a row of another model, or only the text if this site does not show the model."""
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
         try:
             url = reverse(name, args=[quote(key)], current_app=self.admin_site.name)

@@ -1,8 +1,8 @@
-"""The order of the list of jobs, by the state that is looked at: what matters most is on top.
+"""The order of the list of jobs for each status: the jobs that matter most come first.
 
-No index exists for the sake of these orders. Jobs that wait have the order of the claim, queue by queue.
-Jobs that are over have an index on the time when they ended, in the kept leaf queue by queue. Running jobs
-are few, and are sorted. Blocked jobs, and jobs of all states at once, come newest first by their key.
+These orders use existing indexes. Waiting jobs are in the order of the claim, for each queue. Jobs that are
+over have an index on the time when they ended; in the kept leaf, it starts with the queue. Running jobs are
+few, and are sorted. Blocked jobs, and jobs with any status, are in the order of their key, newest first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_QUEUES", "order_of_jobs"]
 
-#: Queues whose jobs are merged; beyond that the list is in the order of the key.
+#: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
 MOST_QUEUES = 30
 
 _KEPT_QUEUES = (Path(__file__).parent / "kept_queues.sql").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ _FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", 
 
 
 def order_of_jobs(alias: str, status: str, queue: str) -> Order:
-    """The order for jobs of this status and queue; both may be empty."""
+    """Return the order for jobs with this status and queue; both may be empty."""
     if status not in Status.values:
         return NEWEST
     state = Status(status)
@@ -56,7 +56,7 @@ def order_of_jobs(alias: str, status: str, queue: str) -> Order:
 
 
 def _queues(alias: str, state: Status) -> list[str]:
-    """The queues that may have such jobs; one more than MOST_QUEUES if there are so many."""
+    """Return the queues that may have such jobs, at most one more than MOST_QUEUES."""
     with connections[alias].cursor() as cursor:
         if state.is_terminal:
             cursor.execute(_KEPT_QUEUES, [MOST_QUEUES + 1])

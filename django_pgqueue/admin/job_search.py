@@ -1,8 +1,8 @@
-"""What the search field of the list of jobs finds.
+"""The search field of the list of jobs.
 
-A number, or an id as ``TaskResult.id`` has it, finds the job of this id. Anything else is a text in the path
-of the task, the arguments, or the errors. No index serves such a search, so it has bounds: it reads the jobs
-that are not over and those that finished not long ago, and it gives up after ``SECONDS``.
+A number, or an id in the form of ``TaskResult.id``, finds the job with this id. Any other term is searched in
+the path of the task, the arguments and the errors. No index supports such a search, so it is limited: it
+reads the jobs that are not over and those that finished recently, and it gives up after ``SECONDS``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["SECONDS", "JobChangeList", "search"]
 
 SECONDS = 3.0
 
-#: How far back a text is looked for unless a filter says otherwise.
+#: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
 
 _ERROR_TEXTS = ("class", "message", "traceback")
@@ -36,13 +36,13 @@ _PATH = "%(function)s(%(expressions)s::jsonpath)"
 
 
 def search(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
-    """Of these jobs those that the term finds. ``period`` is the chosen one of the filter by time, if any."""
+    """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any."""
     try:
         key = results.parse_id(term)[1]
     except ValueError:
         return _with_text(jobs, term, period)
     by_id = jobs.filter(pk=key)
-    # A number may stand in arguments, too.
+    # A number may also be in the arguments.
     return by_id if by_id.exists() else _with_text(jobs, term, period)
 
 
@@ -52,7 +52,7 @@ def _with_text(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
     in_json = json.dumps(term, ensure_ascii=False)[1:-1]
     texts = {"found_args": Cast("args", TextField()), "found_kwargs": Cast("kwargs", TextField())}
     found = Q(task_path__icontains=term)
-    # As somebody copies it from a page, where it is JSON, and as the task's code has it.
+    # The term may be copied from a page, where it is JSON, or from the code of the task.
     for spelling in {term, in_json}:
         for name in texts:
             found |= Q(**{f"{name}__icontains": spelling})
@@ -62,7 +62,7 @@ def _with_text(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
 
 
 def _error_texts() -> Concat:
-    """The class, message and traceback of all errors, as one text."""
+    """Return an expression for the class, message and traceback of all errors, as one text."""
     parts = [
         Cast(
             Func(F("errors"), Value(f'$[*]."{name}"'), function="jsonb_path_query_array", template=_PATH),
@@ -74,24 +74,24 @@ def _error_texts() -> Concat:
 
 
 class JobChangeList(KeysetChangeList):
-    """The list of jobs: in the order that is useful for their state, and with a limit for searches."""
+    """The list of jobs, in a useful order for their status, and with a time limit for searches."""
 
     def get_order(self) -> Order:
-        """By the chosen status and queue."""
+        """Return the order for the chosen status and queue."""
         queue = self.chosen("queue")
         return order_of_jobs(self.root_queryset.db, self.chosen("status"), "" if "\0" in queue else queue)
 
     def get_time_limit(self) -> float | None:
-        """None without a search."""
+        """Return the limit for a search; None without a search."""
         return SECONDS if self.query else None
 
     def chosen(self, name: str) -> str:
-        """The value of a filter, empty if it is not used."""
+        """Return the value of a filter; empty if it is not used."""
         values: list[str] = self.get_filters_params().get(name, [])
         return values[-1] if values else ""
 
     @property
     def is_live(self) -> bool:
-        """Whether the list is about jobs that are not over."""
+        """Whether the list shows only jobs that are not over."""
         status = self.chosen("status")
         return status in Status.values and not Status(status).is_terminal

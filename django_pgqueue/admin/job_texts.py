@@ -1,4 +1,4 @@
-"""Texts of a job that may be long: its call in one line, JSON values, and names that break where they may."""
+"""Format long texts of a job: its call in one line, JSON values, and names that may break between words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import display
 
 __all__ = ["MOST_OF_CALL", "breakable", "call", "json_value"]
 
-#: Characters of the arguments that the list reads and shows.
+#: How many characters of the arguments the list reads.
 MOST_OF_CALL = 200
 _SHOWN_OF_CALL = 80
 _ONE_LINE = 100
@@ -23,14 +23,14 @@ _BREAKS = re.compile(r"(?<=[._/:\-])(?=\w)|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def breakable(name: str) -> SafeString:
-    """A name such as ``shop.errors.GatewayDown``, which a browser may break between its words, and so need
-    not break in the middle of one.
+    """Mark the places between the words of a name such as ``shop.errors.GatewayDown`` where a browser may
+    break the line, so that it does not break a word.
     """
     return mark_safe("<wbr>".join(escape(part) for part in _BREAKS.split(name)))  # noqa: S308 - escaped
 
 
 def call(args: str, kwargs: str) -> str:
-    """The arguments as they stand in a call, shortened. Both are JSON, cut after MOST_OF_CALL characters."""
+    """Format the arguments as in a call, shortened. Both are JSON, cut after MOST_OF_CALL characters."""
     positional = _load(args)
     named = _load(kwargs)
     parts = [_inner(args)] if positional is None else [_compact(value) for value in positional]
@@ -42,7 +42,7 @@ def call(args: str, kwargs: str) -> str:
 
 
 def json_value(value: Any) -> str:
-    """A JSON value: in the line if it is short, else indented in a block."""
+    """Format a JSON value: in the line if it is short, otherwise as an indented block."""
     text = _compact(value)
     if len(text) <= _ONE_LINE:
         return format_html('<code class="pgqueue-value">{}</code>', text)
@@ -50,7 +50,7 @@ def json_value(value: Any) -> str:
 
 
 def _load(text: str) -> Any:
-    """The value, or None if the text was cut."""
+    """Return the value; None if the text was cut."""
     try:
         return json.loads(text)
     except ValueError:
@@ -58,7 +58,7 @@ def _load(text: str) -> Any:
 
 
 def _inner(text: str) -> str:
-    """JSON that was cut, without its opening bracket."""
+    """Return JSON that was cut, without its opening bracket."""
     return text[1:] + "…"
 
 

@@ -1,6 +1,7 @@
-"""When a job runs, waited and ran: in one cell of the list, and as a line on its page.
+"""Format the times of a job: in one cell of the list, and as a timeline on its page.
 
-The time is that of the database (``job_workers.with_clock``): the clocks of two machines may differ.
+The current time is that of the database (``job_workers.with_clock``), because the clocks of machines may
+differ.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["line", "now", "summary"]
 
 
 def summary(job: Any) -> str:
-    """The time that matters in the state of the job, how long it waited and ran, and which attempt it was."""
+    """Return the time that matters for the status of the job, how long it waited and ran, and the attempt."""
     words, moment = _main(job)
     attempt = _("attempt %(number)d") % {"number": job.attempts} if job.attempts > 1 else ""
     more = ", ".join(filter(None, [_waited(job), _ran(job), attempt]))
@@ -32,7 +33,7 @@ def summary(job: Any) -> str:
 
 
 def now(job: Any) -> str:
-    """Since when, or until when, the job is in its state; it follows the word for the state."""
+    """Return how long the job has had its status or will have it. This follows the label of the status."""
     words, moment = _main(job)
     if job.status == Status.RUNNING:
         return " " + _("for %(period)s") % {"period": display.period(job.now - moment)}
@@ -40,7 +41,7 @@ def now(job: Any) -> str:
 
 
 def line(job: Any) -> str:
-    """What happened to the job and what will, in the order of time, and how long it waited and ran."""
+    """Return the past and future events of the job in the order of time, and how long it waited and ran."""
     steps = [
         (job.enqueued_at, _("enqueued"), ""),
         (job.run_after if _was_to_wait(job) else None, _("run after"), _until(job)),
@@ -86,7 +87,7 @@ def _full(moment: datetime) -> str:
 
 
 def _was_to_wait(job: Any) -> bool:
-    """Whether the job was, or is, to run later: most are due as soon as they are enqueued."""
+    """Return whether the job was enqueued to run later. Most jobs are due as soon as they are enqueued."""
     return bool(job.run_after - job.enqueued_at > timedelta(seconds=1))
 
 
@@ -95,13 +96,13 @@ def _until(job: Any) -> str:
 
 
 def _last_start(job: Any) -> datetime | None:
-    """When the last attempt began; None for a job that never ran."""
+    """Return when the last attempt started; None for a job that never ran."""
     started: datetime | None = job.last_attempted_at or job.started_at
     return started if job.attempts else None
 
 
 def _waited(job: Any) -> str:
-    """From due to the start of the last attempt; a retry by hand, or a new try, waits anew."""
+    """Return the time from due to the start of the last attempt. Each retry has its own time."""
     started = _last_start(job)
     if started is None or Status(job.status).is_claimable:
         return ""

@@ -21,8 +21,8 @@ __all__ = ["has_lost_its_worker", "short_name", "with_clock", "workers_named"]
 
 
 def with_clock(jobs: QuerySet[Any]) -> QuerySet[Any]:
-    """The jobs, each with the time ``now`` on the clock of the database, and with the ``silence`` of its
-    worker: the time since its last heartbeat, None if the worker is gone.
+    """Annotate jobs with the time ``now`` on the clock of the database, and with the ``silence`` of the
+    worker: the time since its last heartbeat, or None if the worker no longer exists.
     """
     silence = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
     worker = Worker.objects.filter(pk=OuterRef("worker")).annotate(age=silence)
@@ -31,17 +31,19 @@ def with_clock(jobs: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def has_lost_its_worker(job: Any) -> bool:
-    """Whether the worker of a running job ``with_clock`` is gone, or silent for longer than LEASE."""
+    """Return whether the worker of a running job ``with_clock`` no longer exists, or is silent for over
+    LEASE.
+    """
     if job.status != Status.RUNNING:
         return False
     return job.silence is None or job.silence > timedelta(seconds=conf.current().lease)
 
 
 def short_name(worker: int) -> str:
-    """A worker whose row is gone, so that two of them can be told apart."""
+    """Return a short name for a worker that no longer exists, so that two of them can be distinguished."""
     return f"{worker:x}".removeprefix("-")[:6]
 
 
 def workers_named(alias: str, ids: Iterable[int]) -> dict[int, Worker]:
-    """Those of these workers that are still there."""
+    """Return those of the workers that still exist."""
     return Worker.objects.using(alias).in_bulk(list(ids))

@@ -1,7 +1,6 @@
-"""Jobs: a list that does not mind a long history, and a page for each job.
+"""Jobs: a list that stays fast with a long history, and a page for each job.
 
-How values look is in ``job_fields``, what may be done in ``job_actions``, what a search finds in
-``job_search``.
+The fields are in ``job_fields``, the actions in ``job_actions``, and the search in ``job_search``.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ _IN_LIST = (
 
 
 class JobAdmin(JobActions, JobFields):
-    """Look at jobs; retry them, run them now, cancel them. Nothing of a job can be edited."""
+    """Shows jobs, and can retry them, run them now, or cancel them. Jobs cannot be edited."""
 
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, FinishedFilter)
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
     search_help_text = _(
-        "The id of a job, or a text in its task, arguments or errors. Texts are searched in jobs that are "
-        "not over, and in those that finished within the last 7 days or the chosen time."
+        "The id of a job, or text in its task, arguments or errors. Text is searched in jobs that are not "
+        "over, and in jobs that finished within the last 7 days or the chosen time."
     )
     sortable_by = ()
     fieldsets = (
@@ -74,15 +73,15 @@ class JobAdmin(JobActions, JobFields):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Job | None = None) -> list[Any]:
-        """All of them, whatever a subclass shows or permits."""
+        """Return all fields, including those that a subclass adds."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobChangeList]:
-        """The list without counts."""
+        """Return the list that does not count rows."""
         return JobChangeList
 
     def rows_for_list(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
-        """What the list shows: of the arguments and the last error only the beginning."""
+        """Read what the list shows, and only the beginning of the arguments and of the last error."""
         last = KeyTransform("-1", "errors")
         shown: QuerySet[Job] = with_clock(jobs.only(*_IN_LIST)).annotate(
             error_class=KeyTextTransform("class", last),
@@ -93,8 +92,8 @@ class JobAdmin(JobActions, JobFields):
         return shown
 
     def searched_rows(self, changelist: JobChangeList) -> QuerySet[Job] | None:
-        """The jobs that these filters look at one by one. None where nothing is filtered, or an index serves
-        the filters; and for live jobs: they are few, and the oldest of them matter most.
+        """Return the jobs that these filters read one by one. None if there are no filters, or if an index
+        supports them; also None for live jobs, because they are few, and the oldest of them matter most.
         """
         chosen = set(changelist.get_filters_params())
         served = {"status", "queue", "finished"} if changelist.chosen("status") == Status.FAILED else set()
@@ -106,12 +105,12 @@ class JobAdmin(JobActions, JobFields):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Job], search_term: str
     ) -> tuple[QuerySet[Job], bool]:
-        """By id, also as ``TaskResult.id`` has it, or by a text."""
+        """Search by id, also in the form of ``TaskResult.id``, or by text."""
         term = search_term.strip()
         return search(queryset, term, request.GET.get("finished", "")) if term else queryset, False
 
     def get_urls(self) -> list[URLPattern]:
-        """The overview, beside the other pages."""
+        """Add the URL of the overview."""
         name = f"{self.opts.app_label}_{self.opts.model_name}_overview"
         view = self.admin_site.admin_view(self.overview_view)
         return [path("overview/", view, name=name), *super().get_urls()]

@@ -1,4 +1,4 @@
--- The queues that have jobs on the kept leaf: one probe of its index for each.
+-- The queues that have jobs in the kept leaf, with one probe of its index for each queue.
 WITH RECURSIVE queues AS (
     (SELECT job.queue_name FROM pgqueue_job_kept AS job ORDER BY job.queue_name LIMIT 1)
     UNION ALL

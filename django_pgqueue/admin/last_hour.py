@@ -1,4 +1,4 @@
-"""The last hour by task: how many jobs ended how, and percentiles of their times."""
+"""The last hour by task: the number of jobs for each outcome, and percentiles of their times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SQL = (Path(__file__).parent / "last_hour.sql").read_text(encoding="utf-8")
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """One task in one queue."""
+    """The figures of one task in one queue."""
 
     queue_name: str
     task_path: str
@@ -40,7 +40,7 @@ class TaskFigures:
 
 
 def last_hour(alias: str, queue: str = "", task: str = "") -> list[TaskFigures]:
-    """The tasks with most attempts in the last 60 minutes, of one queue or task if it is named."""
+    """Return the tasks with the most attempts in the last 60 minutes, optionally of one queue or task."""
     with connections[alias].cursor() as cursor:
         cursor.execute(_SQL, {"queue": queue, "task": task, "most": MOST_TASKS})
         return [TaskFigures(*row) for row in cursor.fetchall()]

@@ -1,4 +1,4 @@
--- What ran in the last hour by task and queue, the busiest first: counts, and the histograms added up class by class.
+-- The jobs that ran in the last hour by task and queue, the busiest first: counts, and the sums of the histograms.
 WITH recent AS (
     SELECT stat.queue_name, stat.task_path, stat.done, stat.failed, stat.retried, stat.cancelled,
         stat.wait_histogram, stat.run_histogram

@@ -1,4 +1,4 @@
-"""Addresses of other pages of the same admin site, for users who may see them."""
+"""URLs of other pages of the same admin site, for users who may view them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["page_url"]
 
 
 def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
-    """The address of a page of ``model``; empty if the site has none, or this user may not look at it."""
+    """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it."""
     if not site.is_registered(model) or not site.get_model_admin(model).has_view_permission(request):
         return ""
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"

@@ -1,4 +1,4 @@
-"""The names of queues and tasks for filters, without reading any history."""
+"""The names of queues and tasks for filters, found without reading the history."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
 
 
 def queue_names(alias: str) -> list[str]:
-    """The queues that the overview lists."""
+    """Return the queues that the overview shows."""
     return sorted(queues_in_use(alias))
 
 
 def task_paths(alias: str) -> list[str]:
-    """Tasks that this process knows, with live jobs, or that ran within a day.
+    """Return the tasks that this process knows, that have live jobs, or that ran within a day.
 
-    No index leads from task to task. Only the ends of a backlog that is longer than twice ``WINDOW`` are
-    read, so a task may be missing that nobody has run and that this process does not know.
+    There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are read,
+    so a task that has not run yet, and that this process does not know, may be missing.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TASKS, {"window": WINDOW})

@@ -1,8 +1,8 @@
-"""Orders of a list that an index has, and places in them.
+"""Orders of a list that are supported by an index, and places in them.
 
-An order is a list of columns that ends with the key. A place is the values of a row in these columns. It
-travels in the address as integers, the key first: ``p=7``, or ``p=7:1767225600000000`` for a row with a time.
-A minus in front asks for the rows just before the place instead of those after it.
+An order is a list of columns that ends with the key. A place consists of the values of a row in these
+columns. In the URL, it is a list of integers, the key first: ``p=7``, or ``p=7:1767225600000000`` for a row
+with a time. A leading minus requests the rows before the place instead of those after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Column(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A row that a page begins after, or ends before: its values in the columns of the order."""
+    """The row after which a page starts, or before which it ends: its values in the columns of the order."""
 
     values: tuple[Any, ...]
     backward: bool = False
@@ -44,11 +44,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Some columns, the last of which is the key, and the parts of a table that have an index for them."""
+    """Columns that end with the key, and the parts of a table that have an index on them."""
 
     columns: tuple[Column, ...]
     split: Callable[[QuerySet[Any]], list[QuerySet[Any]]] = lambda rows: [rows]
-    """The parts of some rows that an index has in this order, each by itself."""
+    """Splits rows into parts, each of which has an index in this order."""
 
     @property
     def names(self) -> list[str]:
@@ -58,10 +58,10 @@ class Order:
     def keys(
         self, rows: QuerySet[Any], place: Place | None, limit: int, *, skip: int = 0
     ) -> list[tuple[Any, ...]]:
-        """The values of up to ``limit`` rows after the place, less the first ``skip`` of them.
+        """Return the values of up to ``limit`` rows after the place, without the first ``skip`` of them.
 
-        Each part, and in it each range of the index, is read by itself and no further than needed: an OR over
-        the columns would make the index be read from its start.
+        Each range of the index of each part is read separately, and only as far as needed. With an OR over
+        the columns, PostgreSQL would read the index from its start.
         """
         names, backward = self.names, place is not None and place.backward
         ordered = [f"{'-' if column.descending != backward else ''}{column.name}" for column in self.columns]
@@ -78,14 +78,14 @@ class Order:
         return list(first[skip:]) if skip else list(first)
 
     def up_to(self, values: tuple[Any, ...], backward: bool) -> Q:
-        """The rows that do not lie beyond a place. The bound of the first column ends an index scan."""
+        """Return a condition for the rows up to a place. The bound on the first column ends an index scan."""
         lead = self.columns[0]
         bound = Q(**{f"{lead.name}__{self._comparison(lead, not backward)}e": values[0]})
         flipped = [*self._after(values, not backward), Q(**dict(zip(self.names, values, strict=True)))]
         return bound & reduce(or_, flipped)
 
     def _after(self, values: tuple[Any, ...], backward: bool) -> list[Q]:
-        """The ranges that make up all that comes after a place, the nearest one first."""
+        """Return the ranges that together contain all rows after a place, the nearest one first."""
         ranges = []
         for length in reversed(range(len(values))):
             equal = dict(zip(self.names[:length], values[:length], strict=True))
@@ -100,7 +100,7 @@ class Order:
         return "lt" if column.descending != backward else "gt"
 
     def address(self, values: tuple[Any, ...], *, backward: bool = False) -> str:
-        """A place as it stands in the address."""
+        """Return a place in the form for the URL."""
         *others, key = (
             (value - _EPOCH) // timedelta(microseconds=1) if column.is_time else value
             for column, value in zip(self.columns, values, strict=True)
@@ -112,7 +112,7 @@ NEWEST = Order((Column("pk", descending=True),))
 
 
 def read_place(order: Order, address: str) -> Place | None:
-    """The place of an address; None for the first page, and for what is no place in this order."""
+    """Return the place in a URL; None for the first page and for an invalid place."""
     matched = _ADDRESS.fullmatch(address)
     if matched is None:
         return None

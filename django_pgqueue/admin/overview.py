@@ -26,7 +26,9 @@ MOST_WORKERS = 100
 
 
 def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
-    """The page for a user who may see jobs; ``admin`` is that of jobs, and says which site and database."""
+    """Return the page for a user who may view jobs. ``admin`` is the admin of jobs, with its site and
+    database.
+    """
     site = admin.admin_site
     fleet = Fleet(admin.database, busy=True)
     queues = depth(admin.database)
@@ -76,7 +78,9 @@ def _worker_row(worker: Any) -> dict[str, Any]:
 
 
 def _cells(queue: QueueDepth) -> list[dict[str, Any]]:
-    """The counts of a queue from left to right, each with the jobs behind it where a filter shows them."""
+    """Return the counts of a queue from left to right, each with a link to its jobs if a filter can show
+    them.
+    """
 
     def cell(count: int, *, lost: int = 0, alarm: bool = False, **filters: str) -> dict[str, Any]:
         query = urlencode({"queue": queue.name, **filters}) if filters else ""

@@ -20,11 +20,11 @@ SHARES = (0.5, 0.95, 0.99)
 
 
 def percentile(histogram: Sequence[int], share: float) -> float | None:
-    """The time in seconds that this share of the jobs did not exceed; None if there were no jobs.
+    """Return the time in seconds that this share of the jobs did not exceed; None if there were no jobs.
 
-    Within a class of the histogram the jobs are taken to be spread evenly. As each bound is twice the one
-    before it, the answer is at most twice and at least half of the true value; in the first class, up to one
-    millisecond, it is off by one millisecond at most. Infinity stands for the class after the last bound.
+    The jobs are assumed to be spread evenly within a class of the histogram. Each bound is twice the previous
+    one, so the result is between half and twice the true value. In the first class, up to one millisecond,
+    the error is at most one millisecond. The class after the last bound returns infinity.
     """
     total = sum(histogram)
     if not total:
@@ -43,7 +43,7 @@ def percentile(histogram: Sequence[int], share: float) -> float | None:
 
 
 def percentile_text(histogram: Sequence[int], share: float) -> str:
-    """The percentile in the unit that suits it; empty if there were no jobs."""
+    """Format the percentile in a suitable unit; empty if there were no jobs."""
     seconds = percentile(histogram, share)
     if seconds is None:
         return ""

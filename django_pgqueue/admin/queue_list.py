@@ -1,4 +1,4 @@
-"""The list of queues: every queue that the overview shows, whether it has settings or not."""
+"""The list of queues: every queue that the overview shows, with or without its own settings."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["QueueChangeList", "Standing"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a queue of the list stands: its attribute ``standing``."""
+    """The figures of a queue in the list, stored in its attribute ``standing``."""
 
     depth: QueueDepth
     attendance: Attendance
     jobs_url: str
-    """The list of jobs; empty for a user who may not see it."""
+    """The URL of the list of jobs; empty for a user who may not view it."""
 
     @property
     def unattended(self) -> bool:
@@ -39,7 +39,7 @@ class Standing:
         return self.depth.needs_workers and not self.attendance.alive
 
     def linked(self, count: int, **filters: str) -> str:
-        """A count with a link to the jobs that it counts."""
+        """Return a count with a link to these jobs."""
         text = display.number(count)
         if filters.get("status") == "failed" and count >= MOST_FAILURES:
             text += "+"
@@ -50,16 +50,16 @@ class Standing:
 
 
 class QueueChangeList(ChangeList):
-    """A page of the queues that match the search, by name; always the same number of statements.
+    """A page of the queues that match the search, by name, read with a constant number of statements.
 
-    A queue without settings is a ``Queue`` that is not saved. Its link leads to the form that adds it.
+    A queue without settings is an unsaved ``Queue``. Its link opens the form that adds it.
     """
 
     model_admin: Any
     trouble = ""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Read where all queues stand, and the settings of those on this page."""
+        """Read the figures of all queues, and the settings of those on this page."""
         alias = self.model_admin.database
         site = self.model_admin.admin_site
         self._may_add = self.model_admin.has_add_permission(request)
@@ -98,9 +98,9 @@ class QueueChangeList(ChangeList):
         return queues
 
     def url_for_result(self, result: Any) -> str:
-        """The form with its settings, or the one that gives it some.
+        """Return the URL of the form with its settings, or of the form that adds settings.
 
-        Raises ``NoReverseMatch`` where there is neither: then Django shows the name without a link.
+        Raises ``NoReverseMatch`` if there is neither, so that Django shows the name without a link.
         """
         if not result._state.adding:
             return super().url_for_result(result)

@@ -1,4 +1,4 @@
-"""Queues: where they stand, and their settings, which may be edited. The list is in ``queue_list``."""
+"""Queues: their figures, and their settings, which can be edited. The list is in ``queue_list``."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ __all__ = ["QueueAdmin"]
 
 
 class QueueForm(ModelForm):
-    """Settings that make sense, and a name that is free in the database that is shown."""
+    """Checks the settings, and that the name is not used in the displayed database."""
 
     using: str
 
     def clean(self) -> dict[str, Any]:
-        """Refuse times below zero, and a ceiling below the first wait."""
+        """Refuse negative periods, and a longest wait that is shorter than the first one."""
         cleaned = super().clean() or self.cleaned_data
         for name in ("keep_done", "keep_failed"):
             kept = cleaned.get(name)
             if kept is not None and kept < timedelta(0):
-                self.add_error(name, _("Zero or more."))
+                self.add_error(name, _("Enter zero or more."))
         base, ceiling = cleaned.get("backoff_base"), cleaned.get("backoff_ceiling")
         if base is not None and ceiling is not None and ceiling < base:
-            self.add_error("backoff_ceiling", _("The longest wait is not shorter than the first."))
+            self.add_error("backoff_ceiling", _("The longest wait must not be shorter than the first wait."))
         return cleaned
 
     def validate_unique(self) -> None:
-        """Like Django's, which would ask the database of the routers."""
+        """Do what Django's method does, which would query the database that the routers choose."""
         name = self.cleaned_data.get("name")
         if name and Queue.objects.using(self.using).filter(pk=name).exists():
-            taken = ValidationError(_("There is a queue of this name already."), code="unique")
+            taken = ValidationError(_("A queue with this name already exists."), code="unique")
             self.add_error("name", taken)
 
 
 class QueueAdmin(DatabaseAdmin[Queue]):
-    """What is empty is as ``PGQUEUE`` says; a queue without a row here works, and is listed, as well."""
+    """Empty settings default to those in ``PGQUEUE``. A queue without a row works and is listed, too."""
 
     form = QueueForm
     list_display = (
@@ -69,17 +69,17 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
-        """The list of all queues."""
+        """Return the list of all queues."""
         return QueueChangeList
 
     @admin.display(description=getattr(admin.ModelAdmin.action_checkbox, "short_description", ""))
     def action_checkbox(self, obj: Queue) -> SafeString:
-        """None where there is no row to act upon."""
+        """Show a checkbox only if there is a row."""
         return mark_safe("&nbsp;") if obj._state.adding else super().action_checkbox(obj)
 
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
-        """How many live workers take jobs from it."""
+        """How many live workers claim its jobs."""
         standing: Standing = queue.standing
         return _alarm(standing.attendance) if standing.unattended else str(standing.attendance)
 
@@ -90,7 +90,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
-        """How long the oldest job is due."""
+        """How long the oldest job has been due."""
         text = display.period(queue.standing.depth.oldest)
         return _alarm(text) if text and queue.standing.unattended else text
 
@@ -101,7 +101,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
-        """How many jobs run, and how many of these are lost."""
+        """How many jobs are running, and how many of these are lost."""
         standing: Standing = queue.standing
         running = standing.linked(standing.depth.running, status="running")
         if not standing.depth.lost:
@@ -116,7 +116,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:
-        """What differs from ``PGQUEUE``."""
+        """The settings that differ from ``PGQUEUE``."""
         parts = [
             _kept(_("done jobs"), queue.keep_done),
             _kept(_("failed jobs"), queue.keep_failed),
@@ -128,21 +128,21 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def get_form(
         self, request: HttpRequest, obj: Queue | None = None, change: bool = False, **kwargs: Any
     ) -> type[ModelForm]:
-        """The form of this database."""
+        """Return the form for this database."""
         form = cast("type[QueueForm]", super().get_form(request, obj, change=change, **kwargs))
         form.using = self.database
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
-        """The name stays: jobs bear it."""
+        """Make the name of an existing queue read-only, because jobs refer to it."""
         return () if obj is None else ("name",)
 
     def save_model(self, request: HttpRequest, obj: Queue, form: Any, change: bool) -> None:
-        """Save where this class looks."""
+        """Save in the database of this class."""
         obj.save(using=self.using)
 
     def delete_model(self, request: HttpRequest, obj: Queue) -> None:
-        """Delete where this class looks; the queue goes on with the defaults."""
+        """Delete from the database of this class. The queue continues with the default settings."""
         obj.delete(using=self.using)
 
 

@@ -1,11 +1,12 @@
-"""The jobs that an action is about, so fixed that they can be found again when somebody has confirmed it.
+"""The jobs that an action selects, described so that the same jobs are found again after the confirmation.
 
-Rows that were ticked are fixed by their ids. All that the filters of a list find is fixed by bounds: jobs up
-to the newest one at the time of the count, and of those that are over the last ``WINDOW``, as the list itself
-looks at them. In both cases a job that came to be over after that time does not count as over: nobody was
-told that it is done, and so nobody has confirmed that it runs a second time.
+Selected rows are described by their ids. All jobs that match the filters of a list are described by bounds:
+jobs up to the newest one at the time of the count, and, among the jobs that are over, the last ``WINDOW``,
+which are those that the list itself reads. In both cases, a job that ended after the count does not count as
+over: the page did not show that it was done, so the user has not confirmed that it runs a second time.
 
-What the bounds do not see: a job whose transaction had taken its id but had not committed at the count.
+The bounds cannot exclude a job whose transaction had taken its id but was not committed at the time of the
+count.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ __all__ = ["Bounds", "affected", "bounds", "counts"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which jobs were there, and which were over, when they were counted. It travels in a form."""
+    """Which jobs existed, and which of them were over, when they were counted. Stored in a form."""
 
     as_of: str
     """The time on the clock of the database, in ISO format."""
     newest: int | None = None
-    """The highest id; None for rows that were ticked."""
+    """The highest id; None for selected rows."""
     oldest: int | None = None
-    """The lowest id that was looked at among the jobs that are over, if there are older ones."""
+    """The lowest id of the jobs that are over and were counted; None if there are no older ones."""
 
 
 def bounds(pool: QuerySet[Job], *, across: bool) -> Bounds:
-    """The bounds as of now.
+    """Return the current bounds.
 
-    ``pool`` is what the list looks at; ``across`` says whether all that match are meant, or rows that were
-    ticked.
+    ``pool``: the jobs that the list reads. ``across``: whether all jobs that match are selected, or single
+    rows.
     """
     pool = pool.order_by("-pk")
     newest, now = pool.values_list("pk", Now()).first() or (0, timezone.now())
@@ -64,7 +65,7 @@ def bounds(pool: QuerySet[Job], *, across: bool) -> Bounds:
 
 
 def counts(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[int]:
-    """How many jobs each effect is about, up to one more than ``MOST_COUNTED``; all in one snapshot."""
+    """Return the number of jobs for each effect, up to one more than ``MOST_COUNTED``, in one snapshot."""
     found, parts, parameters = [0] * len(meant), [], []
     for place, effect in enumerate(meant):
         [some] = affected(jobs, limits, [effect])
@@ -84,7 +85,7 @@ def counts(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list
 
 
 def affected(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[QuerySet[Job]]:
-    """The jobs of these effects: those that are not over, and those that are, each if there are any."""
+    """Return the jobs of these effects, in one queryset for live jobs and one for jobs that are over."""
     parts = []
     live = [effect for effect in meant if not effect.is_over]
     over = [effect for effect in meant if effect.is_over]

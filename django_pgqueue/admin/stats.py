@@ -1,4 +1,4 @@
-"""Statistics by minute, queue and task, to look at; above the list those of the last hour by task."""
+"""Statistics by minute, queue and task, read-only; above the list, a table of the last hour by task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StatChangeList(KeysetChangeList):
     last_hour: Any = None
 
     def get_results(self, request: HttpRequest) -> None:
-        """Add up the last hour."""
+        """Read the page, and the figures of the last hour."""
         super().get_results(request)
         if self.page_num in {0, 1}:
             chosen = self.get_filters_params()
@@ -40,7 +40,7 @@ class StatChangeList(KeysetChangeList):
 
 
 def _percentiles(histogram: str, title: Any) -> list[Callable[[Any, JobStat], str]]:
-    """Fields that show the percentiles of a histogram."""
+    """Return fields that show the percentiles of a histogram."""
 
     def field(share: float) -> Callable[[Any, JobStat], str]:
         @admin.display(description=format_lazy("{} p{}", title, round(share * 100)))
@@ -53,7 +53,7 @@ def _percentiles(histogram: str, title: Any) -> list[Callable[[Any, JobStat], st
 
 
 class JobStatAdmin(ReadOnlyAdmin[JobStat]):
-    """How many jobs ended how, how long they waited and ran."""
+    """Shows the number of jobs for each outcome, and how long they waited and ran."""
 
     list_display = (
         "when", "queue_name", "task_path", "done", "failed", "retried", "cancelled",
@@ -72,15 +72,15 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
     run_50, run_95, run_99 = _percentiles("run_histogram", _("ran"))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[StatChangeList]:
-        """The list without counts."""
+        """Return the list that does not count rows."""
         return StatChangeList
 
     def rows_for_list(self, rows: QuerySet[JobStat]) -> QuerySet[JobStat]:
-        """All columns: the histograms are short."""
+        """Read all columns, because the histograms are short."""
         return rows
 
     def searched_rows(self, changelist: KeysetChangeList) -> QuerySet[JobStat] | None:
-        """The rows that a filter looks at one by one."""
+        """Return the rows that a filter reads one by one."""
         rows: QuerySet[JobStat] = changelist.root_queryset
         return rows if changelist.get_filters_params() else None
 
@@ -91,12 +91,12 @@ class JobStatAdmin(ReadOnlyAdmin[JobStat]):
 
     @admin.display(description=_("mean"))
     def mean_wait(self, row: JobStat) -> str:
-        """From due to started."""
+        """The mean time from due to started."""
         return self._mean(row.wait_seconds, row)
 
     @admin.display(description=_("mean"))
     def mean_run(self, row: JobStat) -> str:
-        """From started to ended."""
+        """The mean time from started to ended."""
         return self._mean(row.run_seconds, row)
 
     def _mean(self, seconds: float, row: JobStat) -> str:

@@ -1,4 +1,4 @@
--- The tasks of running jobs, of the first and last %(window)s live jobs, and of what ran within a day.
+-- The tasks of running jobs, of the first and last %(window)s live jobs, and of jobs that ran within a day.
 SELECT job.task_path FROM pgqueue_job_live AS job WHERE job.status = 'running'
 UNION
 (SELECT job.task_path FROM pgqueue_job_live AS job ORDER BY job.id LIMIT %(window)s)

@@ -1,8 +1,8 @@
-"""A time limit for statements that only read, and that may have much to read.
+"""A time limit for statements that only read, and that may have to read many rows.
 
-The limit holds for one transaction, or for a savepoint of the one that is open, as with ``ATOMIC_REQUESTS``.
-The block is rolled back at its end, and the limit with it: it never reaches a later statement of the request,
-nor the next user of the connection in a pool.
+The limit applies to one transaction, or to a savepoint if a transaction is open, as with ``ATOMIC_REQUESTS``.
+The block is rolled back at its end, and with it the limit. So the limit never affects later statements of the
+request, or the next user of the connection in a pool.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TimeLimitReached", "time_limit"]
 
-# A shorter limit of the server, the role or the connection stays. 0 means none.
+# A shorter limit of the server, the role or the connection is kept. 0 means no limit.
 _LIMIT = """
     SELECT set_config('statement_timeout', %s, true) FROM pg_settings
     WHERE name = 'statement_timeout' AND (setting = '0' OR setting::bigint > %s)
@@ -26,14 +26,14 @@ _LIMIT = """
 
 
 class TimeLimitReached(Exception):
-    """A statement has been cancelled by the server."""
+    """The server has cancelled a statement because of the time limit."""
 
 
 @contextmanager
 def time_limit(alias: str, seconds: float) -> Iterator[None]:
-    """Let each statement of the block take so long at most. What the block writes is rolled back.
+    """Limit the time of each statement in the block. Changes that the block makes are rolled back.
 
-    Raises ``TimeLimitReached``; the transaction around the block, if there is one, goes on.
+    Raises ``TimeLimitReached``. The transaction around the block, if there is one, can continue.
     """
     limit = max(1, round(1000 * seconds))
     try:

@@ -1,4 +1,4 @@
-"""Workers: the processes that run jobs, to look at."""
+"""Workers: the processes that run jobs, read-only."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MOST_JOBS = 100  # on the page of a worker
 
 
 class WorkerChangeList(ChangeList):
-    """The list, with a sentence above it if nobody takes jobs."""
+    """The list, with a warning above it if jobs are waiting and no worker claims them."""
 
     model_admin: Any
     trouble = ""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Ask for jobs only if there is trouble."""
+        """Read the page, and set the warning. Jobs are queried only if no worker claims them."""
         super().get_results(request)
         alias = self.model_admin.database
         trouble = Fleet(alias).trouble
@@ -43,7 +43,7 @@ class WorkerChangeList(ChangeList):
 
 
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
-    """Which workers there are, what they work on, and whether they live."""
+    """Shows the workers, their queues, and whether they are alive."""
 
     list_display = ("name", "state_now", "heartbeat", "all_queues", "busy_of", "started", "version")
     ordering = ("host", "pid")
@@ -68,11 +68,11 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
-        """The list that looks for trouble."""
+        """Return the list with the warning."""
         return WorkerChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
-        """The workers with their age and what they run."""
+        """Return the workers with the age of their heartbeats and the number of their running jobs."""
         return with_vitals(super().get_queryset(request))
 
     def render_change_form(
@@ -84,7 +84,7 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
         form_url: str = "",
         obj: Worker | None = None,
     ) -> HttpResponse:
-        """The page of a worker, with its jobs for those who may see jobs."""
+        """Add the jobs of the worker, for users who may view jobs."""
         if obj is not None and page_url(self.admin_site, request, Job, "changelist"):
             jobs = list(_running_jobs(self.database, obj)[: MOST_JOBS + 1])
             context["pgqueue_jobs"] = [self._job_row(job, obj) for job in jobs[:MOST_JOBS]]
@@ -104,28 +104,28 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     @admin.display(description=_("worker"))
     def name(self, worker: Worker) -> str:
-        """Host and process."""
+        """The host and the process."""
         return str(worker)
 
     @admin.display(description=_("queues"))
     def all_queues(self, worker: Worker) -> str:
-        """The queues it works on."""
+        """The queues that it serves."""
         return queues_text(worker)
 
     @admin.display(description=_("running jobs"))
     def busy_of(self, worker: Any) -> str:
-        """How many jobs it runs, of how many it may run at once."""
+        """How many jobs it runs, of how many it can run at the same time."""
         return busy_text(worker)
 
     @admin.display(description=_("state"))
     def state_now(self, worker: Any) -> str:
-        """How it is, by its last heartbeat rather than by its row."""
+        """Its state according to its last heartbeat, not the state in its row."""
         how = vital(worker)
         return display.vital_badge(how, str(how.label))
 
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: Any) -> str:
-        """How long ago."""
+        """The time since the last heartbeat."""
         text = str(_("%(period)s ago") % {"period": display.period(worker.age)})
         alarm = vital(worker) in {Vital.SILENT, Vital.DEAD}
         return format_html('<strong class="pgqueue-alarm">{}</strong>', text) if alarm else text
@@ -137,7 +137,7 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
 
 def _running_jobs(alias: str, worker: Worker) -> QuerySet[Any]:
-    """The jobs that a worker has claimed, the longest first, without their arguments."""
+    """Return the jobs that a worker has claimed, the longest running first, without their arguments."""
     elapsed = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
     jobs = LiveJob.objects.using(alias).filter(status="running", worker=worker.pk)  # type: ignore[attr-defined]
     columns = ("id", "task_path", "queue_name", "deadline", "cancel_requested_at")

@@ -76,7 +76,7 @@ def test_when_nothing_changes_it_says_why(root: Client, action: str, state: str)
 def test_who_did_it_is_in_the_history_of_the_job(root: Client) -> None:
     job = JobFactory.create(failed=True)
     act(root, "retry_jobs", job)
-    assert "Asked for: Retry." in body(root, url("history", job.pk))
+    assert "Action: Retry." in body(root, url("history", job.pk))
 
 
 ALLOWED: dict[str, dict[str, Any]] = {
@@ -117,7 +117,7 @@ def test_a_job_that_was_failed_on_its_page_and_is_done_by_now_does_not_run_again
     done, running = JobFactory.create(done=True), JobFactory.create(running=True)
     assert '<input type="hidden" name="status" value="done">' in body(root, url("change", done.pk))
     assert post(root, url("retry", done.pk), status="failed") == (
-        "No job changed: this one is done by now.",
+        "No job changed: this job is now done.",
         "warning",
     )
     assert Job.objects.get(pk=done.pk).status == "done"

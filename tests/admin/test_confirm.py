@@ -39,7 +39,7 @@ def test_retry(root: Client) -> None:
     failed, running = JobFactory.create_batch(2, failed=True), JobFactory.create(running=True)
     page = ask(root, "retry_jobs", *failed, running)
     assert "3 jobs are selected. Nothing has changed yet." in page.html
-    assert page.sentences == ["2 failed jobs would run again.", "1 running job is left alone."]
+    assert page.sentences == ["2 failed jobs would run again.", "1 running job does not change."]
     assert statuses(*failed, running) == ["failed", "failed", "running"]
     assert page.confirm(root) == ("2 jobs run again.", "success")
     assert set(LiveJob.objects.values_list("pk", "status")) == {  # type: ignore[attr-defined]
@@ -58,16 +58,16 @@ def test_cancel(root: Client) -> None:
     assert page.sentences == [
         "1 waiting job would be cancelled.",
         "1 running job would be asked to stop.",
-        "1 job that is over stays as it is.",
+        "1 job that is over does not change.",
     ]
-    assert page.confirm(root) == ("2 jobs were cancelled, or asked to stop if they run.", "success")
+    assert page.confirm(root) == ("2 jobs were cancelled, or asked to stop if they were running.", "success")
     assert statuses(pending, running, done) == ["cancelled", "running", "done"]
     assert Job.objects.get(pk=running.pk).cancel_requested_at is not None
     assert "asked to stop" in root.get(url("changelist"), {"status": "running"}).content.decode()
     again = ask(root, "cancel_jobs", running, done)
     assert again.sentences == [
-        "1 running job was asked to stop before.",
-        "1 job that is over stays as it is.",
+        "1 running job was already asked to stop.",
+        "1 job that is over does not change.",
     ]
 
 
@@ -76,7 +76,7 @@ def test_run_now(root: Client) -> None:
     page = ask(root, "run_jobs", later, now)
     assert page.sentences == [
         "1 job that waits for a later time would be due now.",
-        "1 waiting job is due already.",
+        "1 waiting job is already due.",
     ]
     assert page.confirm(root) == ("1 job is due now.", "success")
     assert Job.objects.get(pk=later.pk).run_after <= timezone.now()
@@ -153,7 +153,7 @@ def test_a_job_that_has_become_done_in_the_meantime_does_not_run_again(root: Cli
     assert page.sentences == [
         "1 done job would run a second time.",
         "3 failed jobs would run again.",
-        "1 running job is left alone.",
+        "1 running job does not change.",
     ]
     for job in (failed[1], running):
         finish(job)
@@ -197,7 +197,7 @@ def test_of_a_long_history_the_last_jobs_are_looked_at(root: Client, monkeypatch
     page = ask(root, "retry_jobs", failed[0], query="queue=default", across=True)
     assert page.sentences[0] == "3 failed jobs would run again."
     assert page.sentences[1].startswith("6 waiting jobs "), "those that are not over are looked at all"
-    assert f"Those before number {failed[3].pk} are left alone." in page.html
+    assert f"Jobs with an id below {failed[3].pk} do not change." in page.html
     assert page.confirm(root)[0] == "9 jobs run again."
     assert statuses(*failed) == ["failed"] * 3 + ["pending"] * 3
     assert set(statuses(*waiting)) == {"pending"}
@@ -211,7 +211,7 @@ def test_done_jobs_run_again_with_a_permission_of_its_own() -> None:
     client = staff("view_job", "retry_job")
     page = ask(client, "retry_jobs", *done, failed)
     assert page.sentences == [
-        "2 done jobs are left alone: you may not run done jobs again.",
+        "2 done jobs do not change: you may not run done jobs again.",
         "1 failed job would run again.",
     ]
     assert page.confirm(client) == ("1 job runs again.", "success")

@@ -114,7 +114,7 @@ def test_a_banner_says_why_nobody_takes_jobs(
     JobFactory.create()
     page = body(root, address)
     assert ("pgqueue-trouble" in page) == bool(said)
-    assert f'role="alert">{"Jobs wait, and " * bool(said)}{said}' in page or not said
+    assert f'role="alert">{"Jobs are waiting, and " * bool(said)}{said}' in page or not said
 
 
 def test_after_an_outage_nothing_looks_as_if_it_ran(root: Client) -> None:
@@ -126,7 +126,7 @@ def test_after_an_outage_nothing_looks_as_if_it_ran(root: Client) -> None:
         assert 'class="pgqueue-status pgqueue-dead">dead<' in page
         assert 'pgqueue-status pgqueue-running">running<' not in page
         assert "41 s ago" in page
-    assert "lost worker, waits for recovery" in body(root, url("change", 7, model="worker"))
+    assert "worker lost, waiting for recovery" in body(root, url("change", 7, model="worker"))
     for address in (url("overview"), url("changelist", model="queue")):
         page = body(root, address)
         assert ">1 lost<" in page
@@ -183,12 +183,12 @@ def test_the_page_of_a_worker_lists_its_running_jobs(root: Client) -> None:
 def test_the_jobs_of_a_worker_are_for_those_who_may_see_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     worker(id=7)
     monkeypatch.setattr(workers, "MOST_JOBS", 2)
-    assert "It runs no job now." in body(staff("view_worker", "view_job"), url("change", 7, model="worker"))
+    assert "No jobs are running." in body(staff("view_worker", "view_job"), url("change", 7, model="worker"))
     JobFactory.create_batch(3, running=True, worker=7, task_path="shop.tasks.secret")
     assert "shop.tasks.secret" not in body(staff("view_worker"), url("change", 7, model="worker"))
     page = body(staff("view_worker", "view_job"), url("change", 7, model="worker"))
     assert page.count("shop.tasks.secret") == 2
-    assert "It has claimed more jobs than are shown here." in page
+    assert "This worker has claimed more jobs than are shown here." in page
 
 
 @pytest.mark.parametrize(

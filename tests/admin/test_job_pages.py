@@ -95,9 +95,9 @@ def test_a_running_job_that_lost_its_worker_says_so(root: Client, beat: float | 
     if beat is not None:
         WorkerFactory.create(id=GONE, host="app-7", pid=12, heartbeat_at=ago(seconds=beat))
     is_lost = beat != 0
-    assert ("worker lost, waits for recovery" in rows(root)) is is_lost
+    assert ("worker lost, waiting for recovery" in rows(root)) is is_lost
     page = body(root, url("change", job.pk))
-    assert ("Its worker was lost. The job waits for recovery." in page) is is_lost
+    assert ("Its worker was lost. The job is waiting for recovery." in page) is is_lost
     assert ("app-7:12" in page) is (beat is not None)
     assert str(GONE) not in page.replace(f"/worker/{GONE}/", "")
 

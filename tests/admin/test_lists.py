@@ -139,6 +139,6 @@ def test_a_search_looks_at_so_many_rows_and_then_asks(root: Client, monkeypatch:
     pages = [[], *walk(root, "older", start="?queue=rare")]
     assert pages == [[], [], [found.pk]]
     page = body(root, url("changelist"), queue="rare")
-    assert "Found here: 0, among 5 looked at." in page
+    assert "Found 0 in 5 rows." in page
     assert "Look further back" in page
     assert list(walk(root, "newer", start=f"?queue=rare&p=-{found.pk}"))[-1] == []

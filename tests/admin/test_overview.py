@@ -63,7 +63,7 @@ def test_the_overview_and_the_ways_to_it(root: Client) -> None:
 
 def test_the_overview_of_nothing(root: Client) -> None:
     page = body(root, url("overview"))
-    assert "No queue yet" in page
+    assert "There are no queues yet" in page
     assert "manage.py runqueueworker" in page
 
 

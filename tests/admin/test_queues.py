@@ -43,9 +43,12 @@ def test_settings_of_a_queue(root: Client) -> None:
     ("given", "said"),
     [
         ({"name": "a b"}, "Use only letters"),
-        ({"name": "taken"}, "There is a queue of this name already."),
-        ({"keep_done": "-1 00:00:00"}, "Zero or more."),
-        ({"backoff_base": "9", "backoff_ceiling": "3"}, "The longest wait is not shorter than the first."),
+        ({"name": "taken"}, "A queue with this name already exists."),
+        ({"keep_done": "-1 00:00:00"}, "Enter zero or more."),
+        (
+            {"backoff_base": "9", "backoff_ceiling": "3"},
+            "The longest wait must not be shorter than the first wait.",
+        ),
         ({"backoff_base": "-1"}, "greater than or equal to 0"),
     ],
 )

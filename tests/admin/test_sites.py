@@ -34,7 +34,7 @@ def test_another_site_on_another_database(root: Client) -> None:
 
     assert root.post("/ops/django_pgqueue/queue/add/", {"name": "same"}).status_code == 302
     again = root.post("/ops/django_pgqueue/queue/add/", {"name": "same"})
-    assert "There is a queue of this name already." in again.content.decode()
+    assert "A queue with this name already exists." in again.content.decode()
     assert root.post("/ops/django_pgqueue/queue/same/change/", {"backoff_base": "3"}).status_code == 302
     assert Queue.objects.using("other").get().backoff_base == 3
     assert root.post("/ops/django_pgqueue/queue/same/delete/", {"post": "yes"}).status_code == 302
