@@ -118,7 +118,7 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
     if ring is None:
         yield Error(
             f"The table pgqueue_ring in the database {alias!r} has lost its row, so no job can finish.",
-            hint="Run this SQL statement: INSERT INTO pgqueue_ring DEFAULT VALUES",
+            hint="Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
             id=f"{TAG}.E013",
         )
     elif not conf.problems():

@@ -132,8 +132,8 @@ BAD_PARAMETERS: list[tuple[dict[str, Any], str, str]] = [
     ({"OPTIONS": {"max_attempt": 5}}, "no option 'max_attempt'", "'MAX_ATTEMPTS' is the same for all"),
     ({"OPTIONS": {"colour": 1}}, "no option 'colour'", "The only option is 'database'"),
     ({"OPTIONS": {"database": 5}}, "must be an alias", "The aliases are default, other."),
-    ({"OPTIONS": None}, "must be a dict, not None", "leave it out"),
-    ({"OPTIONS": ["database"]}, "must be a dict", "leave it out"),
+    ({"OPTIONS": None}, "must be a dict, not None", "or remove it"),
+    ({"OPTIONS": ["database"]}, "must be a dict", "or remove it"),
     ({"QUEUES": "mail"}, "must be a list of names, not 'mail'", "Use \"QUEUES\": ['mail']"),
     ({"QUEUES": None}, "must be a list of names, not None", "or remove it"),
     ({"QUEUES": ["q" * 101]}, "1 to 100 letters", "Correct the name."),
@@ -213,7 +213,7 @@ def test_a_command_shows_what_is_wrong_with_tasks_and_no_traceback(command: str)
     assert (
         "(pgqueue.E004) TASKS['default']: the BACKEND 'django_pgqueue.PgQueueBackend' cannot" in done.stderr
     )
-    assert f'HINT: Write "{OURS["BACKEND"]}".' in done.stderr
+    assert f'HINT: Use "{OURS["BACKEND"]}".' in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -289,7 +289,7 @@ def test_e001_by_a_backend() -> None:
     with override_settings(TASKS={"pg": {**OURS, "OPTIONS": {"database": "other"}}}):
         (message,) = checks.check_databases(None)
     assert message.id == "pgqueue.E001"
-    assert "'other' by TASKS['pg']['OPTIONS']['database']" in message.msg
+    assert "'other' because of TASKS['pg']['OPTIONS']['database']" in message.msg
     assert "sqlite" in message.msg
 
 
@@ -298,7 +298,7 @@ def test_e001_by_a_router() -> None:
     with override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]):
         (message,) = checks.check_databases(None)
     assert message.id == "pgqueue.E001"
-    assert "'other' by DATABASE_ROUTERS" in message.msg
+    assert "'other' because of DATABASE_ROUTERS" in message.msg
 
 
 @pytest.mark.usefixtures("other_is_sqlite")
@@ -306,7 +306,7 @@ def test_e001_by_a_task() -> None:
     declared = task(database="other")(replaced)
     (message,) = checks.check_databases(None)
     assert message.id == "pgqueue.E001"
-    assert f"by the task {declared.module_path}" in message.msg
+    assert f"because of the task {declared.module_path}" in message.msg
 
 
 def test_e006_a_django_without_tasks_and_without_the_package_that_brings_them() -> None:

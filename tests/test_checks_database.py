@@ -187,7 +187,7 @@ def test_w005_the_ring_keeps_for_another_time() -> None:
         (message,) = database_problems("default")
     assert message.id == "pgqueue.W005"
     assert "7 days" in message.msg
-    assert "PGQUEUE['RETENTION'] says 3 days" in message.msg
+    assert "PGQUEUE['RETENTION'] is 3 days" in message.msg
     with override_settings(PGQUEUE={"FAILED_RETENTION": timedelta(days=3), "RETENTION": timedelta(days=1)}):
         assert ids(database_problems("default")) == ["pgqueue.W005", "pgqueue.W005"]
 

@@ -288,7 +288,7 @@ def test_missing_functions(started: list[WorkerOptions]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER FUNCTION pgqueue_retain_v1 RENAME TO retain_elsewhere")
     try:
-        with pytest.raises(CommandError, match=r"lacks pgqueue_retain_v1.*\bmigrate --database default"):
+        with pytest.raises(CommandError, match=r"lacks .*: pgqueue_retain_v1.*\bmigrate --database default"):
             run()
     finally:
         with connection.cursor() as cursor:

@@ -1,6 +1,6 @@
 """Log one line per minute for each task that the worker does not know, regardless of how many jobs it has.
 
-new --a job--> logged immediately; then jobs are only counted for a minute counted --the minute is over-->
+new --a job--> logged immediately; for a minute, more jobs are only counted counted --the minute is over-->
 logged with the count, and counted for another minute; without a job: forgotten
 """
 
