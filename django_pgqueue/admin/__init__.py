@@ -4,9 +4,8 @@ The classes can be registered on any site. A subclass with ``using = "alias"`` s
 one that the database routers choose. All changes are made with the public functions of the package. Jobs
 cannot be edited.
 
-    jobs.py        the list and the page of a job; job_fields.py how it looks, job_actions.py what users may
-    do confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each
-    state,
+    jobs.py        the list and the page of a job; job_fields.py its fields, job_actions.py its actions
+    confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each state,
                    selection.py which jobs are selected
     overview.py    depth, age, failures and workers on one page; depth.py its figures
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve

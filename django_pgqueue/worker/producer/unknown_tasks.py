@@ -1,7 +1,7 @@
 """Log one line per minute for each task that the worker does not know, regardless of how many jobs it has.
 
-new --a job--> logged immediately; for a minute, more jobs are only counted counted --the minute is over-->
-logged with the count, and counted for another minute; without a job: forgotten
+new --a job--> logged at once; for a minute, more jobs are only counted
+counted --the minute is over--> logged with the count, and counted for another minute; without jobs: forgotten
 """
 
 from __future__ import annotations
