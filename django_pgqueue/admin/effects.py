@@ -130,8 +130,8 @@ RETRY = (
         "cancelled",
         frozenset({Status.CANCELLED}),
         ngettext_lazy(
-            "%(number)s cancelled job would run again.",
-            "%(number)s cancelled jobs would run again.",
+            "%(number)s cancelled job would run after all.",
+            "%(number)s cancelled jobs would run after all.",
             "count",
         ),
         acts=True,

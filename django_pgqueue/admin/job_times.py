@@ -102,7 +102,7 @@ def _last_start(job: Any) -> datetime | None:
 
 
 def _waited(job: Any) -> str:
-    """Return the time from due to the start of the last attempt. Each retry has its own time."""
+    """Return the time from due to the start of the last attempt. A retry starts a new wait."""
     started = _last_start(job)
     if started is None or Status(job.status).is_claimable:
         return ""

@@ -197,7 +197,7 @@ def test_of_a_long_history_the_last_jobs_are_looked_at(root: Client, monkeypatch
     page = ask(root, "retry_jobs", failed[0], query="queue=default", across=True)
     assert page.sentences[0] == "3 failed jobs would run again."
     assert page.sentences[1].startswith("6 waiting jobs "), "those that are not over are looked at all"
-    assert f"Jobs with an id below {failed[3].pk} do not change." in page.html
+    assert f"Those with an id below {failed[3].pk} do not change." in page.html
     assert page.confirm(root)[0] == "9 jobs run again."
     assert statuses(*failed) == ["failed"] * 3 + ["pending"] * 3
     assert set(statuses(*waiting)) == {"pending"}
