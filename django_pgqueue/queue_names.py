@@ -13,10 +13,13 @@ from django.db import connections
 from .definition import declared_tasks
 from .routing import our_aliases, resolve
 
-__all__ = ["WINDOW", "declared_queues", "queues_in_use"]
+__all__ = ["KEPT_QUEUES", "WINDOW", "declared_queues", "queues_in_use"]
 
 WINDOW = 5_000  # jobs to read at each end of the backlog, to find queues whose jobs are all blocked
-_IN_USE = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+
+#: Statements that read ``FROM kept``, the queues with kept jobs, begin with this.
+KEPT_QUEUES = Path(__file__).with_name("kept_queues.sql").read_text(encoding="utf-8")
+_IN_USE = KEPT_QUEUES + Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 
 def queues_in_use(alias: str) -> set[str]:

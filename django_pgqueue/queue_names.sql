@@ -1,15 +1,7 @@
--- The names of all queues. Those of claimable jobs and of the kept leaf cost one probe of an index for each queue,
--- those of running jobs one read of their index. Blocked jobs have no index: of them the first and last %(window)s
--- live jobs tell.
-WITH RECURSIVE kept AS (
-    (SELECT job.queue_name FROM pgqueue_job_kept AS job ORDER BY job.queue_name LIMIT 1)
-    UNION ALL
-    SELECT (
-        SELECT job.queue_name FROM pgqueue_job_kept AS job
-        WHERE job.queue_name > kept.queue_name ORDER BY job.queue_name LIMIT 1
-    ) FROM kept WHERE kept.queue_name IS NOT NULL
-)
-SELECT kept.queue_name FROM kept WHERE kept.queue_name IS NOT NULL
+-- The names of all queues. Those of the kept leaf come from kept_queues.sql, which stands before this. Those of
+-- claimable jobs cost one probe of an index for each queue, those of running jobs one read of their index. Blocked
+-- jobs have no index: of them the first and last %(window)s live jobs tell.
+SELECT kept.queue_name FROM kept
 UNION
 SELECT pgqueue_queues_between_v1('', NULL, NULL)
 UNION

@@ -19,12 +19,13 @@ from django.db.models.functions import Now
 
 from ..models import JobStat, LiveJob, Queue
 from ..models.job import Status
+from ..queue_names import KEPT_QUEUES
 from .fleet import listed
 
 __all__ = ["MOST_FAILURES", "QueueDepth", "depth"]
 
 MOST_FAILURES = 10_000  # count at most this many per queue
-_FAILURES = (Path(__file__).parent / "failures.sql").read_text(encoding="utf-8")
+_FAILURES = KEPT_QUEUES + (Path(__file__).parent / "failures.sql").read_text(encoding="utf-8")
 _LIVE = [status for status in Status if not status.is_terminal]
 _READY = Q(status__in=["pending", "retry"], run_after__lte=Now())
 

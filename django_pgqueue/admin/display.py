@@ -29,7 +29,7 @@ def time(moment: datetime | None) -> str:
 
 
 def period(length: timedelta | None) -> str:
-    """A length of time, coarse: '3 s', '5 min', '2 h 5 min', '4 d 3 h'; empty for None."""
+    """A length of time, coarse: '3 s', '5 min', '2 h 5 min', '2 h', '4 d 3 h', '4 d'; empty for None."""
     if length is None:
         return ""
     seconds = max(0, int(length.total_seconds()))
@@ -40,15 +40,18 @@ def period(length: timedelta | None) -> str:
         return _("%(minutes)d min") % {"minutes": minutes}
     hours, minutes = divmod(minutes, 60)
     if hours < 24:
-        return _("%(hours)d h %(minutes)d min") % {"hours": hours, "minutes": minutes}
+        text = _("%(hours)d h %(minutes)d min") if minutes else _("%(hours)d h")
+        return text % {"hours": hours, "minutes": minutes}
     days, hours = divmod(hours, 24)
-    return _("%(days)d d %(hours)d h") % {"days": days, "hours": hours}
+    text = _("%(days)d d %(hours)d h") if hours else _("%(days)d d")
+    return text % {"days": days, "hours": hours}
 
 
 def seconds(count: float | None) -> str:
     """Format how long a job ran: to the millisecond below a minute, and coarse above; empty for None."""
     if count is None:
         return ""
+    count = round(count, 3)  # ``number_format`` cuts digits off
     if count < 60:
         return _("%(seconds)s s") % {"seconds": number_format(count, 3, use_l10n=True)}
     return period(timedelta(seconds=count))
@@ -65,7 +68,7 @@ def span(count: float) -> str:
 
 def _short(count: float) -> str:
     """With one digit after the point below ten. Rounded here: ``number_format`` cuts digits off."""
-    digits = 1 if count < 9.95 else 0
+    digits = 1 if 0 < count < 9.95 else 0
     return number_format(round(count, digits), digits, use_l10n=True)
 
 

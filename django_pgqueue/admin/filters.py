@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models.job import Status
 from . import names
+from .job_texts import breakable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,14 +73,14 @@ class _NameFilter(admin.SimpleListFilter):
             self.used_parameters.clear()
         chosen = self.value()
         if chosen and chosen not in {value for value, _label in self.lookup_choices}:
-            self.lookup_choices.append((chosen, chosen))
+            self.lookup_choices.append((chosen, breakable(chosen)))
 
     def _names(self, alias: str) -> list[str]:
         raise NotImplementedError
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
         """Return the names in use."""
-        return [(name, name) for name in self._names(model_admin.database)[:MOST_CHOICES]]
+        return [(name, breakable(name)) for name in self._names(model_admin.database)[:MOST_CHOICES]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows with the chosen name."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JobFields"]
 
+LOST = _("worker lost, waiting for recovery")
+
 #: Fields of the page that are left out if they have no value. The others are always shown.
 _SHOWN_IF: dict[str, Callable[[Job], Any]] = {
     "why": lambda job: _reason(job, 1),
@@ -65,7 +67,7 @@ def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
 def _reason(job: Any, characters: int) -> str:
     """Return why the job waits, why it was cancelled, or how it failed last; empty if there is no problem."""
     if has_lost_its_worker(job):
-        return str(_("Its worker was lost. The job is waiting for recovery."))
+        return str(LOST)
     if job.waiting_reason or job.status in {Status.RUNNING, Status.DONE}:
         return Truncator(job.waiting_reason).chars(characters)
     last = job.errors[-1] if job.errors else {}
@@ -187,7 +189,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         (``JobAdmin.rows_for_list``).
         """
         if has_lost_its_worker(job):
-            return str(_("worker lost, waiting for recovery"))
+            return format_html('<strong class="pgqueue-alarm">{}</strong>', LOST)
         words = job.waiting_reason
         if not words and job.status not in {Status.RUNNING, Status.DONE}:
             words = (job.error_class or "").rpartition(".")[2]

@@ -7,7 +7,7 @@ differ.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -16,6 +16,9 @@ from django.utils.translation import gettext as _
 from ..models.job import Status
 from . import display
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["line", "now", "summary"]
 
 
@@ -23,7 +26,7 @@ def summary(job: Any) -> str:
     """Return the time that matters for the status of the job, how long it waited and ran, and the attempt."""
     words, moment = _main(job)
     attempt = _("attempt %(number)d") % {"number": job.attempts} if job.attempts > 1 else ""
-    more = ", ".join(filter(None, [_waited(job), _ran(job), attempt]))
+    more = ", ".join(filter(None, [_waited(job, display.span), _ran(job, display.span), attempt]))
     return format_html(
         '<span title="{}">{}</span>{}',
         _full(moment),
@@ -101,16 +104,16 @@ def _last_start(job: Any) -> datetime | None:
     return started if job.attempts else None
 
 
-def _waited(job: Any) -> str:
+def _waited(job: Any, text: Callable[[float], str] = display.seconds) -> str:
     """Return the time from due to the start of the last attempt. A retry starts a new wait."""
     started = _last_start(job)
     if started is None or Status(job.status).is_claimable:
         return ""
     waited = max(0.0, (started - job.run_after).total_seconds())
-    return _("waited %(period)s") % {"period": display.seconds(waited)}
+    return _("waited %(period)s") % {"period": text(waited)}
 
 
-def _ran(job: Any) -> str:
+def _ran(job: Any, text: Callable[[float], str] = display.seconds) -> str:
     if job.duration is None:
         return ""
-    return _("ran %(period)s") % {"period": display.seconds(job.duration)}
+    return _("ran %(period)s") % {"period": text(job.duration)}

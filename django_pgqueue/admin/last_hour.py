@@ -7,6 +7,8 @@ from pathlib import Path
 
 from django.db import connections
 
+from . import display
+from .job_texts import breakable
 from .percentiles import SHARES, percentile_text
 
 __all__ = ["TaskFigures", "last_hour"]
@@ -27,6 +29,17 @@ class TaskFigures:
     cancelled: int
     wait_histogram: list[int]
     run_histogram: list[int]
+
+    @property
+    def task(self) -> str:
+        """The path of the task, which may break between its words."""
+        return breakable(self.task_path)
+
+    @property
+    def attempts(self) -> list[str]:
+        """How many ended how: done, failed, retried, cancelled."""
+        counts = (self.done, self.failed, self.retried, self.cancelled)
+        return [display.number(count) for count in counts]
 
     @property
     def waited(self) -> list[str]:

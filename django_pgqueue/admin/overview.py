@@ -35,7 +35,7 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
     prefix = f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
     context = {
         **site.each_context(request),
-        "title": _("Overview"),
+        "title": _("Overview of the queues"),
         "opts": admin.opts,
         "media": admin.media,
         "jobs_url": reverse(f"{prefix}_changelist", current_app=site.name),
@@ -57,7 +57,8 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
 def _queue_row(queue: QueueDepth, fleet: Fleet) -> dict[str, Any]:
     attendance = fleet.of(queue.name)
     return {
-        "depth": queue,
+        "name": queue.name,
+        "ready": display.number(queue.ready),
         "attendance": attendance,
         "unattended": queue.needs_workers and not attendance.alive,
         "oldest": display.period(queue.oldest),
@@ -85,7 +86,8 @@ def _cells(queue: QueueDepth) -> list[dict[str, Any]]:
     def cell(count: int, *, lost: int = 0, alarm: bool = False, **filters: str) -> dict[str, Any]:
         query = urlencode({"queue": queue.name, **filters}) if filters else ""
         capped = alarm and count >= MOST_FAILURES
-        return {"count": count, "query": query, "alarm": alarm, "capped": capped, "lost": lost}
+        text = display.number(count) + ("+" if capped else "")
+        return {"text": text, "query": query if count else "", "alarm": alarm, "lost": lost}
 
     return [
         cell(queue.pending, status="pending"),

@@ -112,7 +112,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def failed(self, queue: Any) -> str:
         """How many jobs failed in the last 24 hours."""
         standing: Standing = queue.standing
-        return standing.linked(standing.depth.failed_day, status="failed", finished="day")
+        failed = standing.linked(standing.depth.failed_day, status="failed", finished="day")
+        return _alarm(failed) if standing.depth.failed_day else failed
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:

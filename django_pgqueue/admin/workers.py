@@ -13,9 +13,11 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, LiveJob, Worker
+from ..models.job import Status
 from . import display
 from .base import ReadOnlyAdmin
 from .fleet import Fleet, Vital, busy_text, queues_text, vital, with_vitals
+from .job_texts import breakable
 from .links import page_url
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
         name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
         return {
             "job": job,
+            "task": breakable(job.task_path),
+            "badge": display.status_badge(Status.RUNNING),
             "url": reverse(name, args=[job.pk], current_app=self.admin_site.name),
             "elapsed": display.period(job.elapsed),
             "deadline": display.time(job.deadline),

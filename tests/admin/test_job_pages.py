@@ -36,7 +36,7 @@ def rows(client: Client, **query: Any) -> str:
         ({}, "run_after", 190, "due for 3 min"),
         ({"status": "blocked"}, "enqueued_at", 250, "waiting for 4 min"),
         ({"running": True}, "last_attempted_at", 310, "running for 5 min"),
-        ({"done": True}, "finished_at", 7210, "2 h 0 min ago"),
+        ({"done": True}, "finished_at", 7210, "2 h ago"),
     ],
 )
 def test_the_list_tells_when(
@@ -68,7 +68,7 @@ def test_the_list_tells_how_long_a_job_waited_and_ran(root: Client) -> None:
     JobFactory.create(
         done=True, attempts=2, run_after=due, last_attempted_at=due + timedelta(seconds=2), duration=1.5
     )
-    assert "waited 2.000 s, ran 1.500 s, attempt 2" in rows(root)
+    assert "waited 2.0 s, ran 1.5 s, attempt 2" in rows(root)
 
 
 def test_a_job_that_never_ran_tells_neither(root: Client) -> None:
@@ -97,7 +97,7 @@ def test_a_running_job_that_lost_its_worker_says_so(root: Client, beat: float | 
     is_lost = beat != 0
     assert ("worker lost, waiting for recovery" in rows(root)) is is_lost
     page = body(root, url("change", job.pk))
-    assert ("Its worker was lost. The job is waiting for recovery." in page) is is_lost
+    assert (">worker lost, waiting for recovery</div>" in page) is is_lost
     assert ("app-7:12" in page) is (beat is not None)
     assert str(GONE) not in page.replace(f"/worker/{GONE}/", "")
 

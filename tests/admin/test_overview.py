@@ -54,11 +54,22 @@ def test_the_overview_and_the_ways_to_it(root: Client) -> None:
         "&status", "&amp;status"
     ).replace("&finished", "&amp;finished")
     assert "app-9" in page
-    assert "1 h 0 min ago" in page
+    assert "1 h ago" in page
     for address in (url("changelist"), url("changelist", model="queue"), "/admin/django_pgqueue/"):
         assert f'href="{url("overview")}"' in body(root, address)
     for address in (url("changelist", model="queue"), "/admin/django_pgqueue/"):
         assert url("overview") not in body(staff("view_queue"), address)
+
+
+def test_the_overview_and_the_list_of_queues_show_counts_in_one_way(root: Client) -> None:
+    JobStatFactory.create(done=12_345)
+    JobFactory.create(failed=True)
+    page = body(root, url("overview"))
+    assert ">12,345</a>" in page
+    assert "<title>Overview of the queues |" in page
+    assert re.search(r'<a class="pgqueue-alarm" href="[^"]*finished=day">1</a>', page)
+    queues = body(root, url("changelist", model="queue"))
+    assert re.search(r'<strong class="pgqueue-alarm"><a href="[^"]*finished=day">1</a></strong>', queues)
 
 
 def test_the_overview_of_nothing(root: Client) -> None:

@@ -58,7 +58,10 @@ def test_the_page_of_a_job_tells_how_long_it_ran(root: Client) -> None:
         (None, ""),
         (0.0, "0.000 s"),
         (0.01234, "0.012 s"),
+        (0.0426, "0.043 s"),
+        (2.9999, "3.000 s"),
         (59.9, "59.900 s"),
+        (59.9996, "1 min"),
         (60.0, "1 min"),
         (5400.0, "1 h 30 min"),
     ],
@@ -124,7 +127,16 @@ def test_queue_and_worker_are_linked_while_they_are_there(root: Client) -> None:
 
 @pytest.mark.parametrize(
     ("length", "text"),
-    [(None, ""), (-5, "0 s"), (59.9, "59 s"), (60, "1 min"), (3600, "1 h 0 min"), (90_061, "1 d 1 h")],
+    [
+        (None, ""),
+        (-5, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (3600, "1 h"),
+        (5399, "1 h 29 min"),
+        (604_800, "7 d"),
+        (90_061, "1 d 1 h"),
+    ],
 )
 def test_periods_are_short(length: float | None, text: str) -> None:
     assert display.period(None if length is None else timedelta(seconds=length)) == text
@@ -133,7 +145,7 @@ def test_periods_are_short(length: float | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("length", "text"),
     [
-        (0, "0.0 ms"),
+        (0, "0 ms"),
         (0.00096, "1.0 ms"),
         (0.00996, "10 ms"),
         (0.5126, "513 ms"),

@@ -74,8 +74,8 @@ def test_the_last_hour_adds_up_the_minutes_of_each_task(root: Client) -> None:
     assert last_hour("default", queue="mail") == [second] == last_hour("default", task="shop.tasks.b")
     page = body(root, url("changelist", model="jobstat"), queue="mail")
     assert "Last hour by task" in page
-    assert '<th scope="row">shop.tasks.b</th>' in page
-    assert '<th scope="row">shop.tasks.a</th>' not in page
+    assert '<th scope="row">shop.<wbr>tasks.<wbr>b</th>' in page
+    assert '<th scope="row">shop.<wbr>tasks.<wbr>a</th>' not in page
     assert root.get(f"{url('changelist', model='jobstat')}?queue=a%00b").status_code == 200
 
 
@@ -89,5 +89,22 @@ def test_percentiles_in_the_list_and_on_the_page_of_a_minute() -> None:
     for page in (listing, body(viewer, url("change", row.pk, model="jobstat"))):
         for text in ("12 ms", "16 ms", "59 s"):
             assert text in page
-    assert '<td class="field-run_99">-</td>' in listing
+    assert '<td class="field-ran">-</td>' in listing
     assert len(listed(viewer, url("changelist", model="jobstat"), task="shop.tasks.empty")) == 1
+
+
+@pytest.mark.django_db
+def test_the_list_has_a_cell_for_all_counts_and_one_for_each_kind_of_time(root: Client) -> None:
+    times = histogram([0.010] * 95 + [40.0] * 5)
+    JobStatFactory.create(
+        done=1180, failed=0, retried=17, cancelled=1, wait_histogram=times, run_histogram=times
+    )
+    page = body(root, url("changelist", model="jobstat")).split('id="result_list"')[1]
+    shares = "".join(
+        f'<span class="pgqueue-share">{text}</span>' for text in ("p50 12 ms", "p95 16 ms", "p99 59 s")
+    )
+    assert f'<td class="field-waited">{shares}</td>' in page
+    assert f'<td class="field-ran">{shares}</td>' in page
+    counts = '1,180\xa0done<span class="pgqueue-more">17\xa0retried, 1\xa0cancelled</span>'
+    assert f'<td class="field-attempts">{counts}</td>' in page
+    assert page.count('<th scope="col"') == 6
