@@ -59,9 +59,9 @@ def test_the_page_that_asks_is_one_of_its_site_and_database(root: Client) -> Non
 
 
 def test_queues_workers_and_statistics_of_another_database(root: Client) -> None:
-    JobFactory.create(queue_name="here")
-    WorkerFactory.create(id=7, host="here")
-    JobStatFactory.create(queue_name="here")
+    JobFactory.create(queue_name="only here")
+    WorkerFactory.create(id=7, host="only here")
+    JobStatFactory.create(queue_name="only here")
     Job.objects.using("other").bulk_create([JobFactory.build(pk=9, queue_name="there", running=True)])
     WorkerFactory.build(id=7, host="there").save(using="other")
     JobStat.objects.using("other").create(
@@ -78,7 +78,7 @@ def test_queues_workers_and_statistics_of_another_database(root: Client) -> None
     ):
         page = body(root, address)
         assert "there" in page, address
-        assert ">here" not in page, address
+        assert ">only here" not in page, address
         assert 'href="/admin/' not in page, address
     assert 'href="/ops/django_pgqueue/queue/add/?name=there"' in body(root, "/ops/django_pgqueue/queue/")
     page = body(root, "/ops/django_pgqueue/worker/7/change/")
