@@ -1,14 +1,16 @@
 -- What becomes of jobs whose process is gone, given back by whoever knows it. It spends no attempt. A job that
 -- counts a crash fails at the limit; one that must not run twice (on_lost = 'fail') fails if it had begun. The
--- caller has locked the rows. Returns the ids that were accepted: what is missing had lost its lease.
+-- caller has locked the rows. Returns how many jobs were accepted; the others had lost their lease. notable has an
+-- object for each of them that the log tells of: the job failed or was cancelled here, or it counts a crash.
 CREATE FUNCTION pgqueue_give_back_v1(
     p_ids bigint[],
     p_leases bigint[],
     p_crashed boolean[],  -- its process ended, and nothing else did: it counts a crash
     p_lost boolean[],     -- more than its process ended: it counts a crash if its last run was lost like this, too
     p_begun boolean[],    -- whether it may have begun
-    p_reason text, p_delay double precision, p_crash_limit integer, p_keep_errors integer
-) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    p_reason text, p_delay double precision, p_crash_limit integer, p_keep_errors integer,
+    OUT jobs integer, OUT notable jsonb
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     lost record;
 BEGIN
@@ -25,10 +27,22 @@ BEGIN
             'class', 'django_pgqueue.exceptions.' || fate.error_class, 'message', fate.reason, 'traceback', '',
             'worker', fate.worker::text, 'attempt', fate.attempts) END) AS errors,
         array_agg(fate.reason) AS reasons,
-        array_agg(CASE WHEN fate.error_class IS NULL THEN p_delay END) AS delays
+        array_agg(CASE WHEN fate.error_class IS NULL THEN p_delay END) AS delays,
+        jsonb_agg(jsonb_build_object(
+            'id', fate.id, 'task_path', fate.task_path, 'queue_name', fate.queue_name, 'attempts', fate.attempts,
+            'forgiven_attempts', fate.forgiven_attempts, 'max_attempts', fate.max_attempts, 'outcome', fate.outcome,
+            'error_class', 'django_pgqueue.exceptions.' || fate.error_class, 'reason', fate.reason
+        )) FILTER (WHERE fate.outcome IS NOT NULL) AS notable
     INTO lost
     FROM (
-        SELECT job.id, job.lease, job.worker, job.attempts, verdict.error_class,
+        SELECT job.id, job.lease, job.worker, job.task_path, job.queue_name, job.attempts, job.forgiven_attempts,
+            job.max_attempts, verdict.error_class,
+            -- As pgqueue_finish_v1 decides: a failure counts more than a cancel, and a cancel more than a crash.
+            CASE
+                WHEN verdict.error_class IS NOT NULL THEN 'failed'
+                WHEN job.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                WHEN verdict.counts THEN 'crash'
+            END AS outcome,
             CASE
                 WHEN verdict.error_class = 'TooManyCrashes' THEN
                     format('%s. Its process has died %s times while it ran, which is the limit.',
@@ -48,10 +62,11 @@ BEGIN
         END AS error_class) AS verdict
         ORDER BY job.id
     ) AS fate;
-    IF lost.ids IS NULL THEN
-        RETURN '{}';
+    jobs := 0;
+    notable := coalesce(lost.notable, '[]');
+    IF lost.ids IS NOT NULL THEN
+        jobs := cardinality(pgqueue_finish_v1(
+            lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, NULL,
+            lost.reasons, p_keep_errors));
     END IF;
-    RETURN pgqueue_finish_v1(
-        lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, NULL,
-        lost.reasons, p_keep_errors);
 END $$;

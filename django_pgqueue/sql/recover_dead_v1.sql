@@ -1,15 +1,17 @@
 -- One round of recovery, by whichever supervisor comes first; the others skip it. Gives back at most p_limit
--- jobs of dead workers, and forgets the workers that hold none any more. Returns how many were found dead
--- and how many jobs went back; what is left over comes in the next round.
+-- jobs of dead workers, and forgets the workers that hold none any more. Returns how many were found dead,
+-- how many jobs went back, and those that the log tells of (pgqueue_give_back_v1); what is left over comes in the
+-- next round.
 CREATE FUNCTION pgqueue_recover_dead_v1(
     p_heartbeat double precision, p_lease double precision, p_crash_limit integer, p_limit integer,
-    p_keep_errors integer, OUT dead integer, OUT jobs integer
+    p_keep_errors integer, OUT dead integer, OUT jobs integer, OUT notable jsonb
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     workers bigint[];
 BEGIN
     dead := 0;
     jobs := 0;
+    notable := '[]';
     IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'recover')) THEN
         RETURN;
     END IF;
@@ -18,8 +20,9 @@ BEGIN
     IF dead = 0 THEN
         RETURN;
     END IF;
-    jobs := pgqueue_recover_v1(
-        workers, NULL, NULL, false, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors);
+    SELECT recovered.jobs, recovered.notable INTO jobs, notable
+    FROM pgqueue_recover_v1(
+        workers, NULL, NULL, false, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors) AS recovered;
     PERFORM pgqueue_forget_workers_v1(workers);
     -- Race: what such a session has locked was skipped above. It comes in the next round.
     PERFORM pgqueue_end_sessions_v1(workers);

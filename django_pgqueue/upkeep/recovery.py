@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from .. import conf
 from ..wording import counted
+from .lost_jobs import log_lost_jobs
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -27,9 +28,11 @@ logger = logging.getLogger(__name__)
 BATCH = 1_000  # jobs in one statement
 TOGETHER = 1.0  # seconds; processes that end by themselves so close to each other have not ended alone
 
-_RECOVER_WORKER_SQL = "SELECT pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
+_RECOVER_WORKER_SQL = (
+    "SELECT * FROM pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
+)
 _RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"
-_RECOVER_STRAYS_SQL = "SELECT pgqueue_recover_strays_v1(%s, %s, %s)"
+_RECOVER_STRAYS_SQL = "SELECT * FROM pgqueue_recover_strays_v1(%s, %s, %s)"
 
 
 @dataclass(slots=True)
@@ -90,7 +93,7 @@ class EndedProcesses:
 def recover(session: Session, ended: EndedProcess) -> int | None:
     """Give back the jobs of a worker whose process has ended, and remove it from the list.
 
-    Returns how many jobs went back, None if there are more: try again soon.
+    Returns how many jobs run again, None if there are more: try again soon.
     """
     settings = conf.current()
     reason = ended.reason if ended.alone else f"{ended.reason}, and other processes ended at the same time"
@@ -98,24 +101,26 @@ def recover(session: Session, ended: EndedProcess) -> int | None:
         ended.worker, ended.begun, ended.to_blame, ended.alone, reason,
         settings.crash_limit, BATCH, settings.keep_errors,
     )  # fmt: skip
-    jobs: int | None = session.value(_RECOVER_WORKER_SQL, parameters)
-    return jobs
+    jobs, notable = session.row(_RECOVER_WORKER_SQL, parameters)
+    over = log_lost_jobs(notable)
+    return None if jobs is None else int(jobs) - over
 
 
 def recover_dead(session: Session) -> int:
     """Give back jobs of workers that are dead, whoever supervised them; returns how many."""
     settings = conf.current()
     parameters = (settings.heartbeat, settings.lease, settings.crash_limit, BATCH, settings.keep_errors)
-    dead, jobs = session.row(_RECOVER_DEAD_SQL, parameters)
+    dead, jobs, notable = session.row(_RECOVER_DEAD_SQL, parameters)
+    requeued = int(jobs) - log_lost_jobs(notable)
     if dead:
-        logger.warning("found %s, requeued %s", counted(dead, "dead worker"), counted(int(jobs), "job"))
+        logger.warning("found %s, requeued %s", counted(dead, "dead worker"), counted(requeued, "job"))
     return int(jobs)
 
 
 def recover_strays(session: Session) -> int:
     """Give back jobs of workers that nobody knows any more; returns how many."""
     settings = conf.current()
-    jobs = session.value(_RECOVER_STRAYS_SQL, (settings.crash_limit, BATCH, settings.keep_errors))
-    if jobs:
-        logger.warning("requeued %s of workers that no longer exist", counted(jobs, "job"))
+    jobs, notable = session.row(_RECOVER_STRAYS_SQL, (settings.crash_limit, BATCH, settings.keep_errors))
+    if requeued := int(jobs) - log_lost_jobs(notable):
+        logger.warning("requeued %s of workers that no longer exist", counted(requeued, "job"))
     return int(jobs)

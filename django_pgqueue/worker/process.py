@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .. import database_settings
-from . import sentry
+from .. import database_settings, sentry
 from .executor import hosting
 from .executor.isolation import Isolation
 from .executor.runner import Runner

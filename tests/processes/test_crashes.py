@@ -131,11 +131,14 @@ def test_an_isolated_job_that_never_ends_is_killed_after_its_timeout(start: Star
 
 
 def test_what_must_not_run_twice_fails_after_its_first_crash(start: Start) -> None:
-    start("--threads", "1")
+    command = start("--threads", "1")
     failed = over(enqueue(timing_tasks.dies_and_must_not_run_twice, "k"))
     assert failed.status == "failed"
     assert error_classes(failed) == [WorkerLost.__name__]
     assert len(runs("k")) == 1
+    # Its process cannot say so any more: the supervisor does.
+    command.logged(f"job {failed.pk} {failed.task_path} failed (queue ")
+    command.logged(f": {failed.errors[0]['message']}")
 
 
 def test_the_process_of_an_isolated_job_ends_with_its_worker(start: Start) -> None:

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    compat conf database_settings exceptions operations session wording
-    paths payload routing signatures
+    compat conf database_settings exceptions operations sentry session wording
+    job_log paths payload routing signatures
     validation
     definition
     decorator policy
@@ -37,7 +37,7 @@ LAYERS = """
     checks_database
     apps upkeep
     admin
-    worker worker.logs worker.options worker.processes worker.reconnect worker.sentry worker.waker
+    worker worker.logs worker.options worker.processes worker.reconnect worker.waker
     worker.executor worker.registry worker.supervisor
     worker.isolated worker.producer
     worker.process

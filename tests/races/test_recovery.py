@@ -21,7 +21,7 @@ def running(connection: Connection, count: int = 1, *, worker: int = 1, lease: i
 
 
 def recover(connection: Connection, worker: int = 1) -> int:
-    query = "SELECT pgqueue_recover_v1(ARRAY[%s]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
+    query = "SELECT jobs FROM pgqueue_recover_v1(ARRAY[%s]::bigint[], '{}', NULL, true, 'lost', 3, 100, 20)"
     return int(value(connection, query, worker))
 
 
@@ -41,7 +41,8 @@ def register(connection: Connection, worker: int = 1, *, beat: str = "0 s", hold
 
 def recover_dead(connection: Connection) -> tuple[int, int]:
     """Run a round with a heartbeat of 0.1 s and a lease of half a second."""
-    row = connection.execute("SELECT * FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)").fetchone()
+    query = "SELECT dead, jobs FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)"
+    row = connection.execute(query).fetchone()
     assert row is not None
     return row[0], row[1]
 
@@ -103,7 +104,7 @@ def test_a_cancel_that_comes_while_a_job_is_recovered_takes_it_out_of_its_queue(
 def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connect) -> None:
     one, other = connect(), connect(autocommit=True)
     jobs = running(one, 3)
-    query = "SELECT pgqueue_recover_v1(ARRAY[1]::bigint[], %s::bigint[], NULL, true, 'lost', 3, %s, 20)"
+    query = "SELECT jobs FROM pgqueue_recover_v1('{1}', %s::bigint[], NULL, true, 'lost', 3, %s, 20)"
     assert value(one, query, jobs, 2) == 2
     assert value(other, query, jobs, 100) == 1  # the jobs that the first one has not locked
     one.commit()
@@ -111,6 +112,21 @@ def test_two_recoveries_share_the_jobs_and_count_each_crash_once(connect: Connec
     assert live(other) == dict.fromkeys(jobs, "pending")
     counts = other.execute("SELECT crash_count FROM pgqueue_job_live").fetchall()
     assert counts == [(1,)] * 3
+
+
+def test_two_recoveries_share_the_jobs_and_each_tells_of_its_own(connect: Connect) -> None:
+    """So the log has one line for each job."""
+    one, other = connect(), connect(autocommit=True)
+    jobs = running(one, 3)
+    query = (
+        "SELECT jsonb_path_query_array(notable, '$.id')"
+        " FROM pgqueue_recover_v1('{1}', %s::bigint[], NULL, true, 'lost', 1, %s, 20)"
+    )
+    told = [value(one, query, jobs, 2), value(other, query, jobs, 100)]
+    one.commit()
+    assert told == [jobs[:2], jobs[2:]]
+    assert value(other, query, jobs, 100) == []
+    assert statuses(other) == dict.fromkeys(jobs, "failed")
 
 
 def test_only_one_round_of_recovery_at_a_time(connect: Connect) -> None:
@@ -155,7 +171,7 @@ def test_the_jobs_of_a_process_wait_until_the_server_is_through_with_it(connect:
     register(supervisor, holds_lock=True)
     dying.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', '1'))")
     assert [row.id for row in claim(dying)] == [job]
-    recover_worker = "SELECT pgqueue_recover_worker_v1(1, '{}', NULL, true, 'lost', 3, 100, 20)"
+    recover_worker = "SELECT jobs FROM pgqueue_recover_worker_v1(1, '{}', NULL, true, 'lost', 3, 100, 20)"
     assert value(supervisor, recover_worker) is None
     dying.commit()
     assert value(supervisor, recover_worker) is None
@@ -192,8 +208,7 @@ def test_a_job_that_holds_its_row_for_a_fenced_write_can_be_extended(connect: Co
     (job,) = running(task)
     task.execute("SELECT FROM pgqueue_job_live WHERE id = %s AND lease = 1 FOR KEY SHARE", (job,))
     assert extend(other, job) == [job]
-    recovered = value(other, "SELECT pgqueue_recover_v1('{1}', '{}', NULL, true, 'lost', 3, 100, 20)")
-    assert recovered == 0  # and no other recovery takes it meanwhile
+    assert recover(other) == 0  # and no other recovery takes it meanwhile
     task.commit()
     assert recover(other) == 1
 

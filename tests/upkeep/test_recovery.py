@@ -36,7 +36,7 @@ def recover(
     limit: int = 100,
 ) -> int:
     """Recover worker 7."""
-    query = "SELECT pgqueue_recover_v1(ARRAY[7]::bigint[], %s::bigint[], %s::bigint[], %s, %s, 3, %s, 20)"
+    query = "SELECT jobs FROM pgqueue_recover_v1('{7}', %s::bigint[], %s::bigint[], %s, %s, 3, %s, 20)"
     jobs: int = value(query, begun, to_blame, alone, REASON, limit)
     return jobs
 
@@ -226,7 +226,7 @@ def round_of_recovery(lease: float = 30.0, limit: int = 100) -> tuple[int, int]:
     that.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT * FROM pgqueue_recover_dead_v1(0.1, %s, 3, %s, 20)", [lease, limit])
+        cursor.execute("SELECT dead, jobs FROM pgqueue_recover_dead_v1(0.1, %s, 3, %s, 20)", [lease, limit])
         dead, jobs = cursor.fetchone()
     return dead, jobs
 
@@ -281,7 +281,7 @@ def test_jobs_of_workers_that_nobody_knows_are_found() -> None:
     known = JobFactory.create(running=True)
     WorkerFactory.create(id=7)
     stray = JobFactory.create(running=True, worker=8)
-    assert value("SELECT pgqueue_recover_strays_v1(3, 100, 20)") == 1
+    assert value("SELECT jobs FROM pgqueue_recover_strays_v1(3, 100, 20)") == 1
     assert [fresh(job).status for job in (known, stray)] == ["running", "pending"]
 
 

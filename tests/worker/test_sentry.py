@@ -15,10 +15,12 @@ from django.db import connection
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
-from django_pgqueue import enqueue, task
+from django_pgqueue import enqueue, sentry, task
 from django_pgqueue.models import Job
-from django_pgqueue.worker import sentry
+from django_pgqueue.session import connect
+from django_pgqueue.upkeep.recovery import EndedProcess, recover
 from tests.app import worker_tasks as tasks
+from tests.support.factories import JobFactory
 from tests.support.rows import claimed
 from tests.support.workers import run_due
 
@@ -121,6 +123,22 @@ def test_a_failure_without_a_run_is_one_event(sent: Collecting, settings: Any) -
     (event,) = sent.events
     assert event["tags"] == {**tags_of(job), "pgqueue.task": "tests.app.gone.task"}
     assert event["exception"]["values"][-1]["type"] == "UnknownTask"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failure_in_recovery_is_one_event(sent: Collecting) -> None:
+    sentry_sdk.set_tag("pgqueue.task", "another")  # what the supervisor has set is not the job's
+    failed, crashed = (JobFactory.create(running=True, on_lost=on_lost) for on_lost in ("fail", "rerun"))
+    session = connect("default")
+    try:
+        recover(session, EndedProcess(7, [failed.pk, crashed.pk], None, "its process ended", 0.0, 1.0))
+    finally:
+        session.close()
+    (event,) = sent.events
+    assert (event["level"], event["logger"]) == ("error", "django_pgqueue.job")
+    assert event["logentry"]["formatted"].endswith(": its process ended. The task must not run twice.")
+    assert event["tags"] == tags_of(failed)
+    assert event["extra"]["error_class"] == "django_pgqueue.exceptions.WorkerLost"
 
 
 @pytest.mark.django_db(transaction=True)

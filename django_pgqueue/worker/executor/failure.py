@@ -16,7 +16,7 @@ class Failure(NamedTuple):
     """Why an attempt failed."""
 
     error: BaseException
-    scope: Any = None  # the Sentry scope in which the job ran; see worker/sentry.py
+    scope: Any = None  # the Sentry scope in which the job ran; see sentry.py
 
 
 class RemoteError(Exception):

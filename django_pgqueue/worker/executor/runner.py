@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.db.utils import IntegrityError, OperationalError
 
-from ... import conf
+from ... import conf, sentry
 from ...compat import TaskContext
 from ...definition import find_task
 from ...exceptions import TaskTimeout, UnknownTask
@@ -22,7 +22,6 @@ from ...lifecycle.atomic import check_atomic
 from ...lifecycle.current import RUNNING
 from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from ...signatures import check_call
-from .. import sentry
 from . import outcomes
 from .connections import drop_dead, tidy_up
 from .errors import user_frames

@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .job_log import logger
+from ...job_log import logger
 
 if TYPE_CHECKING:
     from ...lifecycle.claim import Claimed

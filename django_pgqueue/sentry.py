@@ -9,34 +9,48 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from ..lifecycle.claim import Claimed
-
-__all__ = ["flush", "job_scope", "report_scope"]
+__all__ = ["TaggedJob", "flush", "job_scope", "report_scope"]
 
 FLUSH_SECONDS = 2.0
 
 _NO_SCOPE: AbstractContextManager[Any] = nullcontext()
 
 
-def job_scope(row: Claimed) -> AbstractContextManager[Any]:
+class TaggedJob(Protocol):
+    """The attributes of a job that its tags need."""
+
+    @property
+    def id(self) -> int:
+        """The id of the job."""
+
+    @property
+    def task_path(self) -> str:
+        """The path of the task."""
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue."""
+
+
+def job_scope(job: TaggedJob) -> AbstractContextManager[Any]:
     """Run a job in a scope with its tags. The context manager returns the scope, or None without Sentry."""
     sdk = _sdk()
-    return _NO_SCOPE if sdk is None else _new_scope(sdk, row)
+    return _NO_SCOPE if sdk is None else _new_scope(sdk, job)
 
 
-def report_scope(row: Claimed, scope: Any) -> AbstractContextManager[Any]:
+def report_scope(job: TaggedJob, scope: Any) -> AbstractContextManager[Any]:
     """Log a line about a job in its scope. ``scope``: that of its run, if it ran in this process."""
     sdk = _sdk()
     if sdk is None:
         return _NO_SCOPE
     if scope is None:
-        return _new_scope(sdk, row)
+        return _new_scope(sdk, job)
     used: AbstractContextManager[Any] = sdk.scope.use_isolation_scope(scope)
     return used
 
@@ -57,10 +71,10 @@ def _sdk() -> Any:
 
 
 @contextmanager
-def _new_scope(sdk: Any, row: Claimed) -> Iterator[Any]:
+def _new_scope(sdk: Any, job: TaggedJob) -> Iterator[Any]:
     with sdk.isolation_scope() as scope:
         scope.clear_breadcrumbs()  # those of the thread, which are about other jobs
-        scope.set_tag("pgqueue.task", row.task_path)
-        scope.set_tag("pgqueue.queue", row.queue_name)
-        scope.set_tag("pgqueue.job_id", str(row.id))
+        scope.set_tag("pgqueue.task", job.task_path)
+        scope.set_tag("pgqueue.queue", job.queue_name)
+        scope.set_tag("pgqueue.job_id", str(job.id))
         yield scope

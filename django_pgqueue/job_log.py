@@ -1,0 +1,111 @@
+"""The line of a job in the log, in one form, whether a worker writes it or a supervisor."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from . import sentry
+
+__all__ = ["Attempt", "Ending", "is_logged", "log_ending", "logger"]
+
+logger = logging.getLogger("django_pgqueue.job")
+
+#: Of the line of a job, by the kind of its outcome; INFO for all others.
+_LEVEL_OF = {
+    "failed": logging.ERROR,
+    "retry": logging.WARNING,
+    "crash": logging.WARNING,
+    "lost": logging.WARNING,
+    "unknown": logging.DEBUG,  # one line for many of them is a WARNING: see worker/producer/unknown_tasks.py
+}
+_RUNS_AGAIN = frozenset({"retry", "snooze", "crash", "unknown"})
+
+
+class Attempt(sentry.TaggedJob, Protocol):
+    """A job as it was during an attempt."""
+
+    @property
+    def attempts(self) -> int:
+        """All attempts, with this one."""
+
+    @property
+    def forgiven_attempts(self) -> int:
+        """Those before the last retry by hand."""
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many attempts the job has; None if its task decides that."""
+
+
+class Ending(NamedTuple):
+    """How an attempt ended."""
+
+    kind: str
+    words: str
+    """The same for the reader of the line."""
+    why: str = ""
+    delay: float = 0.0
+    """If the job runs again: seconds until then."""
+    error_class: str | None = None
+    waited: float | None = None
+    """In seconds, as ``ran``; None if nobody has measured it."""
+    ran: float | None = None
+    exc_info: Any = None
+    scope: Any = None
+    """Of Sentry, in which the job ran; see ``sentry.py``."""
+
+
+def is_logged(kind: str) -> bool:
+    """Return whether an ending of this kind is logged at all."""
+    return logger.isEnabledFor(_level_of(kind))
+
+
+def log_ending(job: Attempt, ending: Ending) -> None:
+    """One line for a job, with the figures as extras for structured logging.
+
+    Done, cancelled, snoozed: INFO; an attempt that is retried, crash, lost: WARNING; failed: ERROR.
+    """
+    attempt = job.attempts - job.forgiven_attempts
+    extra: dict[str, Any] = {
+        "job_id": job.id, "task_path": job.task_path, "queue_name": job.queue_name, "attempt": attempt,
+        "outcome": ending.kind, "waited": ending.waited, "ran": ending.ran,
+    }  # fmt: skip
+    if job.max_attempts is not None:
+        extra["max_attempts"] = job.max_attempts
+    if ending.error_class is not None:
+        extra["error_class"] = ending.error_class
+    words = ending.words
+    if ending.kind in _RUNS_AGAIN:
+        words += _runs_again(ending.delay, extra)
+    line = "job %s %s %s (queue %s, attempt %s"
+    values: list[Any] = [
+        job.id, job.task_path, words, job.queue_name,
+        attempt if job.max_attempts is None else f"{attempt} of {job.max_attempts}",
+    ]  # fmt: skip
+    if ending.waited is not None and ending.ran is not None:
+        line += ", waited %.3f s, ran %.3f s"
+        values += [ending.waited, ending.ran]
+    line += ")%s"
+    values.append(f": {ending.why}" if ending.why else "")
+    level = _level_of(ending.kind)
+    with sentry.report_scope(job, ending.scope):
+        try:
+            logger.log(level, line, *values, exc_info=ending.exc_info, extra=extra)
+        except BaseException:  # an exception may break even its own printing: the line does without it
+            logger.log(level, line, *values, extra=extra)
+
+
+def _level_of(kind: str) -> int:
+    return _LEVEL_OF.get(kind, logging.INFO)
+
+
+def _runs_again(delay: float, extra: dict[str, Any]) -> str:
+    """When the next attempt comes, in words and as extras. By this machine's clock, not the server's."""
+    at = datetime.now(UTC) + timedelta(seconds=delay)
+    extra["retry_in"], extra["next_run"] = delay, at.isoformat()
+    if not delay:
+        return "; it runs again at once"
+    seconds = f"{delay:.1f}" if delay < 10 else f"{delay:.0f}"
+    return f"; it runs again in {seconds} s, at {at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,167 @@
+"""The lines of jobs whose worker is gone: one for each that ends there or counts a crash."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from django_pgqueue.models import Job
+from django_pgqueue.session import Session, connect
+from django_pgqueue.upkeep import recovery
+from django_pgqueue.upkeep.recovery import EndedProcess, EndedProcesses, recover, recover_dead, recover_strays
+from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.workers import fresh
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+
+TWICE = "The task must not run twice."
+LIMIT = "Its process has died 3 times while it ran, which is the limit."
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    session = connect("default")
+    yield session
+    session.close()
+
+
+@pytest.fixture(autouse=True)
+def _level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "django_pgqueue")
+
+
+def running(**changes: Any) -> Job:
+    job: Job = JobFactory.create(**{"running": True, "queue_name": "mail", **changes})
+    return job
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [record for record in caplog.records if record.name == "django_pgqueue.job"]
+
+
+def counts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines about all jobs of a recovery."""
+    name = "django_pgqueue.upkeep.recovery"
+    return [record.getMessage() for record in caplog.records if record.name == name]
+
+
+def dead_worker(settings: Any, **changes: Any) -> None:
+    """Worker 7, which has missed its heartbeats since the server was started."""
+    settings.PGQUEUE = {"HEARTBEAT": 0.1}
+    WorkerFactory.create(id=7, heartbeat_at=timezone.now() - timedelta(seconds=0.3), **changes)
+
+
+def ended(*begun: Job, worker: int = 7) -> EndedProcess:
+    return EndedProcess(worker, [job.pk for job in begun], None, "its process ended", 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "level", "words", "why"),
+    [
+        ({"crash_count": 2}, "failed", "ERROR", "failed", f". {LIMIT}"),
+        ({"on_lost": "fail"}, "failed", "ERROR", "failed", f". {TWICE}"),
+        (
+            {"on_lost": "fail", "cancel_requested_at": timezone.now()},
+            "failed", "ERROR", "failed", f". {TWICE}",
+        ),
+        ({}, "crash", "WARNING", "lost its process; it runs again at once", " (crash 1 of at most 3)"),
+        (
+            {"cancel_requested_at": timezone.now()},
+            "cancelled", "INFO", "cancelled", " (crash 1 of at most 3)",
+        ),
+    ],
+    ids=["crash limit", "must not run twice", "fails before it is cancelled", "crash", "asked to cancel"],
+)  # fmt: skip
+def test_what_became_of_a_job_is_one_line(
+    changes: dict[str, Any],
+    outcome: str,
+    level: str,
+    words: str,
+    why: str,
+    session: Session,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job = running(**changes, attempts=4, forgiven_attempts=2, max_attempts=6)
+    recover(session, ended(job))
+    (record,) = lines(caplog)
+    assert record.levelname == level
+    assert record.getMessage() == (
+        f"job {job.pk} {job.task_path} {words} (queue mail, attempt 2 of 6): its process ended{why}"
+    )
+    left = fresh(job)
+    # The function says what the row says.
+    assert left.status == ("retry" if outcome == "crash" else outcome)
+    assert (record.job_id, record.task_path, record.queue_name) == (job.pk, job.task_path, "mail")
+    assert (record.attempt, record.max_attempts, record.outcome) == (2, 6, outcome)
+    assert (record.waited, record.ran) == (None, None)
+    assert getattr(record, "error_class", None) == (left.errors[-1]["class"] if left.errors else None)
+    assert hasattr(record, "next_run") is (outcome == "crash")
+
+
+def test_a_job_that_only_runs_again_has_no_line(
+    session: Session, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was held in advance, or it was lost with more than its process for the first time."""
+    running()
+    assert recover(session, ended()) == 1
+    lost = running()
+    dead_worker(settings, started_jobs=[lost.pk])
+    assert recover_dead(session) == 1
+    assert fresh(lost).lost_in_a_row == 1
+    assert lines(caplog) == []
+    assert counts(caplog) == ["found 1 dead worker, requeued 1 job"]
+
+
+def test_the_other_ways_of_recovery_tell_as_well(
+    session: Session, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_dead, stray = running(on_lost="fail"), running(worker=8, on_lost="fail", max_attempts=None)
+    running(worker=8)
+    dead_worker(settings)
+    assert recover_dead(session) == 1
+    assert recover_strays(session) == 2
+    assert {record.levelname for record in lines(caplog)} == {"ERROR"}
+    why = f": its worker was lost. {TWICE}"
+    assert [record.getMessage() for record in lines(caplog)] == [
+        f"job {of_dead.pk} {of_dead.task_path} failed (queue mail, attempt 1 of 5){why}",
+        f"job {stray.pk} {stray.task_path} failed (queue mail, attempt 1){why}",
+    ]
+    # The jobs that failed are not counted among those that run again.
+    assert counts(caplog) == [
+        "found 1 dead worker, requeued 0 jobs",
+        "requeued 1 job of workers that no longer exist",
+    ]
+
+
+def test_each_batch_tells_of_its_jobs(
+    session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches before the last one as well, whose answer is that there are more."""
+    monkeypatch.setattr(recovery, "BATCH", 1)
+    WorkerFactory.create(id=7)
+    jobs = [running(crash_count=2), running(), running(on_lost="fail")]
+    processes = EndedProcesses()
+    processes.add(ended(*jobs))
+    seen = []
+    while processes:
+        processes.give_back(session)
+        seen.append(len(lines(caplog)))
+    assert seen == [1, 2, 3]
+    assert [(record.job_id, record.outcome) for record in lines(caplog)] == [
+        (jobs[0].pk, "failed"),
+        (jobs[1].pk, "crash"),
+        (jobs[2].pk, "failed"),
+    ]
+
+
+def test_lines_that_nobody_wants_are_not_made(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+    """With ``-v0`` only those of failed jobs are written. They count all the same."""
+    caplog.set_level(logging.ERROR, "django_pgqueue.job")
+    crashed, failed = running(), running(on_lost="fail")
+    assert recover(session, ended(crashed, failed)) == 1
+    assert [record.job_id for record in lines(caplog)] == [failed.pk]
