@@ -10,8 +10,9 @@ from .arrays import number_array, seconds_array, text_array
 __all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Kind", "Outcome", "finish_one_parameters", "finish_parameters"]
 
 FINISH_SQL = (
-    "SELECT pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[], %s::text[],"
-    " %s::double precision[], %s::double precision[], %s::double precision[], %s::text[], %s::integer)"
+    "SELECT * FROM pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[],"
+    " %s::text[], %s::double precision[], %s::double precision[], %s::double precision[], %s::text[],"
+    " %s::integer)"
 )
 FINISH_ONE_SQL = (
     "CALL pgqueue_finish_one_v1(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"

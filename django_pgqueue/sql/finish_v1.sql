@@ -2,7 +2,8 @@
 -- history), retry, snooze (run again after a delay), release (requeued unstarted), unknown (requeued by a worker
 -- that does not know the task; started_at keeps the time when this was first found). Of those that run again,
 -- only retry counts as an attempt. Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease
--- of a job that is missing there was lost.
+-- of a job that is missing there was lost. cancelled has those that would run again, but were asked to cancel; it is
+-- NULL if there are none.
 --
 -- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of
 -- running jobs, at twenty times the cost. A job that is over is moved by DELETE and INSERT: an UPDATE of the
@@ -18,11 +19,12 @@ CREATE FUNCTION pgqueue_finish_v1(
     p_started_ago double precision[],    -- seconds since the task started; NULL: it never started
     p_durations double precision[],      -- seconds that it ran, if it ended before this report; NULL: until now
     p_reasons text[],                    -- why the job waits, or why it was cancelled
-    p_keep_errors integer
-) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    p_keep_errors integer,
+    OUT accepted bigint[],
+    OUT cancelled bigint[]
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ring pgqueue_ring;
-    accepted bigint[];
     returned bigint[];
     goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown'], false);
 BEGIN
@@ -51,6 +53,7 @@ BEGIN
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
+            given.outcome AS reported,
             given.result, given.error, given.fingerprint, given.reason,
             clock_timestamp() - given.started_ago * interval '1 second' AS began,
             coalesce(given.duration, given.started_ago) AS duration
@@ -73,7 +76,8 @@ BEGIN
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )
-    SELECT array_agg(gone.id) INTO accepted FROM gone;
+    SELECT array_agg(gone.id), array_agg(gone.id) FILTER (WHERE gone.outcome <> gone.reported)
+    INTO accepted, cancelled FROM gone;
 
     IF goes_back THEN
         WITH given AS MATERIALIZED (
@@ -104,5 +108,5 @@ BEGIN
         )
         SELECT array_agg(back.id) INTO returned FROM back;
     END IF;
-    RETURN coalesce(accepted, '{}') || coalesce(returned, '{}');
+    accepted := coalesce(accepted, '{}') || coalesce(returned, '{}');
 END $$;

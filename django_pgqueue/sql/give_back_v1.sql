@@ -65,8 +65,9 @@ BEGIN
     jobs := 0;
     notable := coalesce(lost.notable, '[]');
     IF lost.ids IS NOT NULL THEN
-        jobs := cardinality(pgqueue_finish_v1(
+        SELECT cardinality(finished.accepted) INTO jobs
+        FROM pgqueue_finish_v1(
             lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, NULL,
-            lost.reasons, p_keep_errors));
+            lost.reasons, p_keep_errors) AS finished;
     END IF;
 END $$;

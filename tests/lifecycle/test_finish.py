@@ -192,7 +192,7 @@ def test_one_batch_of_everything(one: Connection) -> None:
     kinds = [*OVER, *BACK] * 3
     jobs = running(one, len(kinds))
     accepted = value(
-        one, "SELECT pgqueue_finish_v1(%s, %s, %s, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)",
+        one, "SELECT accepted FROM pgqueue_finish_v1(%s, %s, %s" + ", NULL" * 7 + ", 20)",
         jobs, [1] * len(jobs), kinds,
     )  # fmt: skip
     assert sorted(accepted) == jobs
@@ -200,10 +200,22 @@ def test_one_batch_of_everything(one: Connection) -> None:
     assert statuses(one) == {pk: expected.get(kind, kind) for pk, kind in zip(jobs, kinds, strict=True)}
 
 
+def test_what_was_to_run_again_but_was_asked_to_cancel_is_told(one: Connection) -> None:
+    """Of the others the answer says nothing more than that they were accepted."""
+    kinds = [*OVER, *BACK]
+    jobs = running(one, 2 * len(kinds))
+    cancel(one, jobs[: len(kinds)])
+    query = "SELECT cancelled FROM pgqueue_finish_v1(%s, %s, %s" + ", NULL" * 7 + ", 20)"
+    cancelled = value(one, query, jobs, [1] * len(jobs), kinds * 2)
+    assert sorted(cancelled) == jobs[len(OVER) : len(kinds)]
+    assert {job(pk).status for pk in cancelled} == {"cancelled"}
+    assert value(one, query, jobs, [1] * len(jobs), kinds * 2) is None
+
+
 def test_arrays_that_say_nothing_may_be_left_out(one: Connection) -> None:
     jobs = running(one, 3)
     query = (
-        "SELECT pgqueue_finish_v1("
+        "SELECT accepted FROM pgqueue_finish_v1("
         "%s, ARRAY[1, 1, 1]::bigint[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 20)"
     )
     assert sorted(value(one, query, jobs)) == jobs

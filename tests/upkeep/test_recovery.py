@@ -120,7 +120,10 @@ def test_a_run_that_came_to_an_end_breaks_the_row(outcome: str, crashes: int) ->
     job = JobFactory.create(running=True)
     lose(job)
     run_again(job)
-    finish = "SELECT pgqueue_finish_v1('{%s}', '{1}', '{%s}', NULL, NULL, NULL, '{0}', NULL, NULL, NULL, 20)"
+    finish = (
+        "SELECT accepted FROM pgqueue_finish_v1("
+        "'{%s}', '{1}', '{%s}', NULL, NULL, NULL, '{0}', NULL, NULL, NULL, 20)"
+    )
     assert value(finish % (job.pk, outcome)) == [job.pk]
     run_again(job)
     assert lose(job)[1] == crashes

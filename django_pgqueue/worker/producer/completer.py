@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg
 
@@ -38,6 +38,9 @@ REFUSALS = (
     psycopg.errors.ProgramLimitExceeded,  # too large: an OperationalError, but not an outage
     psycopg.errors.StatementTooComplex,  # nested too deeply: the same
 )
+
+#: A row of the answer to a report: the ids of the accepted jobs, and of those that were cancelled, if any.
+Answer: TypeAlias = tuple[list[int], list[int] | None]
 
 #: Somebody else holds a lock on the row of a job, or on the table.
 LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
@@ -90,17 +93,20 @@ class Completer:
             return None
         return FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)
 
-    def reported(self, accepted: Iterable[int]) -> list[Result]:
+    def reported(self, accepted: Iterable[int], cancelled: Iterable[int] = ()) -> list[Result]:
         """Return what was reported, given the answer. The lease of a job that was not accepted was lost."""
         ids = set(accepted)
         results, self._waiting = self._waiting, []
-        return [result if result.reported or result.row.id in ids else _lost(result) for result in results]
+        results = [result if result.reported or result.row.id in ids else _lost(result) for result in results]
+        if over := set(cancelled):
+            results = [_cancelled(result) if result.row.id in over else result for result in results]
+        return results
 
     def report_one_by_one(self, session: Session) -> list[Result]:
         """Find the outcome for which the server refused the batch. That job fails, and the others do not.
         Outcomes that cannot be reported now because somebody holds a lock are held back.
         """
-        ids: list[int] = []
+        answer: list[Answer] = []
         locked: set[int] = set()
         in_a_row = 0
         for outcome in self._outcomes():
@@ -108,13 +114,13 @@ class Completer:
                 locked.add(outcome.id)
                 continue
             try:
-                ids += self._report_one(session, outcome)
+                answer += self._report_one(session, outcome)
                 in_a_row = 0
             except LOCKED:
                 locked.add(outcome.id)
                 in_a_row += 1
         self._hold_back(locked)
-        return self.reported(ids)
+        return self.reported(*accepted(answer))
 
     def try_locked_again(self, now: float) -> bool:
         """If it is time, put the held-back outcomes among the others. Return whether there were any."""
@@ -124,7 +130,7 @@ class Completer:
         self._locked = []
         return True
 
-    def _report_one(self, session: Session, outcome: Outcome) -> list[int]:
+    def _report_one(self, session: Session, outcome: Outcome) -> list[Answer]:
         try:
             return _report(session, outcome)
         except REFUSALS as refusal:
@@ -159,16 +165,32 @@ class Completer:
         )
 
 
-def accepted(answer: Iterable[tuple[list[int]]]) -> list[int]:
-    """Return the ids of the jobs whose outcomes were accepted, from the answer to a report."""
-    return [job_id for (ids,) in answer for job_id in ids]
+def accepted(answer: Iterable[Answer]) -> tuple[list[int], list[int]]:
+    """Return the ids of the jobs whose outcomes were accepted, from the answer to a report, and of those
+    among them that were to run again but are cancelled.
+    """
+    ids: list[int] = []
+    over: list[int] = []
+    for reported, cancelled in answer:
+        ids += reported
+        over += cancelled or ()
+    return ids, over
 
 
-def _report(session: Session, outcome: Outcome) -> list[int]:
+def _report(session: Session, outcome: Outcome) -> list[Answer]:
     parameters = finish_parameters([outcome], conf.current().keep_errors)
     impatiently = ("SELECT set_config('lock_timeout', %s, true)", (SHORT_LOCK_TIMEOUT,))
     _, answer = session.run(impatiently, (FINISH_SQL, parameters), durable=True)
-    return accepted(answer)
+    return answer
+
+
+def _cancelled(result: Result) -> Result:
+    """Race: the job may be asked to cancel between the end of its run and the report. So the server decides
+    whether it runs again.
+    """
+    if result.outcome.kind == "release":
+        return result  # it did not run here, so there is nothing to tell
+    return result._replace(outcome=result.outcome._replace(kind="cancelled", delay=None))
 
 
 def _lost(result: Result) -> Result:

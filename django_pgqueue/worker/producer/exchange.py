@@ -71,7 +71,7 @@ class Exchange:
             self._report_one_by_one(session)
             return []
         if report is not None:
-            self._over(self._completer.reported(accepted(answers.report)), began)
+            self._over(self._completer.reported(*accepted(answers.report)), began)
         return [] if claim is None else self._claimer.claimed(answers.claim, limit, began)
 
     def _report_one_by_one(self, session: Session) -> None:

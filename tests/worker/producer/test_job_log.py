@@ -18,6 +18,7 @@ from django_pgqueue.lifecycle.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor.errors import error_entry
 from django_pgqueue.worker.executor.failure import Failure
+from django_pgqueue.worker.producer.completer import Completer
 from django_pgqueue.worker.producer.job_log import log_job
 from tests.app import deadly_tasks as deadly
 from tests.app import worker_tasks as tasks
@@ -99,6 +100,29 @@ def test_a_lost_lease_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
     assert (record.levelname, record.outcome) == ("WARNING", "lost")
     assert f"job {job.pk} {job.task_path} lost its lease (queue" in record.getMessage()
     assert f"job {job.pk}: the lease was lost, so its outcome (done) was refused" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("call", "why"), [("fail", ": ValueError: broken"), ("snooze", "")])
+def test_race_an_attempt_that_is_not_repeated_because_of_a_cancel_is_told_as_cancelled(
+    call: str, why: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request comes between the end of the run and its report."""
+    job = enqueue(tasks.fail) if call == "fail" else enqueue(tasks.snooze, 60)
+    statement = Completer.statement
+
+    def cancelled_before(self: Completer) -> Any:
+        Job.objects.filter(pk=job.pk).cancel()
+        return statement(self)
+
+    monkeypatch.setattr(Completer, "statement", cancelled_before)
+    run_due()
+    assert fresh(job).status == "cancelled"
+    (record,) = lines(caplog)
+    assert (record.levelname, record.outcome) == ("INFO", "cancelled")
+    assert f"job {job.pk} {job.task_path} cancelled (queue" in record.getMessage()
+    assert record.getMessage().endswith(f" s){why}")
+    assert not hasattr(record, "next_run")
 
 
 @pytest.mark.django_db(transaction=True)
