@@ -1,4 +1,4 @@
-"""The line of a job in the log, in one form, whether a worker writes it or a supervisor."""
+"""The log line of a job. Workers and supervisors use the same form."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ["Attempt", "Ending", "is_logged", "log_ending", "logger"]
 
 logger = logging.getLogger("django_pgqueue.job")
 
-#: Of the line of a job, by the kind of its outcome; INFO for all others.
+#: The level of the line for each kind of outcome; INFO for all others.
 _LEVEL_OF = {
     "failed": logging.ERROR,
     "retry": logging.WARNING,
     "crash": logging.WARNING,
     "lost": logging.WARNING,
-    "unknown": logging.DEBUG,  # one line for many of them is a WARNING: see worker/producer/unknown_tasks.py
+    "unknown": logging.DEBUG,  # worker/producer/unknown_tasks.py logs one WARNING for many
 }
 _RUNS_AGAIN = frozenset({"retry", "snooze", "crash", "unknown"})
 
 
 class Attempt(sentry.TaggedJob, Protocol):
-    """A job as it was during an attempt."""
+    """The attributes of a job that its line needs."""
 
     @property
     def attempts(self) -> int:
-        """All attempts, with this one."""
+        """The number of all attempts, including this one."""
 
     @property
     def forgiven_attempts(self) -> int:
-        """Those before the last retry by hand."""
+        """The number of attempts before the last retry by hand."""
 
     @property
     def max_attempts(self) -> int | None:
@@ -44,17 +44,17 @@ class Ending(NamedTuple):
 
     kind: str
     words: str
-    """The same for the reader of the line."""
+    """The kind in words, for the line."""
     why: str = ""
     delay: float = 0.0
-    """If the job runs again: seconds until then."""
+    """Seconds until the job runs again, if it does."""
     error_class: str | None = None
     waited: float | None = None
-    """In seconds, as ``ran``; None if nobody has measured it."""
+    """In seconds, like ``ran``; None if it was not measured."""
     ran: float | None = None
     exc_info: Any = None
     scope: Any = None
-    """Of Sentry, in which the job ran; see ``sentry.py``."""
+    """The Sentry scope in which the job ran; see ``sentry.py``."""
 
 
 def is_logged(kind: str) -> bool:
@@ -63,9 +63,10 @@ def is_logged(kind: str) -> bool:
 
 
 def log_ending(job: Attempt, ending: Ending) -> None:
-    """One line for a job, with the figures as extras for structured logging.
+    """Log one line for a job, with its values as extras for structured logging.
 
-    Done, cancelled, snoozed: INFO; an attempt that is retried, crash, lost: WARNING; failed: ERROR.
+    The level is INFO for done, cancelled and snoozed jobs, WARNING for an attempt that is retried, a crash or
+    a lost lease, and ERROR for a failed job.
     """
     attempt = job.attempts - job.forgiven_attempts
     extra: dict[str, Any] = {
@@ -93,7 +94,7 @@ def log_ending(job: Attempt, ending: Ending) -> None:
     with sentry.report_scope(job, ending.scope):
         try:
             logger.log(level, line, *values, exc_info=ending.exc_info, extra=extra)
-        except BaseException:  # an exception may break even its own printing: the line does without it
+        except BaseException:  # formatting the exception may raise, too; then the line is logged without it
             logger.log(level, line, *values, extra=extra)
 
 
@@ -102,7 +103,7 @@ def _level_of(kind: str) -> int:
 
 
 def _runs_again(delay: float, extra: dict[str, Any]) -> str:
-    """When the next attempt comes, in words and as extras. By this machine's clock, not the server's."""
+    """Return when the next attempt starts, in words and as extras. This uses the clock of this machine."""
     at = datetime.now(UTC) + timedelta(seconds=delay)
     extra["retry_in"], extra["next_run"] = delay, at.isoformat()
     if not delay:

@@ -1,10 +1,10 @@
-"""The lines of jobs whose worker is gone. Nobody else writes them, because the attempt ended with the worker.
+"""Log the jobs of workers that died and cannot log them themselves.
 
-A job has a line if its attempt has ended for good (failed, cancelled) or counts a crash. The others are only
-counted: they run again as if nothing had happened.
+A job gets a line if it failed, was cancelled, or counts a crash. The other jobs are only counted, because
+they run again.
 
-Race: two supervisors may recover the same workers. A job is in the answer to the one that has moved it, so it
-has one line. It has none if that supervisor loses its connection before the answer arrives.
+Race: two supervisors may recover the same workers. A job is in the answer to the one that moved it, so it
+gets one line. It gets none if that supervisor loses its connection before the answer arrives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORDS = {"crash": "lost its process"}
 
 
 class _LostJob(NamedTuple):
-    """What the functions return about a job, by the same names (``sql/give_back_v1.sql``)."""
+    """A job as the functions return it, with the same names (``sql/give_back_v1.sql``)."""
 
     id: int
     task_path: str
@@ -35,7 +35,7 @@ class _LostJob(NamedTuple):
 
 
 def log_lost_jobs(notable: str) -> int:
-    """Write a line for each of these jobs (a JSON list), and return how many of them do not run again."""
+    """Log a line for each of these jobs (a JSON list), and return how many of them do not run again."""
     jobs = [_LostJob(**job) for job in json.loads(notable)]
     for job in jobs:
         kind = job.outcome

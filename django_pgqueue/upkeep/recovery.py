@@ -1,11 +1,11 @@
-"""Recovery: what a worker that is dead has left behind goes back to its queues.
+"""Recovery: requeue the jobs of dead workers.
 
-A supervisor knows at once that one of its processes has ended, and which jobs that had begun
-(``EndedProcesses``). Of all other workers the database decides by their heartbeats which are dead
-(``recover_dead``). Strays are jobs that neither finds, because their worker is on no list any more.
+A supervisor knows at once that one of its processes has ended, and which jobs had started in it
+(``EndedProcesses``). The database finds all other dead workers by their heartbeats (``recover_dead``). Strays
+are jobs that neither of them finds, because their worker is no longer registered.
 
-A job counts a crash if its process ended alone. If its supervisor or another process of it ended, too, it
-counts one only if its last run was lost like this as well (``sql/recover_v1.sql``).
+A job counts a crash if its process ended alone. If the supervisor or another of its processes ended as well,
+the job counts a crash only if its previous run was lost in the same way (``sql/recover_v1.sql``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["BATCH", "EndedProcess", "EndedProcesses", "recover", "recover_dead",
 logger = logging.getLogger(__name__)
 
 BATCH = 1_000  # jobs in one statement
-TOGETHER = 1.0  # seconds; processes that end by themselves so close to each other have not ended alone
+TOGETHER = 1.0  # seconds; processes that end by themselves within this time have not ended alone
 
 _RECOVER_WORKER_SQL = (
     "SELECT * FROM pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
@@ -41,19 +41,19 @@ class EndedProcess:
 
     worker: int
     begun: list[int] | None
-    """The jobs that it had begun; None if nobody knows."""
+    """The jobs that had started in it; None if that is not known."""
     to_blame: list[int] | None
-    """The jobs for which its supervisor has ended it, possibly none; None if it has ended by itself."""
+    """The jobs for which its supervisor ended it, possibly none; None if it ended by itself."""
     reason: str
     started_at: float
     ended_at: float
-    """Both by the monotonic clock."""
+    """Like ``started_at``, by the monotonic clock."""
     alone: bool = True
-    """Whether no other process of its supervisor has ended by itself at about the same time."""
+    """False if another process of its supervisor ended by itself at about the same time."""
 
 
 class EndedProcesses:
-    """The processes that have ended under one supervisor, until their jobs have gone back."""
+    """The processes of one supervisor that have ended, until their jobs are requeued."""
 
     def __init__(self) -> None:
         self._ended: list[EndedProcess] = []
@@ -63,14 +63,14 @@ class EndedProcesses:
         return len(self._ended)
 
     def add(self, ended: EndedProcess) -> None:
-        """Its jobs go back at the next ``give_back``.
+        """Add a process. The next ``give_back`` requeues its jobs.
 
-        Race: several processes are killed, and the supervisor sees the first one end before the others have.
-        The jobs of the first do not wait until it is known whether others end: then they count a crash, and
-        those of the others do not. What has not gone back yet learns of the others.
+        Race: several processes are killed, and the supervisor sees the first one end before the others. Its
+        jobs do not wait until it is known whether others end. If they have been requeued by then, they count
+        a crash, and the jobs of the others do not. If not, they count none either.
         """
         if ended.to_blame is None:
-            # The process that it has replaced, and that ended before it was there, is not another one.
+            # The process that this one replaced ended before it started, and does not count.
             since = max(ended.started_at, ended.ended_at - TOGETHER)
             ended.alone = self._last_end < since
             for other in self._ended:
@@ -80,7 +80,7 @@ class EndedProcesses:
         self._ended.append(ended)
 
     def give_back(self, session: Session) -> None:
-        """Give back a batch of the jobs of each."""
+        """Requeue a batch of the jobs of each process."""
         for ended in self._ended.copy():
             jobs = recover(session, ended)
             if jobs is None:
@@ -91,9 +91,9 @@ class EndedProcesses:
 
 
 def recover(session: Session, ended: EndedProcess) -> int | None:
-    """Give back the jobs of a worker whose process has ended, and remove it from the list.
+    """Requeue the jobs of a worker whose process has ended, and delete its row.
 
-    Returns how many jobs run again, None if there are more: try again soon.
+    Return the number of jobs that run again, or None if there are more: call it again soon.
     """
     settings = conf.current()
     reason = ended.reason if ended.alone else f"{ended.reason}, and other processes ended at the same time"
@@ -107,7 +107,7 @@ def recover(session: Session, ended: EndedProcess) -> int | None:
 
 
 def recover_dead(session: Session) -> int:
-    """Give back jobs of workers that are dead, whoever supervised them; returns how many."""
+    """Requeue jobs of dead workers of any supervisor, and return the number of jobs."""
     settings = conf.current()
     parameters = (settings.heartbeat, settings.lease, settings.crash_limit, BATCH, settings.keep_errors)
     dead, jobs, notable = session.row(_RECOVER_DEAD_SQL, parameters)
@@ -118,7 +118,7 @@ def recover_dead(session: Session) -> int:
 
 
 def recover_strays(session: Session) -> int:
-    """Give back jobs of workers that nobody knows any more; returns how many."""
+    """Requeue jobs of workers that are no longer registered, and return the number of jobs."""
     settings = conf.current()
     jobs, notable = session.row(_RECOVER_STRAYS_SQL, (settings.crash_limit, BATCH, settings.keep_errors))
     if requeued := int(jobs) - log_lost_jobs(notable):
