@@ -86,9 +86,10 @@ def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 Error(
                     f"Jobs go to the database {alias!r} because of {why}, but it is not PostgreSQL "
                     f"({vendor}).",
-                    hint=f"Set 'ENGINE': 'django.db.backends.postgresql' in DATABASES[{alias!r}]. If the jobs "
-                    "belong in another database, name it in OPTIONS['database'] of the queue's backend in TASKS, "
-                    "or use a database router whose db_for_write() returns it for the app 'django_pgqueue'.",
+                    hint=f"Set 'ENGINE': 'django.db.backends.postgresql' in DATABASES[{alias!r}]. If "
+                    "the jobs belong in another database, name it in OPTIONS['database'] of the backend in "
+                    "TASKS, or use a database router whose db_for_write() returns it for the app "
+                    "'django_pgqueue'.",
                     id=f"{TAG}.E001",
                 )
             )
