@@ -1,7 +1,12 @@
-"""Django settings of the benchmarks: the database that DATABASE_URL names, and no app except the queue."""
+"""Django settings of the benchmarks: the database that DATABASE_URL names, and no apps except the queue.
+
+A benchmark may set ``CONN_MAX_AGE`` and ``IDLE_CONNECTION_SECONDS`` in the environment of a worker, as
+Python literals.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 
 import environ
@@ -9,11 +14,14 @@ import environ
 SECRET_KEY = "only for benchmarks"  # noqa: S105
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-INSTALLED_APPS = ["django_pgqueue"]
+INSTALLED_APPS = ["django_pgqueue", "benchmarks"]
 DATABASES = {
     "default": {
         **environ.Env.db_url_config(os.environ["DATABASE_URL"]),
         "ENGINE": "django.db.backends.postgresql",
-        "CONN_MAX_AGE": None,
+        "CONN_MAX_AGE": ast.literal_eval(os.environ.get("CONN_MAX_AGE", "None")),
     }
 }
+PGQUEUE = {}
+if "IDLE_CONNECTION_SECONDS" in os.environ:
+    PGQUEUE["IDLE_CONNECTION_SECONDS"] = ast.literal_eval(os.environ["IDLE_CONNECTION_SECONDS"])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from django_pgqueue import task
 
+from .models import Note
+
 
 @task
 def noop() -> None:
@@ -22,3 +24,9 @@ def hold(path: str) -> None:
     os.close(file)
     while not Path(path).exists():
         time.sleep(0.01)
+
+
+@task
+def insert_note() -> None:
+    """Insert one row."""
+    Note(text="a note").save()

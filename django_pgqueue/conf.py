@@ -54,6 +54,8 @@ class Settings:
     """The time after which an idle worker looks for jobs without a notification."""
     grace: float = 30.0
     """How long running jobs may take to finish after a worker was told to stop."""
+    idle_connection_seconds: float | None = 60.0
+    """How long a worker keeps an unused connection of Django open; None: `CONN_MAX_AGE` applies."""
     crash_limit: int = 3
     """How many times a job may crash its worker before it fails."""
     unknown_task_patience: float = 3600.0
@@ -136,6 +138,15 @@ def _seconds(low: float, high: float = _HUNDRED_YEARS) -> Callable[[Any], float]
     return read
 
 
+def _idle(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        return _seconds(1, 86400)(value)
+    except _Bad as bad:
+        raise _Bad(f"None or {bad}") from None
+
+
 def _period(value: Any) -> timedelta:
     return timedelta(seconds=_seconds(1)(value))
 
@@ -155,6 +166,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "LEASE": _seconds(0.5, 86400),
     "POLL_INTERVAL": _seconds(0.05, 60),
     "GRACE": _seconds(0, 86400),
+    "IDLE_CONNECTION_SECONDS": _idle,
     "CRASH_LIMIT": _whole(1, 1000),
     "UNKNOWN_TASK_PATIENCE": _seconds(0),
 }

@@ -1,18 +1,26 @@
-"""Check Django's connections before and after a job, as Django does for a request, if they were used.
+"""Keep Django's connections open from job to job, and check them before and after each job.
+
+A web server closes its connections after each request unless ``CONN_MAX_AGE`` is set. Opening a connection
+takes longer than most jobs, so a worker keeps each one, whatever ``CONN_MAX_AGE`` is, until it has not been
+used for ``IDLE_CONNECTION_SECONDS`` or is older than ``LONGEST_USE``. If ``IDLE_CONNECTION_SECONDS`` is None,
+``CONN_MAX_AGE`` applies.
 
 Before a job, connections that have died since the last job are closed. After a job, a connection is closed if
-it is broken, too old (``CONN_MAX_AGE``), left in a transaction, or not in the state in which it was opened
-(``session_watch``). With a pool, it is given back or discarded. Django opens a new one for the next job.
+it is broken, too old, left in a transaction, or not in the state in which it was opened (``session_watch``).
+With a pool, it is given back or discarded after each job. Django opens a new one for the next job.
 """
 
 from __future__ import annotations
 
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
+from ... import conf
 from .session_watch import OPENED, watch_of
 
 if TYPE_CHECKING:
@@ -20,9 +28,17 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["drop_dead", "tidy_up"]
+__all__ = ["close_unused", "drop_dead", "keep_open", "tidy_up"]
 
 logger = logging.getLogger(__name__)
+
+LONGEST_USE = 3600.0
+"""Seconds after which a connection is replaced: the memory of a session on the server only grows."""
+
+
+def keep_open() -> None:
+    """Keep the connections that Django opens in this process from now on."""
+    connection_created.connect(_opened, dispatch_uid=__name__)
 
 
 def drop_dead() -> None:
@@ -33,6 +49,19 @@ def drop_dead() -> None:
 def tidy_up() -> None:
     """After each job, on its thread, tidy up its connections. Never raise: the job's outcome matters."""
     _each(_tidy)
+
+
+def close_unused() -> None:
+    """Close the connections that this thread has not used for ``IDLE_CONNECTION_SECONDS``."""
+    _each(_close_unused)
+
+
+def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    """Replace the ``close_at`` that Django has set from ``CONN_MAX_AGE``, unless there is a pool."""
+    raw: Any = connection.connection
+    is_pooled = getattr(raw, "_pool", None) is not None
+    if hasattr(raw, "pgconn") and not is_pooled and conf.current().idle_connection_seconds is not None:
+        connection.close_at = monotonic() + LONGEST_USE
 
 
 def _each(call: Callable[[BaseDatabaseWrapper], None]) -> None:
@@ -49,8 +78,15 @@ def _drop_dead(connection: BaseDatabaseWrapper) -> None:
     watch = watch_of(connection)
     if watch is not None and not watch.is_quiet(connection.connection):
         _discard(connection)
-    else:
-        connection.close_if_unusable_or_obsolete()
+        return
+    connection.close_if_unusable_or_obsolete()
+    _close_unused(connection)
+
+
+def _close_unused(connection: BaseDatabaseWrapper) -> None:
+    watch, longest = watch_of(connection), conf.current().idle_connection_seconds
+    if watch is not None and longest is not None and watch.unused_for() >= longest:
+        connection.close()
 
 
 def _tidy(connection: BaseDatabaseWrapper) -> None:
@@ -59,6 +95,7 @@ def _tidy(connection: BaseDatabaseWrapper) -> None:
         _discard(connection)
         return
     connection.close_if_unusable_or_obsolete()
+    _close_unused(connection)  # also records that the job has used it
     if connection.queries_log:
         connection.queries_log.clear()
 

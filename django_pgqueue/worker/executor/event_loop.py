@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
+from ... import conf
 from . import fork, outcomes
-from .connections import drop_dead, tidy_up
+from .connections import close_unused, drop_dead, tidy_up
 from .outcomes import Result
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class EventLoop:
                 running = self._waiting.popleft()
             except IndexError:  # the producer took it back
                 return
-            slot = self._free_slots.pop()
+            slot = self._free_slots.pop()  # the one used last, so that the others can close their connections
+            slot.wake()
             coroutine = self._run_in(slot, running)
             task = asyncio.get_running_loop().create_task(coroutine, context=slot.new_context())
             task.add_done_callback(partial(self._ended, slot, running))
@@ -159,6 +161,7 @@ class EventLoop:
 
     def _ended(self, slot: _Slot, running: RunningJob, task: asyncio.Task[None]) -> None:
         self._free_slots.append(slot)
+        slot.rest()
         row = running.row
         if self._stopped:
             return  # the producer has given the job back
@@ -178,6 +181,8 @@ class _Slot:
         self._key = ThreadSensitiveContext()
         self._context = Context()
         self._context.run(SyncToAsync.thread_sensitive_context.set, self._key)
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     def new_context(self) -> Context:
         """Return the context for one job, which contains only the slot."""
@@ -192,6 +197,26 @@ class _Slot:
         """After a job, tidy up the thread's connections if there is a thread."""
         if self._thread() is not None:
             await sync_to_async(tidy_up)()
+
+    def rest(self) -> None:
+        """Close its connections if it gets no job for a while. Call this on the loop, after a job."""
+        seconds = conf.current().idle_connection_seconds
+        if seconds is not None and self._thread() is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._close_unused)
+
+    def wake(self) -> None:
+        """Keep its connections, because it gets a job.
+
+        If they are being closed already, the job's work waits for that, because both use the same thread.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_unused(self) -> None:
+        loop = asyncio.get_running_loop()
+        # The loop itself holds its tasks by weak references only.
+        self._closing = loop.create_task(sync_to_async(close_unused)(), context=self.new_context())
 
     async def close(self) -> None:
         """Close the thread's connections and end the thread."""

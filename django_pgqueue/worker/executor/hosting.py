@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from . import fork, session_watch
+from .connections import keep_open
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ def prepare(files: Callable[[], Iterable[int]]) -> None:
     _pin_paths()
     _keep_streams()
     session_watch.install()
+    keep_open()
     fork.guard(files)
 
 

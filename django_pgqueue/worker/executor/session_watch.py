@@ -18,6 +18,7 @@ directly: temporary tables, advisory locks, unreported settings.
 from __future__ import annotations
 
 import select
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -49,6 +50,8 @@ class SessionWatch:
 
     def __init__(self) -> None:
         self.replacing = False
+        self._used = False
+        self._used_at = 0.0
         self._raw: Any = None
         self._at_first: tuple[Any, ...] = ()
         self._poll: Callable[[int], list[Any]] = lambda timeout: []
@@ -57,6 +60,7 @@ class SessionWatch:
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
         """Note whether a statement leaves state. Django calls this for each statement."""
+        self._used = True
         if leaves_state(sql if type(sql) is str else _as_text(sql)):
             _LEFT.add(context["connection"].connection)
         return execute(sql, params, many, context)
@@ -64,6 +68,7 @@ class SessionWatch:
     def begin(self, raw: Any) -> None:
         """Remember the state of a new session."""
         OPENED.add(raw)
+        self._used = True
         self._raw = raw
         self._at_first = _looks(raw)
         poll = select.poll()
@@ -76,6 +81,14 @@ class SessionWatch:
         (A server that reloads its configuration may send something, too. That costs a new connection.)
         """
         return raw is not self._raw or not self._poll(0)
+
+    def unused_for(self) -> float:
+        """Return the seconds since the last call that found the session used; 0 if it was used since then."""
+        now = monotonic()
+        if self._used:
+            self._used = False
+            self._used_at = now
+        return now - self._used_at
 
     def is_clean(self, raw: Any) -> bool:
         """Return whether the session is in the same state as when it began."""

@@ -10,13 +10,15 @@ operation on a deque: both may try, and one gets it.
 from __future__ import annotations
 
 from collections import deque
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from django.db import connections
 
+from ... import conf
+from .connections import close_unused
 from .event_loop import EventLoop
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class Executor:
     def _work(self, number: int) -> None:
         while True:
             self._idle += 1
-            chunk = self._inbox.get()
+            chunk = self._next_chunk()
             self._idle -= 1
             if chunk is None:
                 break
@@ -128,6 +130,13 @@ class Executor:
             self._run_chunk(chunk)
             del self._active[number]
         connections.close_all()
+
+    def _next_chunk(self) -> _Chunk | None:
+        try:
+            return self._inbox.get(timeout=conf.current().idle_connection_seconds)
+        except Empty:
+            close_unused()
+            return self._inbox.get()
 
     def _run_chunk(self, chunk: _Chunk) -> None:
         published = monotonic()

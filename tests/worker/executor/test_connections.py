@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from django.db.backends.signals import connection_created
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
+from django_pgqueue.worker.executor import connections as connections_module
 from django_pgqueue.worker.executor import session_watch
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
@@ -243,3 +245,79 @@ def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, 
         until(lambda: all(fresh(job).is_over for job in jobs))
     assert [(fresh(job).status, fresh(job).errors) for job in jobs] == [("done", [])] * 3
     assert fresh(first).result not in {fresh(job).result for job in jobs}
+
+
+@pytest.fixture
+def kept(watched: None) -> Iterator[None]:
+    """Connections are watched and kept, as in every worker process."""
+    connections_module.keep_open()
+    yield
+    connection_created.disconnect(dispatch_uid=connections_module.__name__)
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("max_age", [0, 0.001, None])
+def test_a_worker_keeps_its_connections_whatever_conn_max_age_says(max_age: Any, is_async: bool) -> None:
+    backend = tasks.abackend if is_async else tasks.backend
+    with database_settings(CONN_MAX_AGE=max_age):
+        jobs = [enqueue(backend) for _ in range(5)]
+        run_due(threads=1)
+    assert len({fresh(job).result for job in jobs}) == 1
+
+
+@pytest.mark.usefixtures("kept")
+def test_conn_max_age_applies_where_the_project_says_so(settings: Any) -> None:
+    settings.PGQUEUE = {"IDLE_CONNECTION_SECONDS": None}
+    with database_settings(CONN_MAX_AGE=0):
+        jobs = [enqueue(tasks.backend) for _ in range(3)]
+        run_due(threads=1)
+    assert len({fresh(job).result for job in jobs}) == 3
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_idle_thread_closes_its_connection(is_async: bool, settings: Any) -> None:
+    settings.PGQUEUE = {"IDLE_CONNECTION_SECONDS": 1}
+    backend = tasks.abackend if is_async else tasks.backend
+    with database_settings(CONN_MAX_AGE=0), working(threads=1):
+        first = enqueue(backend)
+        pid = until(lambda: fresh(first).result)
+        assert pid in django_sessions()
+        until(lambda: pid not in django_sessions(), what="the connection is closed")
+        second = enqueue(backend)
+        until(lambda: fresh(second).is_over)
+    assert (fresh(second).status, fresh(second).attempts) == ("done", 1)
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch: Any) -> None:
+    """The thread is busy with jobs that use no database, so it is never idle."""
+    clock = itertools.count(1_000.0, 30.0)  # half of IDLE_CONNECTION_SECONDS from one look to the next
+    monkeypatch.setattr(session_watch, "monotonic", lambda: next(clock))
+    first = enqueue(tasks.backend)
+    others = [enqueue(tasks.noop) for _ in range(3)]
+    held = enqueue(tasks.hold, "end")
+    with database_settings(CONN_MAX_AGE=None), working(threads=1):
+        assert tasks.gate("end runs").wait(tasks.DEADLINE)
+        until(lambda: all(fresh(job).is_over for job in [first, *others]))
+        until(lambda: fresh(first).result not in django_sessions(), what="the connection is closed")
+        tasks.gate("end").set()
+        until(lambda: fresh(held).is_over)
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_connection_is_replaced_after_an_hour_of_use(monkeypatch: Any) -> None:
+    monkeypatch.setattr(connections_module, "LONGEST_USE", 0.0)
+    with database_settings(CONN_MAX_AGE=None):
+        jobs = [enqueue(tasks.backend) for _ in range(3)]
+        run_due(threads=1)
+    assert len({fresh(job).result for job in jobs}) == 3
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_pool_gets_kept_connections_back_too() -> None:
+    with pool(min_size=1, max_size=2):
+        ids = enqueue_many(tasks.backend.bind() for _ in range(12))
+        run_due(threads=4)
+    assert Job.objects.filter(pk__in=ids, status="done").count() == 12
