@@ -15,6 +15,7 @@ SECRET_KEY = "only for benchmarks"  # noqa: S105
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["django_pgqueue", "benchmarks"]
+TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}
 DATABASES = {
     "default": {
         **environ.Env.db_url_config(os.environ["DATABASE_URL"]),
