@@ -1,5 +1,5 @@
--- One job took down the process in which it ran alone; its worker lives and says so. Returns what became of it:
--- crash (it goes back), failed, cancelled, or lost: the worker no longer held the lease.
+-- Report that one job crashed the process in which it ran alone. Its worker is alive and calls this. Return the
+-- outcome of the job: crash (it is requeued), failed, cancelled, or lost (the worker no longer held the lease).
 CREATE FUNCTION pgqueue_crashed_v1(
     p_id bigint, p_lease bigint, p_reason text, p_delay double precision, p_crash_limit integer,
     p_keep_errors integer
@@ -7,7 +7,7 @@ CREATE FUNCTION pgqueue_crashed_v1(
 DECLARE
     job record;
 BEGIN
-    -- Race: recovery may take the job from this worker at the same moment; one of them is first.
+    -- Race: recovery may take the job from this worker at the same moment. The row lock decides which is first.
     SELECT live.cancel_requested_at, live.crash_count + 1 AS crashes, live.on_lost INTO job
     FROM pgqueue_job_live AS live WHERE live.id = p_id AND live.lease = p_lease FOR UPDATE;
     IF NOT FOUND THEN

@@ -1,14 +1,14 @@
--- The workers that are dead, their rows locked. Dead is who has missed two heartbeats and whose session lock is
--- free; or, where the lock says nothing (a host that vanished, a pooler, a worker that lost its lock), whose
--- last heartbeat is older than the lease.
+-- Return the workers that are dead, and lock their rows. A worker is dead if it missed two heartbeats and its session
+-- lock is free. If the lock proves nothing (its host vanished, it is behind a pooler, it lost its lock), the worker is
+-- dead if its last heartbeat is older than the lease.
 --
--- A start of the server, a restart after a crash of one of its processes (which resets its statistics) and the
--- promotion of a standby (which has replayed until then) free all locks although everybody lives, and for a
--- while nobody can beat. So about a worker that has not beaten since, a free lock says nothing, and its lease is
--- counted from the moment when this session began to watch.
+-- All locks are free, although all workers are alive, after a start of the server, after a restart because one of its
+-- processes crashed (which resets its statistics), and after the promotion of a standby (which replayed until then).
+-- No worker can send a heartbeat for a while then. So if a worker has not sent a heartbeat since such an event, a free
+-- lock proves nothing, and its lease is counted from the moment when this session connected.
 --
--- Race: a worker may return while it is found dead. It registers before it claims again, which waits for the
--- lock of its row, so that no job is taken from it that it claimed afterwards.
+-- Race: a worker may return while it is found dead. It registers before it claims again, and for that it waits for
+-- the lock of its row. So it does not lose jobs that it claimed afterwards.
 CREATE FUNCTION pgqueue_dead_workers_v1(p_heartbeat double precision, p_lease double precision)
 RETURNS SETOF bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -1,13 +1,13 @@
--- What becomes of jobs whose process is gone, given back by whoever knows it. It spends no attempt. A job that
--- counts a crash fails at the limit; one that must not run twice (on_lost = 'fail') fails if it had begun. The
--- caller has locked the rows. Returns how many jobs were accepted; the others had lost their lease. notable has an
--- object for each of them that the log tells of: the job failed or was cancelled here, or it counts a crash.
+-- Requeue jobs whose process is gone. This spends no attempt. A job that counts a crash fails at the limit, and a job
+-- that must not run twice (on_lost = 'fail') fails if it had started. The caller has locked the rows. Return how many
+-- jobs were accepted; the others had lost their lease. notable has an object for each job that is logged: it failed
+-- or was cancelled here, or it counts a crash.
 CREATE FUNCTION pgqueue_give_back_v1(
     p_ids bigint[],
     p_leases bigint[],
-    p_crashed boolean[],  -- its process ended, and nothing else did: it counts a crash
-    p_lost boolean[],     -- more than its process ended: it counts a crash if its last run was lost like this, too
-    p_begun boolean[],    -- whether it may have begun
+    p_crashed boolean[],  -- its process ended, and nothing else: it counts a crash
+    p_lost boolean[],     -- more than its process ended: it counts a crash if its last run was lost as well
+    p_begun boolean[],    -- whether it may have started
     p_reason text, p_delay double precision, p_crash_limit integer, p_keep_errors integer,
     OUT jobs integer, OUT notable jsonb
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -37,7 +37,7 @@ BEGIN
     FROM (
         SELECT job.id, job.lease, job.worker, job.task_path, job.queue_name, job.attempts, job.forgiven_attempts,
             job.max_attempts, verdict.error_class,
-            -- As pgqueue_finish_v1 decides: a failure counts more than a cancel, and a cancel more than a crash.
+            -- In the order of pgqueue_finish_v1: a failure comes before a cancel, and a cancel before a crash.
             CASE
                 WHEN verdict.error_class IS NOT NULL THEN 'failed'
                 WHEN job.cancel_requested_at IS NOT NULL THEN 'cancelled'
@@ -54,7 +54,7 @@ BEGIN
             END AS reason
         FROM unnest(p_ids, p_leases, p_crashed, p_lost, p_begun) AS given (id, lease, crashed, lost, begun)
         JOIN pgqueue_job_live AS job ON job.id = given.id AND job.lease = given.lease
-        -- This loss is in the row by now.
+        -- The row already includes this loss.
         CROSS JOIN LATERAL (SELECT given.crashed OR given.lost AND job.lost_in_a_row > 1 AS counts) AS crash
         CROSS JOIN LATERAL (SELECT crash.counts, CASE
             WHEN given.begun AND job.on_lost = 'fail' THEN 'WorkerLost'

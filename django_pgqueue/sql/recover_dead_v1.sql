@@ -1,7 +1,7 @@
--- One round of recovery, by whichever supervisor comes first; the others skip it. Gives back at most p_limit
--- jobs of dead workers, and forgets the workers that hold none any more. Returns how many were found dead,
--- how many jobs went back, and those that the log tells of (pgqueue_give_back_v1); what is left over comes in the
--- next round.
+-- One round of recovery. The first supervisor that calls it does the work, and the others skip the round. Requeue at
+-- most p_limit jobs of dead workers, and delete the rows of workers that hold no more jobs. Return the number of dead
+-- workers, the number of requeued jobs, and the jobs that are logged (pgqueue_give_back_v1). The next round continues
+-- with the rest.
 CREATE FUNCTION pgqueue_recover_dead_v1(
     p_heartbeat double precision, p_lease double precision, p_crash_limit integer, p_limit integer,
     p_keep_errors integer, OUT dead integer, OUT jobs integer, OUT notable jsonb
@@ -24,6 +24,6 @@ BEGIN
     FROM pgqueue_recover_v1(
         workers, NULL, NULL, false, 'its worker was lost', p_crash_limit, p_limit, p_keep_errors) AS recovered;
     PERFORM pgqueue_forget_workers_v1(workers);
-    -- Race: what such a session has locked was skipped above. It comes in the next round.
+    -- Race: rows that such a session had locked were skipped above. The next round finds them.
     PERFORM pgqueue_end_sessions_v1(workers);
 END $$;

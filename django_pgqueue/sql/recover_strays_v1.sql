@@ -1,6 +1,6 @@
--- Give back jobs, at most p_limit, that run under a worker that is not on the list, so that nobody would ever
--- find it dead: a claim behind a transaction pooler may be committed after its worker was removed from
--- it. Returns how many, and those that the log tells of (pgqueue_give_back_v1).
+-- Requeue at most p_limit jobs whose worker is not registered, and which no other recovery would find. This happens
+-- if a claim behind a transaction pooler is committed after its worker's row was deleted. Return how many, and
+-- those that are logged (pgqueue_give_back_v1).
 CREATE FUNCTION pgqueue_recover_strays_v1(
     p_crash_limit integer, p_limit integer, p_keep_errors integer, OUT jobs integer, OUT notable jsonb
 ) LANGUAGE sql SET search_path FROM CURRENT AS $$

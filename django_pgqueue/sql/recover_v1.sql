@@ -1,17 +1,17 @@
--- Give back the jobs of workers that are dead, at most p_limit; returns how many, and those that the log tells of
--- (pgqueue_give_back_v1). A job that was only held in advance counts no crash. One that had begun counts a crash if
--- its process ended alone, while its supervisor lived to see it. Where more ended than its process (its supervisor,
--- its host, several processes at once), something else is the likelier cause: then it counts a crash only if its last
--- run was lost like this, too. So a job that takes down everything around it reaches the limit as well, one run later.
+-- Requeue at most p_limit jobs of dead workers. Return how many, and those that are logged (pgqueue_give_back_v1).
+-- A job that was only claimed in advance counts no crash. A job that had started counts a crash if its process ended
+-- alone while its supervisor was alive. If more than its process ended (its supervisor, its host, several processes at
+-- once), the job is probably not the cause. It then counts a crash only if its last run was lost as well. So a job
+-- that takes down everything around it also reaches the limit, one run later.
 --
--- Behind this stands a finish that takes a job by its lease alone: that of a worker that returns from the dead is
--- refused. Race: two supervisors may recover at once: each skips what the other has locked.
+-- If a worker turns out to be alive, its reports are refused, because a finish needs the lease of the job.
+-- Race: two supervisors may recover at once. Each of them skips the rows that the other one has locked.
 CREATE FUNCTION pgqueue_recover_v1(
     p_workers bigint[],
-    p_begun bigint[],     -- the jobs that had begun, if somebody saw the process end; NULL: nobody did. Then these are
-                          -- the jobs that its supervisor noted with the last heartbeat, and any may have begun.
-    p_to_blame bigint[],  -- those of them that may count a crash; NULL: all
-    p_alone boolean,      -- whether nothing but this process ended
+    p_begun bigint[],     -- the jobs that had started, if the supervisor saw the process end. NULL: it did not. Then
+                          -- these are the jobs that it noted with the last heartbeat, and any may have started.
+    p_to_blame bigint[],  -- the ones that may count a crash; NULL: all of them
+    p_alone boolean,      -- whether only this process ended
     p_reason text, p_crash_limit integer, p_limit integer, p_keep_errors integer,
     OUT jobs integer, OUT notable jsonb
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

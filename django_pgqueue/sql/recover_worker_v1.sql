@@ -1,9 +1,10 @@
--- Give back all jobs of one worker whose process its supervisor has seen end, and forget the worker. Returns
--- how many jobs went back, at most p_limit; NULL: not all yet, call again soon. notable has those that the log tells
--- of (pgqueue_give_back_v1), in either case. What p_begun, p_to_blame and p_alone mean, see pgqueue_recover_v1.
+-- Requeue the jobs of one worker, at most p_limit, after its supervisor has seen its process end, and delete the
+-- worker's row. Return how many jobs were requeued, or NULL if there are more: call this again soon. notable has the
+-- jobs that are logged (pgqueue_give_back_v1), in both cases. pgqueue_recover_v1 explains p_begun, p_to_blame and
+-- p_alone.
 --
--- Race: the server may still be busy with the last claim of that process, whose jobs would be left with a worker
--- that nobody knows. It holds the worker's lock until it is through, so that lock is waited for.
+-- Race: the server may still be executing the last claim of that process. Its jobs would be left with a worker that
+-- is not registered. The session holds the worker's lock until then, so this waits for the lock.
 CREATE FUNCTION pgqueue_recover_worker_v1(
     p_worker bigint, p_begun bigint[], p_to_blame bigint[], p_alone boolean, p_reason text,
     p_crash_limit integer, p_limit integer, p_keep_errors integer, OUT jobs integer, OUT notable jsonb
