@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import selectors
+import select
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -41,10 +41,10 @@ class Waker:
         self._asleep = True
         try:
             if not has_news():
-                with selectors.DefaultSelector() as selector:
-                    for file in (self._read, *files):
-                        selector.register(file, selectors.EVENT_READ)
-                    ready = [key.fd for key, _ in selector.select(max(0.0, seconds))]
+                poll = select.poll()  # unlike epoll, it needs no system calls to set up
+                for file in (self._read, *files):
+                    poll.register(file, select.POLLIN)
+                ready = [file for file, _ in poll.poll(max(0.0, seconds) * 1000)]
                 if self._read in ready:
                     os.read(self._read, 4096)
         finally:

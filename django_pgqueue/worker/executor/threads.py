@@ -85,7 +85,16 @@ class Executor:
                         self.results.append(done)
                     for row in _drain(chunk.rows):
                         self._put(_Chunk([row]))
-        return watch
+        return watch or self._has_backlog()
+
+    def has_urgent_results(self) -> bool:
+        """Return whether the producer should look at the results now, because threads may run out of work.
+
+        While rows wait for a thread, results wait for the next ``rebalance``: waking the producer for each
+        chunk would take time from the threads. Race: the last row may be taken at this moment. Then the
+        thread that runs it publishes later, and finds no backlog.
+        """
+        return bool(self.results) and not self._has_backlog()
 
     def take_back(self) -> list[Claimed]:
         """Remove and return the rows that have not been started."""
@@ -131,6 +140,10 @@ class Executor:
             del self._active[number]
         connections.close_all()
 
+    def _has_backlog(self) -> bool:
+        # A chunk whose rows were taken back stays in the queue, empty, until a thread takes it.
+        return any(chunk.rows for chunk in list(self._waiting))
+
     def _next_chunk(self) -> _Chunk | None:
         try:
             return self._inbox.get(timeout=conf.current().idle_connection_seconds)
@@ -161,7 +174,8 @@ class Executor:
     def _publish(self, done: list[Result]) -> None:
         if done:
             self.results.append(done)
-            self._waker.wake()
+            if self.has_urgent_results():  # otherwise the next ``rebalance`` comes soon enough
+                self._waker.wake()
 
 
 def _drain(items: deque[T]) -> list[T]:

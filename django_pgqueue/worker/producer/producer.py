@@ -237,7 +237,7 @@ class Producer:
             seconds = min(seconds, self.lifetime.grace_left())
         files = () if session.pooled else (session.connection.fileno(),)
         if seconds > 0:
-            self._waker.sleep(seconds, lambda: bool(self._executor.results), *files)
+            self._waker.sleep(seconds, self._executor.has_urgent_results, *files)
 
     def _give_hoard_back(self, now: float) -> None:
         """If jobs take longer than expected, requeue the jobs that were claimed ahead."""

@@ -168,3 +168,39 @@ def test_threads_end_when_they_are_told_to() -> None:
     executor.join(DEADLINE)
     assert not any(thread.is_alive() for thread in executor._threads)
     waker.close()
+
+
+def test_the_producer_is_woken_when_threads_may_run_out_of_work(
+    executor: Executor, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[list[int]] = []
+    monkeypatch.setattr(executor._waker, "wake", lambda: woken.append(finished(executor)))
+    (one, first), (two, second), (three, third) = blocker(), blocker(), blocker()
+    runner.calls.update({1: first, 2: second, 3: third})
+    executor.submit(rows(1, 2, 3), 1.0)  # two threads, so the last job waits
+    until(lambda: len(runner.ran) == 2)
+    assert executor.rebalance()  # the producer looks again soon
+    executor.results.append([])
+    assert not executor.has_urgent_results()
+    one.set()
+    until(lambda: len(runner.ran) == 3)
+    assert woken == []  # the first result came while the last job was waiting
+    assert not executor.rebalance()
+    assert executor.has_urgent_results()
+    two.set()
+    three.set()
+    until(lambda: sorted(finished(executor)) == [1, 2, 3])
+    until(lambda: len(woken) == 2, what="the producer is woken")
+
+
+def test_rows_that_were_taken_back_keep_nobody_waiting(executor: Executor, runner: FakeRunner) -> None:
+    (one, first), (two, second) = blocker(), blocker()
+    runner.calls.update({1: first, 2: second})
+    executor.submit(rows(1, 2, 3), 1.0)
+    until(lambda: len(runner.ran) == 2)
+    assert [row.id for row in executor.take_back()] == [3]
+    assert not executor.rebalance()
+    one.set()
+    two.set()
+    until(lambda: len(finished(executor)) == 2)
+    assert executor.has_urgent_results()
