@@ -266,6 +266,16 @@ def test_what_the_log_would_hide_is_printed(
     assert (capsys.readouterr().out == "Stopping.\n") is not in_the_log
 
 
+def test_a_quiet_command_prints_no_message(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.WARNING, "django_pgqueue")
+    command = runqueueworker.Command()
+    command._verbosity = 0
+    command._notify("Stopping.")
+    assert capsys.readouterr().out == ""
+
+
 def test_a_standard_output_that_nobody_reads_does_not_matter() -> None:
     reading, writing = os.pipe()
     os.close(reading)

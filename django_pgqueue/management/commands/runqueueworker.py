@@ -36,6 +36,7 @@ class Command(BaseCommand):
 
     help = "Run the jobs of django_pgqueue. Starts worker processes and watches them until SIGTERM or Ctrl-C."
     requires_system_checks = "__all__"
+    _verbosity = 1
     _is_program = False
     _parent: _reload.Parent | None = None
     """The reloader, if it has started this process."""
@@ -92,6 +93,7 @@ class Command(BaseCommand):
         except (ArgumentTypeError, ImproperlyConfigured) as error:
             usage = isinstance(error, ArgumentTypeError)
             raise CommandError(str(error), returncode=_reload.USAGE if usage else 1) from error
+        self._verbosity = given["verbosity"]
         configure_logging(given["verbosity"])
         if given["reload"] and self._parent is None:
             sys.exit(_reload.Reloader(self._print).run())
@@ -176,10 +178,13 @@ class Command(BaseCommand):
         supervisor.stop()
 
     def _notify(self, text: str) -> None:
-        """Show a message once: in the log if the log has INFO lines, otherwise on standard output."""
+        """Show a message once: in the log if the log has INFO lines, otherwise on standard output.
+
+        With ``--verbosity 0`` it is not printed.
+        """
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", text)
-        else:
+        elif self._verbosity:
             self._print(text)
 
     def _print(self, text: str) -> None:
