@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from ..models.job import Status
 
-__all__ = ["json_block", "number", "period", "seconds", "span", "status_badge", "time", "vital_badge"]
+__all__ = ["badge", "json_block", "number", "period", "seconds", "span", "status_badge", "time"]
 
 MOST_CHARACTERS = 20_000
 
@@ -78,14 +78,13 @@ def number(count: int) -> str:
 
 
 def status_badge(status: str) -> str:
-    """Format the status of a job: the label with a mark, so that it can be read without the color."""
-    label = Status(status).label if status in Status.values else status
-    return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', status, label)
+    """Format the status of a job."""
+    return badge(status, str(Status(status).label) if status in Status.values else status)
 
 
-def vital_badge(vital: str, label: str) -> str:
-    """Format the state of a worker: the label with a mark, so that it can be read without the color."""
-    return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', vital, label)
+def badge(state: str, label: str) -> str:
+    """Format a state: the label with a mark, so that it can be read without the color."""
+    return format_html('<span class="pgqueue-status pgqueue-{}">{}</span>', state, label)
 
 
 def json_block(value: Any) -> str:

@@ -31,7 +31,18 @@ from . import display
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-__all__ = ["Attendance", "Fleet", "Vital", "busy_text", "listed", "queues_text", "vital", "with_vitals"]
+__all__ = [
+    "Attendance",
+    "Fleet",
+    "Vital",
+    "busy_text",
+    "is_dead",
+    "listed",
+    "queues_text",
+    "vital",
+    "with_age",
+    "with_vitals",
+]
 
 MISSED_BEATS = 2.5  # after this many, pgqueue_dead_workers_v1 checks whether a worker is dead
 
@@ -51,11 +62,12 @@ def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
     """
     running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
     busy = Subquery(running.values("worker").annotate(n=Count("pk")).values("n"), output_field=IntegerField())
-    rows: QuerySet[Any] = _with_age(workers).annotate(busy=Coalesce(busy, 0))
+    rows: QuerySet[Any] = with_age(workers).annotate(busy=Coalesce(busy, 0))
     return rows
 
 
-def _with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
+def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
+    """Annotate workers with the ``age`` of the last heartbeat on the database's clock."""
     age = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
     return workers.annotate(age=age)
 
@@ -65,11 +77,15 @@ def vital(worker: Any) -> Vital:
 
     It is dead if its last heartbeat is older than ``LEASE``, and silent if it has missed two heartbeats.
     """
-    age: float = worker.age.total_seconds()
-    settings = conf.current()
-    if age > settings.lease:
+    if is_dead(worker.age):
         return Vital.DEAD
-    return Vital.SILENT if age > MISSED_BEATS * settings.heartbeat else Vital(worker.state)
+    silent = timedelta(seconds=MISSED_BEATS * conf.current().heartbeat)
+    return Vital.SILENT if worker.age > silent else Vital(worker.state)
+
+
+def is_dead(age: timedelta) -> bool:
+    """Return whether a worker counts as dead if its last heartbeat is that old."""
+    return age > timedelta(seconds=conf.current().lease)
 
 
 def listed() -> QuerySet[Worker]:
@@ -115,7 +131,7 @@ class Fleet:
     def __init__(self, alias: str, *, busy: bool = False) -> None:
         """Read the workers in one statement. ``busy``: also read how many jobs each one runs."""
         workers = Worker.objects.using(alias).order_by("host", "pid", "pk")
-        self.workers: list[Any] = list(with_vitals(workers) if busy else _with_age(workers))
+        self.workers: list[Any] = list(with_vitals(workers) if busy else with_age(workers))
         for worker in self.workers:
             worker.vital = vital(worker)
 

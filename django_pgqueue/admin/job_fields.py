@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.core.exceptions import ValidationError
-from django.urls import NoReverseMatch, reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.text import Truncator
@@ -18,6 +17,7 @@ from ..models.job import Status
 from . import display, job_texts, job_times
 from .base import ReadOnlyAdmin
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
+from .links import page_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +98,12 @@ def _worker_ids(job: Job) -> set[int]:
     return {key for key in keys if key is not None}
 
 
+def _link(job: Any, model: type[Model], key: Any, text: str) -> str:
+    """Return a link to a row of another model, or only the text for a user who may not view it."""
+    url = job.page_url(model, "change", key)
+    return format_html('<a href="{}">{}</a>', url, text) if url else text
+
+
 class JobFields(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the fields."""
 
@@ -123,7 +129,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         return shown
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
-        """Return the job with the time on the clock of the database, and with its workers."""
+        """Return the job with the time of the database, its workers, and the URLs that this user may view."""
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
         jobs = with_clock(self.get_queryset(request))
         try:
@@ -131,6 +137,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         except (Job.DoesNotExist, ValidationError, ValueError):
             return None
         job.workers = workers_named(jobs.db, _worker_ids(job))
+        job.page_url = partial(page_url, self.admin_site, request)
         found: Job = job
         return found
 
@@ -216,7 +223,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     def queue(self, job: Job) -> str:
         """The queue, with a link to its settings if it has its own."""
         has_settings = Queue.objects.using(job._state.db).filter(pk=job.queue_name).exists()
-        return self._link_to(Queue, job.queue_name, job.queue_name) if has_settings else job.queue_name
+        return _link(job, Queue, job.queue_name, job.queue_name) if has_settings else job.queue_name
 
     @admin.display(description=_("worker"))
     def by_worker(self, job: Job) -> str:
@@ -250,14 +257,5 @@ class JobFields(ReadOnlyAdmin[Job]):
         """Return the name of a worker, or a short form of its id if it no longer exists."""
         worker = job.workers.get(key)
         if worker is not None:
-            return self._link_to(Worker, worker.pk, str(worker))
+            return _link(job, Worker, worker.pk, str(worker))
         return format_html('<span title="{}">{}</span>', _("This worker no longer exists."), short_name(key))
-
-    def _link_to(self, model: type[Model], key: Any, text: str) -> str:
-        """Return a link to a row of another model, or only the text if this site does not show the model."""
-        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
-        try:
-            url = reverse(name, args=[quote(key)], current_app=self.admin_site.name)
-        except NoReverseMatch:
-            return text
-        return format_html('<a href="{}">{}</a>', url, text)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import DurationField, ExpressionWrapper, F, OuterRef, Subquery
+from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Now
 
-from .. import conf
 from ..models import Worker
 from ..models.job import Status
+from .fleet import is_dead, with_age
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +23,7 @@ def with_clock(jobs: QuerySet[Any]) -> QuerySet[Any]:
     """Annotate jobs with the time ``now`` on the clock of the database, and with the ``silence`` of the
     worker: the time since its last heartbeat, or None if the worker no longer exists.
     """
-    silence = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
-    worker = Worker.objects.filter(pk=OuterRef("worker")).annotate(age=silence)
+    worker = with_age(Worker.objects.filter(pk=OuterRef("worker")))
     timed: QuerySet[Any] = jobs.annotate(now=Now(), silence=Subquery(worker.values("age")))
     return timed
 
@@ -36,7 +34,7 @@ def has_lost_its_worker(job: Any) -> bool:
     """
     if job.status != Status.RUNNING:
         return False
-    return job.silence is None or job.silence > timedelta(seconds=conf.current().lease)
+    return job.silence is None or is_dead(job.silence)
 
 
 def short_name(worker: int) -> str:

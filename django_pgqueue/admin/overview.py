@@ -72,7 +72,7 @@ def _worker_row(worker: Any) -> dict[str, Any]:
         "worker": worker,
         "queues": queues_text(worker),
         "busy": busy_text(worker),
-        "badge": display.vital_badge(worker.vital, str(worker.vital.label)),
+        "badge": display.badge(worker.vital, str(worker.vital.label)),
         "age": display.period(worker.age),
         "alarm": worker.vital in {Vital.SILENT, Vital.DEAD},
     }

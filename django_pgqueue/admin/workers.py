@@ -125,7 +125,7 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     def state_now(self, worker: Any) -> str:
         """Its state according to its last heartbeat, not the state in its row."""
         how = vital(worker)
-        return display.vital_badge(how, str(how.label))
+        return display.badge(how, str(how.label))
 
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: Any) -> str:

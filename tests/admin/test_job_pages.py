@@ -12,9 +12,9 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import job_texts
-from tests.support.factories import ERROR, JobFactory, WorkerFactory
+from tests.support.factories import ERROR, JobFactory, QueueFactory, WorkerFactory
 
-from .helpers import STATES, ask, body, url
+from .helpers import STATES, ask, body, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -167,3 +167,14 @@ def test_the_page_that_asks_has_one_way_back_where_nothing_would_change(root: Cl
     page = ask(root, "cancel_jobs", *JobFactory.create_batch(2))
     assert "No, take me back" in page.content
     assert "Back to the list" not in page.content
+
+
+def test_the_page_links_only_to_pages_that_the_user_may_view(root: Client) -> None:
+    QueueFactory.create(name="mail")
+    job = JobFactory.create(running=True, queue_name="mail", worker=WorkerFactory.create(id=7).pk)
+    links = [f'href="{url("change", 7, model="worker")}"', f'href="{url("change", "mail", model="queue")}"']
+    page = body(root, url("change", job.pk))
+    assert all(link in page for link in links)
+    page = body(staff("view_job"), url("change", job.pk))
+    assert not any(link in page for link in links)
+    assert "mail" in page

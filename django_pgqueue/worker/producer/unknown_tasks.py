@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...job_log import logger
+from ...wording import counted
 
 if TYPE_CHECKING:
     from ...lifecycle.claim import Claimed
@@ -59,10 +60,9 @@ class UnknownTasks:
 
 def _tell(task_path: str, path: _Path, now: float) -> None:
     logger.warning(
-        "the task %s is unknown here: requeued %d %s, the last one in queue %s: %s",
+        "the task %s is unknown here: requeued %s, the last one in queue %s: %s",
         task_path,
-        path.count,
-        "job" if path.count == 1 else "jobs",
+        counted(path.count, "job"),
         path.queue_name,
         path.reason,
         extra={"task_path": task_path, "queue_name": path.queue_name, "count": path.count},
