@@ -4,6 +4,7 @@
     python3 dev.py demo [options]      run the demonstration of the example project (--help for its options)
     python3 dev.py test [options]      run the tests; options are passed to pytest
     python3 dev.py ledger [options]    run many jobs, kill processes at random, and check that no job is lost
+    python3 dev.py bench [options]     measure this queue and others (--help for its options)
     python3 dev.py manage COMMAND ...  run any other command of the example project's manage.py
 
 Each command creates the environment .venv if necessary, and then runs in it. If DATABASE_URL is set, it names
@@ -33,6 +34,7 @@ MANAGE = os.path.join(ROOT, "example_project", "manage.py")
 # For each command: the dependency group that it needs, and the arguments for the environment's Python.
 PYTEST = ["-m", "pytest", "--rootdir", ROOT]
 COMMANDS = {
+    "bench": ("bench", ["-m", "benchmarks"]),
     "demo": ("demo", [MANAGE, "demo"]),
     "ledger": ("test", PYTEST + ["-m", "ledger", "-s", "tests/processes/test_ledger.py"]),
     "manage": ("demo", [MANAGE]),
@@ -66,8 +68,9 @@ def main() -> None:
     try:
         if not is_ready(group):
             prepare(group)
-        if group == "test":
+        if group in ("bench", "test"):
             os.chdir(ROOT)
+        if group == "test":
             # Lets pytest store each file with rewritten asserts, so that not every pytest worker rewrites it.
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     except OSError as error:

@@ -26,7 +26,7 @@ def main() -> None:
     """Measure all variants and print their rates."""
     jobs = int(sys.argv[1]) if sys.argv[1:] else 6_000
     set_up()
-    execute("CREATE TABLE IF NOT EXISTS benchmark_note (id bigserial PRIMARY KEY, text text NOT NULL)")
+    execute("CREATE TABLE IF NOT EXISTS note (id bigserial PRIMARY KEY, text text NOT NULL)")
     rates: dict[str, list[float]] = {"loops": [], "default": [], "forever": [], "each": []}
     for _ in range(RUNS):
         rates["loops"].append(loops(jobs))
@@ -70,7 +70,7 @@ def insert(begun: threading.Barrier, rows: int) -> None:
 
 def drain(jobs: int, **environment: str) -> float:
     """Jobs a second, from the first claim to the last report."""
-    from benchmarks.tasks import insert_note
+    from benchmarks.tasks import insert as insert_note
     from django_pgqueue import enqueue_many
 
     settle()
@@ -78,7 +78,7 @@ def drain(jobs: int, **environment: str) -> float:
     execute("VACUUM ANALYZE pgqueue_job_live")
     worker = run_worker("--burst", "--threads", str(THREADS), environment=environment)
     try:
-        wait_for(f"SELECT count(*) = {jobs} FROM benchmark_note")
+        wait_for(f"SELECT count(*) = {jobs} FROM note")
         worker.wait(60)
     finally:
         worker.terminate()
@@ -93,7 +93,7 @@ def drain(jobs: int, **environment: str) -> float:
 def settle() -> None:
     """Give each run the same start."""
     empty()
-    execute("TRUNCATE benchmark_note")
+    execute("TRUNCATE note")
     execute("CHECKPOINT")
 
 

@@ -14,7 +14,7 @@ class Note(models.Model):
         """Made by the benchmark itself: it needs no migration."""
 
         managed = False
-        db_table = "benchmark_note"
+        db_table = "note"
 
 
 class Row(models.Model):

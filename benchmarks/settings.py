@@ -20,7 +20,7 @@ DATABASES = {
     "default": {
         **environ.Env.db_url_config(os.environ["DATABASE_URL"]),
         "ENGINE": "django.db.backends.postgresql",
-        "CONN_MAX_AGE": ast.literal_eval(os.environ.get("CONN_MAX_AGE", "None")),
+        "CONN_MAX_AGE": ast.literal_eval(os.environ.get("CONN_MAX_AGE", "0")),
     }
 }
 PGQUEUE = {}

@@ -1,0 +1,200 @@
+"""A contestant that has been installed and has its database: what the scenarios work with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .contestants import load
+from .contestants.contract import NOTE, Kind
+from .environments import python_of
+from .marks import VARIABLE, Marks
+from .server import connect, create_database, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Contender", "StuckError", "Workers"]
+
+ROOT = Path(__file__).resolve().parent.parent
+STOP_SECONDS = 20
+STUCK_SECONDS = 60
+
+
+class StuckError(Exception):
+    """A run made no progress for a minute, or a worker ended by itself."""
+
+
+class Contender:
+    """One contestant in its own environment and its own database."""
+
+    def __init__(self, name: str, server: str) -> None:
+        """Install it and create its tables.
+
+        Raise ``CannotInstallError`` or ``CannotTakePartError`` if that is not possible here.
+        """
+        self.name = name
+        self.contestant = load(name)
+        self._stack = ExitStack()
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
+        self.marks = Marks(self._folder / "marks")
+        module = type(self.contestant).__module__.rpartition(".")[2]
+        self._python = str(python_of(module, self.contestant.requirements))
+        self.url = create_database(server, f"benchmark_{name}")
+        self._environment = {
+            **os.environ,
+            "DATABASE_URL": self.url,
+            VARIABLE: str(self.marks.path),
+            "PYTHONPATH": str(ROOT),
+            **self.contestant.environment,
+            **self._stack.enter_context(self.contestant.services(self._folder)),
+        }
+        self.connection = self._stack.enter_context(connect(self.url))
+        self.connection.execute(NOTE)
+        self._call("prepare")
+
+    def close(self) -> None:
+        """Stop what was started for it. Its database stays, for a look at it."""
+        self._stack.close()
+
+    def start_again(self) -> None:
+        """Remove all jobs, rows and marks."""
+        self.connection.execute("TRUNCATE note")
+        if self.contestant.clear:
+            self.connection.execute(self.contestant.clear)
+        else:
+            self._call("empty")
+        self.marks.reset()
+
+    def settle(self) -> None:
+        """Vacuum, analyze and write everything to disk."""
+        settle(self.connection)
+
+    def fill(self, kind: Kind, jobs: int, **options: Any) -> float:
+        """Enqueue many jobs, and return the seconds that this took."""
+        return float(self._call("fill", kind, str(jobs), json.dumps(options)))
+
+    def put(self, kind: Kind, jobs: int, pause: float = 0.0) -> list[tuple[float, float]]:
+        """Enqueue jobs one by one. Return when each call began and ended (CLOCK_MONOTONIC)."""
+        return [(began, ended) for began, ended in self._call("put", kind, str(jobs), str(pause))]
+
+    def finish(self, jobs: int) -> None:
+        """Insert finished jobs, as this queue keeps them."""
+        self.connection.execute(self.contestant.finished, {"jobs": jobs})
+
+    def unfinished(self) -> int:
+        """Return how many jobs are not finished, 0 if the queue cannot be asked."""
+        if not self.contestant.unfinished:
+            return 0
+        (count,) = self.connection.execute(self.contestant.unfinished).fetchone() or (0,)
+        return int(count)
+
+    @contextmanager
+    def working(
+        self,
+        processes: int = 1,
+        threads: int = 1,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[Workers]:
+        """Run workers; stop them at the end."""
+        log = self._folder / "workers.log"
+        commands = self.contestant.commands(processes, threads, options)
+        workers = Workers(self, [self._start(each, log, environment or {}) for each in commands], log)
+        try:
+            yield workers
+        finally:
+            workers.stop()
+
+    def drain(self, jobs: int, workers: Workers) -> float:
+        """Wait until all jobs have run and are finished; return jobs per second since the first start."""
+        workers.wait_for(jobs)
+        while self.unfinished():
+            workers.check()
+            time.sleep(0.005)
+        return jobs / (time.monotonic() - self.marks.first())
+
+    def _start(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        with log.open("ab") as file:
+            return subprocess.Popen(
+                self._with_python(command),
+                cwd=ROOT,
+                env={**self._environment, **environment},
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def _call(self, verb: str, *arguments: str) -> Any:
+        command = self._with_python([*self.contestant.program(), verb, *arguments])
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise StuckError(f"{self.name}: {verb} failed: {done.stderr.strip()[-2000:]}")
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def _with_python(self, command: Sequence[str]) -> list[str]:
+        """Put the contestant's own Python in place of the one that its module named."""
+        bin_folder = Path(self._python).parent
+        own = bin_folder / command[0]
+        program = str(own) if own.exists() and not Path(command[0]).is_absolute() else self._python
+        return [program, *command[1:]]
+
+
+class Workers:
+    """The running worker processes of a contestant."""
+
+    def __init__(self, contender: Contender, processes: list[subprocess.Popen[bytes]], log: Path) -> None:
+        self._contender = contender
+        self.processes = processes
+        self._log = log
+
+    def wait_for(self, jobs: int) -> None:
+        """Wait until this number of jobs has run. Raise ``StuckError`` if none runs for a minute."""
+        seen, since = -1, time.monotonic()
+        while (count := self._contender.marks.count()) < jobs:
+            self.check()
+            if count != seen:
+                seen, since = count, time.monotonic()
+            elif time.monotonic() - since > STUCK_SECONDS:
+                raise StuckError(f"{self._contender.name}: only {count} of {jobs} jobs ran\n{self._tail()}")
+            time.sleep(0.002)
+
+    def check(self) -> None:
+        """Raise ``StuckError`` if a process has ended."""
+        for process in self.processes:
+            if process.poll() is not None:
+                raise StuckError(f"{self._contender.name}: a worker ended\n{self._tail()}")
+
+    def stop(self) -> None:
+        """End the workers and everything that they started."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                _kill_group(process.pid)
+                process.wait()
+
+    def _tail(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

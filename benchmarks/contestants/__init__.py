@@ -1,0 +1,41 @@
+"""The queues that are compared, one module each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .contract import Contestant
+
+__all__ = ["FLOORS", "MORE_PEERS", "OURS", "PEERS", "load"]
+
+OURS = "django_pgqueue"
+
+#: The peers of the default set.
+PEERS = ("pgqueuer-100", "pgqueuer-1000", "procrastinate", "django-tasks-db", "celery")
+
+#: The peers that ``--full`` adds.
+MORE_PEERS = ("django-ox", "oban", "awa")
+
+#: What is measured without a queue.
+FLOORS = ("bare-sql", "loops")
+
+_MODULES = {
+    OURS: "ours:Ours",
+    "awa": "awa:Awa",
+    "bare-sql": "bare_sql:BareSql",
+    "celery": "celery:Celery",
+    "django-ox": "django_ox:DjangoOx",
+    "django-tasks-db": "django_tasks_db:DjangoTasksDb",
+    "loops": "loops:Loops",
+    "oban": "oban:Oban",
+    "pgqueuer-100": "pgqueuer:PgQueuer100",
+    "pgqueuer-1000": "pgqueuer:PgQueuer1000",
+    "procrastinate": "procrastinate:Procrastinate",
+}
+
+
+def load(name: str) -> Contestant:
+    """Return the contestant with this name."""
+    module, _, attribute = _MODULES[name].partition(":")
+    contestant: Contestant = getattr(import_module(f"{__name__}.{module}"), attribute)()
+    return contestant

@@ -1,0 +1,70 @@
+"""This project's queue, with its default settings."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .contract import Contestant, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["Ours", "set_up"]
+
+
+class Ours(Contestant):
+    """``enqueue``, ``enqueue_many`` and ``manage.py runqueueworker``."""
+
+    name = "django_pgqueue"
+    environment = {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
+    pace = 30_000
+    unfinished = "SELECT count(*) FROM pgqueue_job_live"
+    clear = "TRUNCATE pgqueue_job, pgqueue_stat, pgqueue_worker"
+    finished = """
+        INSERT INTO pgqueue_job (
+            shelf, status, task_path, attempts, started_at, last_attempted_at, finished_at
+        )
+        SELECT (SELECT current FROM pgqueue_ring), 'done', 'benchmarks.tasks.noop', 1, now(), now(), now()
+        FROM generate_series(1, %(jobs)s)
+    """
+
+    def prepare(self) -> None:
+        """Run the migrations."""
+        from django.core.management import call_command
+
+        set_up()
+        call_command("migrate", verbosity=0)
+
+    def fill(self, kind: Kind, jobs: int, **options: Any) -> None:
+        """Enqueue with ``enqueue_many``."""
+        set_up()
+        from benchmarks import tasks
+        from django_pgqueue import enqueue_many
+
+        enqueue_many(tasks.calls(kind, jobs, **options))
+
+    @contextmanager
+    def putting(self, kind: Kind) -> Iterator[Callable[[int], object]]:
+        """Enqueue with ``enqueue``, in autocommit mode."""
+        set_up()
+        from django.db import connection
+
+        from benchmarks import tasks
+        from django_pgqueue import enqueue
+
+        task: Any = tasks.KINDS[kind]
+        connection.ensure_connection()
+        yield (lambda number: enqueue(task, number)) if kind == "stamp" else lambda number: enqueue(task)
+
+    def commands(self, processes: int, threads: int, options: Sequence[str]) -> list[list[str]]:
+        """Run one worker command."""
+        counts = ("--processes", str(processes), "--threads", str(threads))
+        return [[sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *counts, *options]]
+
+
+def set_up() -> None:
+    import django
+
+    django.setup()

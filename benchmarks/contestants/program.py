@@ -1,0 +1,54 @@
+"""Call a method of a contestant: ``python -m benchmarks.contestants.program NAME VERB ..``.
+
+The benchmark starts this program with the Python of the contestant's environment. It prints its result as one
+line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from . import load
+
+
+def main(arguments: list[str]) -> None:
+    """Call the method, and print what it returned or how long it took."""
+    name, verb, *rest = arguments
+    contestant = load(name)
+    if verb == "work":
+        contestant.work(int(rest[0]))
+        return
+    result: Any
+    if verb == "put":
+        kind, jobs, pause = rest
+        result = _put(contestant, kind, int(jobs), float(pause))
+    else:
+        start = time.monotonic()
+        if verb == "fill":
+            kind, jobs, options = rest
+            contestant.fill(kind, int(jobs), **json.loads(options))  # type: ignore[arg-type]
+        else:
+            getattr(contestant, verb)()
+        result = time.monotonic() - start
+    print(json.dumps(result))
+
+
+def _put(contestant: Any, kind: str, jobs: int, pause: float) -> list[tuple[float, float]]:
+    """Enqueue jobs one by one, and return when each call began and ended."""
+    times = []
+    with contestant.putting(kind) as put:
+        for number in range(jobs):
+            if pause:
+                # Not in step with anything that the worker does at regular intervals.
+                time.sleep(pause * (0.5 + (number * 7919 % 100) / 100))
+            start = time.monotonic()
+            put(number)
+            times.append((start, time.monotonic()))
+    return times
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

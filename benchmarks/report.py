@@ -1,0 +1,111 @@
+"""Show results as tables in the terminal, and write them as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from .scenario import Result, Target
+
+__all__ = ["as_json", "machine", "show"]
+
+
+def machine() -> dict[str, str]:
+    """Return what the figures depend on besides the server."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": str(os.cpu_count()),
+        "processor": _processor(),
+        "Python": platform.python_version(),
+        **{name: version(name) for name in ("Django", "psycopg", "dj-pgqueue")},
+    }
+
+
+def show(result: Result) -> None:
+    """Print one scenario: a line for each variant, then its targets."""
+    scenario = result.scenario
+    print(f"\n{scenario.title} ({scenario.name})\n  {scenario.about}")
+    width = max((len(name) for name in (*result.rounds, *result.failed)), default=0)
+    for variant in result.rounds:
+        print(f"  {variant:{width}}  {_spread(result, variant)}{_compared(result, variant)}")
+        rest = [name for name in result.rounds[variant][0] if name != scenario.figure]
+        if rest:
+            figures = (f"{_number(result.median(variant, each))} {each}" for each in rest)
+            print(f"  {'':{width}}  {', '.join(figures)}")
+    for variant, why in result.failed.items():
+        print(f"  {variant:{width}}  failed: {why}")
+    for target in scenario.targets:
+        _show_target(result, target)
+    sys.stdout.flush()
+
+
+def as_json(path: Path, results: Iterable[Result], about: dict[str, Any]) -> None:
+    """Write every figure of every round, with the machine, the server and the versions."""
+    figures = {**about, "scenarios": [_plain(result) for result in results]}
+    path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    scenario = result.scenario
+    return {
+        "name": scenario.name,
+        "title": scenario.title,
+        "about": scenario.about,
+        "figure": scenario.figure,
+        "baseline": scenario.baseline,
+        "lower_is_better": scenario.lower_is_better,
+        "rounds": result.rounds,
+        "failed": result.failed,
+        "targets": [
+            {**vars(target), "value": reached[0], "reached": reached[1]}
+            for target in scenario.targets
+            if (reached := result.reached(target))
+        ],
+    }
+
+
+def _show_target(result: Result, target: Target) -> None:
+    reached = result.reached(target)
+    if reached is None:
+        return
+    value, is_good = reached
+    what = f"{target.variant} / {target.against}" if target.against else f"{target.variant}, {target.figure}"
+    bound = f"at {'most' if target.at_most else 'least'} {target.bound:g}"
+    print(f"  target {'reached' if is_good else 'MISSED '}: {what}: {_number(value)} ({bound})")
+
+
+def _compared(result: Result, variant: str) -> str:
+    scenario = result.scenario
+    ratio = result.ratio(scenario.baseline, variant, scenario.figure)
+    return "" if variant == scenario.baseline or ratio is None else f"  {scenario.baseline} has {ratio:.2f} x"
+
+
+def _spread(result: Result, variant: str) -> str:
+    figure = result.scenario.figure
+    values: Sequence[float] = result.values(variant, figure)
+    return (
+        f"{_number(result.median(variant, figure)):>8} {figure}"
+        f" ({_number(min(values))} to {_number(max(values))}, {len(values)} rounds)"
+    )
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:  # noqa: PTH123
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"
