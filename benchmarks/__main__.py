@@ -5,6 +5,7 @@
     python3 dev.py bench --peer procrastinate  with this peer only (--peer none: without any)
     python3 dev.py bench --full                all peers, all sizes, the long runs: some hours
     python3 dev.py bench --json FILE           write every figure of every round, too
+    python3 dev.py bench --plots FOLDER        draw a picture of each scenario, too
 
 Each queue runs in an environment of its own, with pinned versions, and in a database of its own, on the same
 durable server: the one that DATABASE_URL names, or one that the benchmark starts.
@@ -13,6 +14,7 @@ durable server: the one that DATABASE_URL names, or one that the benchmark start
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -21,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import scenarios
 from .contender import Contender, StuckError
-from .contestants import FLOORS, MORE_PEERS, OURS, PEERS
+from .contestants import MORE_PEERS, OURS, PEERS
 from .contestants.contract import CannotTakePartError
 from .environments import CannotInstallError
+from .plots import draw
 from .report import as_json, machine, show
 from .scenario import Bench, Result, Scenario
 from .server import describe, server_url
@@ -54,8 +57,11 @@ def main(arguments: Sequence[str]) -> None:
         for scenario in chosen:
             results.append(run(scenario, bench, options.rounds or scenario.rounds))
             show(results[-1])
-            if options.json:
-                as_json(options.json, results, about)  # after each scenario: a run may be stopped
+            figures = as_json(results, about)
+            if options.json:  # after each scenario: a run may be stopped
+                options.json.write_text(json.dumps(figures, indent=2) + "\n")
+        if options.plots:
+            draw(figures, options.plots)
     finally:
         for contender in contenders.values():
             contender.close()
@@ -72,6 +78,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"compare with this peer: {', '.join((*PEERS, *MORE_PEERS))}, none")  # fmt: skip
     parser.add_argument("--full", action="store_true", help="all peers, sizes and long runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a picture of each scenario")
     parser.add_argument("--rounds", type=int, help="rounds of each scenario (default: its own number)")
     parser.add_argument("--seconds", type=float, default=4.0, help="about how long one run takes (default 4)")
     options = parser.parse_args(arguments)
@@ -88,7 +95,7 @@ def contestants(chosen: Sequence[Scenario], options: argparse.Namespace) -> list
         peers = [name for name in options.peer if name != "none"]
     wanted = [OURS]
     for scenario in chosen:
-        wanted += [*scenario.contestants, *((*FLOORS, *peers) if scenario.with_peers else ())]
+        wanted += [*scenario.contestants, *(peers if scenario.with_peers else ())]
     return list(dict.fromkeys(wanted))
 
 

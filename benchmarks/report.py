@@ -1,8 +1,7 @@
-"""Show results as tables in the terminal, and write them as JSON."""
+"""Show results as tables in the terminal, and return them as values for JSON."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from .scenario import Result, Target
 
@@ -47,10 +45,9 @@ def show(result: Result) -> None:
     sys.stdout.flush()
 
 
-def as_json(path: Path, results: Iterable[Result], about: dict[str, Any]) -> None:
-    """Write every figure of every round, with the machine, the server and the versions."""
-    figures = {**about, "scenarios": [_plain(result) for result in results]}
-    path.write_text(json.dumps(figures, indent=2) + "\n")
+def as_json(results: Iterable[Result], about: dict[str, Any]) -> dict[str, Any]:
+    """Return every figure of every round, with the machine, the server and the versions."""
+    return {**about, "scenarios": [_plain(result) for result in results]}
 
 
 def _plain(result: Result) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Scenario:
     lower_is_better: bool = False
     only_full: bool = False
     contestants: tuple[str, ...] = ()
-    """The names of those that it needs; a scenario with peers has those that were chosen, too."""
+    """Those that it needs besides ours, such as floors; a scenario with peers has the chosen ones, too."""
     with_peers: bool = False
     targets: tuple[Target, ...] = ()
 

@@ -47,6 +47,7 @@ def scenario(name: str, processes: int, title: str) -> Scenario:
         figure="jobs/s",
         variants=partial(variants, processes),
         baseline=OURS,
+        contestants=("bare-sql",),
         with_peers=True,
         targets=(
             Target("jobs/s", 2, OURS, "pgqueuer-100"),
