@@ -48,6 +48,11 @@ def noop() -> None:
 
 
 @task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task
 def add(a: int, b: int = 0) -> int:
     return a + b
 

@@ -170,10 +170,13 @@ class Producer:
         """Return how many jobs to claim now."""
         if self.lifetime.stopping or not self._idle.due(now):
             return 0
-        held = len(self.in_flight) - len(self._completer)
-        limit = self._batch_size.wanted(held, running_low=held < self.options.threads)
+        limit = self._wanted()
         left = self.lifetime.jobs_left()
         return limit if left is None else min(limit, left)
+
+    def _wanted(self) -> int:
+        held = len(self.in_flight) - len(self._completer)
+        return self._batch_size.wanted(held, running_low=held < self.options.threads)
 
     def _enough(self) -> int:
         """Return how many outcomes are enough for a report."""
@@ -227,9 +230,7 @@ class Producer:
         seconds = LONGEST_SLEEP
         if self._completer:
             seconds = min(seconds, self._completer.seconds_left(now))
-        if not self.lifetime.stopping and self._batch_size.wanted(
-            len(self.in_flight) - len(self._completer), running_low=True
-        ):
+        if not self.lifetime.stopping and self._wanted():
             seconds = min(seconds, self._idle.seconds_left(now))
         if self._executor.rebalance():
             seconds = min(seconds, 0.005)
