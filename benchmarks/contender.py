@@ -16,6 +16,7 @@ from .contestants import load
 from .contestants.contract import NOTE, Kind
 from .environments import python_of
 from .marks import VARIABLE, Marks
+from .progress import Progress
 from .server import connect, create_database, settle
 
 if TYPE_CHECKING:
@@ -158,17 +159,26 @@ class Workers:
         self._contender = contender
         self.processes = processes
         self._log = log
+        self._progress = Progress()
 
     def wait_for(self, jobs: int) -> None:
         """Wait until this number of jobs has run. Raise ``StuckError`` if none runs for a minute."""
         seen, since = -1, time.monotonic()
-        while (count := self._contender.marks.count()) < jobs:
+        while True:
+            count, now = self._contender.marks.count(), time.monotonic()
+            self._progress.saw(count, now, jobs)
+            if count >= jobs:
+                return
             self.check()
             if count != seen:
-                seen, since = count, time.monotonic()
-            elif time.monotonic() - since > STUCK_SECONDS:
+                seen, since = count, now
+            elif now - since > STUCK_SECONDS:
                 raise StuckError(f"{self._contender.name}: only {count} of {jobs} jobs ran\n{self._tail()}")
             time.sleep(0.002)
+
+    def tenths(self, jobs: int) -> list[float]:
+        """Return the jobs per second of each tenth of these jobs, after ``wait_for`` has seen all of them."""
+        return self._progress.tenths(self._contender.marks.first(), jobs)
 
     def check(self) -> None:
         """Raise ``StuckError`` if a process has ended."""
