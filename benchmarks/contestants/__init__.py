@@ -22,6 +22,7 @@ FLOORS = ("bare-sql", "loops")
 _MODULES = {
     OURS: "ours:Ours",
     "awa": "awa:Awa",
+    "bare-notify": "bare_notify:BareNotify",
     "bare-sql": "bare_sql:BareSql",
     "celery": "celery:Celery",
     "django-ox": "django_ox:DjangoOx",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.marks import mark
 
@@ -13,7 +13,9 @@ from .ours import Ours, set_up
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BareSql"]
+    import psycopg
+
+__all__ = ["BATCH", "BareClaim", "BareSql", "open_session"]
 
 BATCH = 500
 
@@ -31,32 +33,51 @@ class BareSql(Ours):
 
     def work(self, threads: int) -> None:
         """Claim and finish until SIGTERM. Only the commit of a finish waits for the disk."""
-        import psycopg
-
         set_up()
-        from django_pgqueue.lifecycle.claim import claim_sql
         from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
 
         signal.signal(signal.SIGTERM, lambda *_: exit(0))
-        claim, lease = claim_sql("default"), 0
-        given = {
-            "queues": ["default"], "priorities": [0], "marks": ["2000-01-01"], "mark_ids": [0],
-            "limit": BATCH, "worker": 1,
-        }  # fmt: skip
-        with (
-            psycopg.connect(database_url(), autocommit=True, prepare_threshold=0) as claiming,
-            psycopg.connect(database_url(), autocommit=True, prepare_threshold=0) as finishing,
-        ):
-            claiming.execute("SET synchronous_commit TO off")
-            for connection in (claiming, finishing):
-                connection.execute("SET plan_cache_mode TO force_generic_plan")
+        with open_session() as claiming, open_session() as finishing:
+            claim = BareClaim(claiming)
             while True:
-                lease += 1
-                rows = claiming.execute(claim, {**given, "lease": lease}).fetchall()
+                rows = claim.take(BATCH)
                 if rows:
-                    last = max(rows, key=lambda row: (row[7], row[0]))
-                    given["marks"], given["mark_ids"] = [last[7]], [last[0]]
                     for _ in rows:
                         mark()
-                    outcomes = [Outcome(row[0], lease, "done") for row in rows]
+                    outcomes = [Outcome(row[0], claim.lease, "done") for row in rows]
                     finishing.execute(FINISH_SQL, finish_parameters(outcomes, 20))
+
+
+class BareClaim:
+    """Our claim from the default queue with its mark. Its commit does not wait for the disk."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        from django_pgqueue.lifecycle.claim import claim_sql
+
+        self.lease = 0
+        self._connection = connection
+        self._statement = claim_sql("default")
+        self._range: dict[str, Any] = {
+            "queues": ["default"], "priorities": [0], "marks": ["2000-01-01"], "mark_ids": [0],
+        }  # fmt: skip
+        connection.execute("SET synchronous_commit TO off")
+
+    def take(self, limit: int) -> list[tuple[Any, ...]]:
+        """Claim up to ``limit`` jobs, and return their rows."""
+        self.lease += 1
+        rows = self._connection.execute(
+            self._statement, {**self._range, "limit": limit, "worker": 1, "lease": self.lease}
+        ).fetchall()
+        if rows:
+            last = max(rows, key=lambda row: (row[7], row[0]))
+            self._range["marks"], self._range["mark_ids"] = [last[7]], [last[0]]
+        return rows
+
+
+def open_session() -> psycopg.Connection[tuple[Any, ...]]:
+    """Return a connection like the one of a worker: statements are prepared, with one plan for all values."""
+    import psycopg
+
+    connection = psycopg.connect(database_url(), autocommit=True, prepare_threshold=0)
+    connection.execute("SET plan_cache_mode TO force_generic_plan")
+    return connection
