@@ -25,13 +25,19 @@ _MODULES = {
     "bare-notify": "bare_notify:BareNotify",
     "bare-sql": "bare_sql:BareSql",
     "celery": "celery:Celery",
+    "create": "enqueueing:Create",
+    "create-in-transaction": "enqueueing:CreateInTransaction",
+    "create-over-connections": "enqueueing:CreateOverConnections",
     "django-ox": "django_ox:DjangoOx",
     "django-tasks-db": "django_tasks_db:DjangoTasksDb",
+    "in-transaction": "enqueueing:EnqueueInTransaction",
     "loops": "loops:Loops",
     "oban": "oban:Oban",
+    "over-connections": "enqueueing:EnqueueOverConnections",
     "pgqueuer-100": "pgqueuer:PgQueuer100",
     "pgqueuer-1000": "pgqueuer:PgQueuer1000",
     "procrastinate": "procrastinate:Procrastinate",
+    "unnest": "enqueueing:Unnest",
 }
 
 

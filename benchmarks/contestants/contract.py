@@ -44,7 +44,7 @@ class Contestant:
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables for all its processes."""
     scenarios: ClassVar[frozenset[str]] = frozenset(
-        {"drain", "inserts", "latency", "enqueue", "finished", "snapshot"}
+        {"drain", "inserts", "latency", "enqueue", "bulk", "finished", "snapshot"}
     )
     """The scenarios that it takes part in."""
     pace: ClassVar[int]
