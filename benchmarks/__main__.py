@@ -52,8 +52,8 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{key}: {value}")
     contenders, about["skipped"] = enter(contestants(chosen, options), server)
     results: list[Result] = []
+    bench = Bench(contenders, options.seconds, options.full, server)
     try:
-        bench = Bench(contenders, options.seconds, options.full)
         for scenario in chosen:
             results.append(run(scenario, bench, options.rounds or scenario.rounds))
             show(results[-1])
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str]) -> None:
         if options.plots:
             draw(figures, options.plots)
     finally:
+        bench.opened.close()
         for contender in contenders.values():
             contender.close()
     print(f"\n{(time.monotonic() - began) / 60:.0f} minutes")

@@ -1,4 +1,4 @@
-"""What all benchmarks need: a durable server, an empty queue, a worker, and queries."""
+"""What ``benchmarks.recovery`` needs: a durable server, an empty queue, a worker, and queries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,11 @@ def set_up() -> None:
     print(f"Python {sys.version.split()[0]}, Django {django.__version__}, {os.cpu_count()} cores, {server}")
 
 
-def run_worker(
-    *options: str, is_silent: bool = False, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a worker command. If it is silent, its warnings are not shown either.
-
-    ``settings`` describes ``environment``.
-    """
+def run_worker(*options: str, is_silent: bool = False) -> subprocess.Popen[bytes]:
+    """Start a worker command. If it is silent, its warnings are not shown either."""
     return subprocess.Popen(
         [sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *options],
         cwd=ROOT,
-        env={**os.environ, **(environment or {})},
         stderr=subprocess.DEVNULL if is_silent else None,
     )
 

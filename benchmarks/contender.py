@@ -17,7 +17,7 @@ from .contestants.contract import NOTE, Kind
 from .environments import python_of
 from .marks import VARIABLE, Marks
 from .progress import Progress
-from .server import connect, create_database, settle
+from .server import connect, create_database, drop_database, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,10 +36,11 @@ class StuckError(Exception):
 class Contender:
     """One contestant in its own environment and its own database."""
 
-    def __init__(self, name: str, server: str) -> None:
+    def __init__(self, name: str, server: str, purpose: str = "") -> None:
         """Install it and create its tables.
 
-        Raise ``CannotInstallError`` or ``CannotTakePartError`` if that is not possible here.
+        With a purpose it gets one more database, which is dropped at the end. Raise ``CannotInstallError`` or
+        ``CannotTakePartError`` if that is not possible here.
         """
         self.name = name
         self.contestant = load(name)
@@ -48,7 +49,11 @@ class Contender:
         self.marks = Marks(self._folder / "marks")
         module = type(self.contestant).__module__.rpartition(".")[2]
         self._python = str(python_of(module, self.contestant.requirements))
-        self.url = create_database(server, f"benchmark_{name}")
+        database = f"benchmark_{name}"
+        if purpose:
+            database += f"_{purpose}"
+            self._stack.callback(drop_database, server, database)
+        self.url = create_database(server, database)
         self._environment = {
             **os.environ,
             "DATABASE_URL": self.url,
@@ -62,7 +67,7 @@ class Contender:
         self._call("prepare")
 
     def close(self) -> None:
-        """Stop what was started for it. Its database stays, for a look at it."""
+        """Stop what was started for it. Its first database stays, for a look at it."""
         self._stack.close()
 
     def start_again(self) -> None:

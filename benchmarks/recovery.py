@@ -1,8 +1,8 @@
 """Measure how soon a started job runs again after its worker dies: ``python -m benchmarks.recovery``.
 
-Like ``benchmarks.road``, this uses a durable server, real processes and default settings, and prints medians
-of several runs. Each time is measured from the signal to the first statement of the task's second run, by the
-machine's monotonic clock:
+This uses a durable server (the one that DATABASE_URL names, or one of its own), real processes and default
+settings, and prints medians of several runs. Each time is measured from the signal to the first statement of
+the task's second run, by the machine's monotonic clock:
 
     process      a worker process gets SIGKILL
     supervisor   a supervisor gets SIGKILL while another one runs

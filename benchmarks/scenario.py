@@ -7,6 +7,7 @@ same round, and the median of these ratios counts.
 from __future__ import annotations
 
 import statistics
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,10 @@ class Bench:
     seconds: float
     """About how long one run takes."""
     full: bool = False
+    server: str = ""
+    """The address of the server, for a scenario that opens a contestant with one more database."""
+    opened: ExitStack = field(default_factory=ExitStack)
+    """Is closed at the end."""
 
     def among(self, *names: str) -> list[Contender]:
         """Return those of these contestants that take part."""

@@ -16,7 +16,16 @@ from example_project.embedded import ensure_server
 
 from .environments import FOLDER
 
-__all__ = ["Costs", "connect", "costs", "create_database", "describe", "server_url", "settle"]
+__all__ = [
+    "Costs",
+    "connect",
+    "costs",
+    "create_database",
+    "describe",
+    "drop_database",
+    "server_url",
+    "settle",
+]
 
 #: What decides how durable and how fast a commit is, and what the machine offers.
 SHOWN = (
@@ -37,10 +46,16 @@ def server_url() -> str:
 
 def create_database(server: str, name: str) -> str:
     """Create an empty database, in place of one with the same name, and return its address."""
+    drop_database(server, name)
     with connect(server) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         connection.execute(f'CREATE DATABASE "{name}"')
     return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+
+
+def drop_database(server: str, name: str) -> None:
+    """Drop a database if it exists, and end its sessions."""
+    with connect(server) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
 def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:

@@ -66,7 +66,6 @@ SCENARIOS = [
         figure="us",
         variants=singles,
         baseline=OURS,
-        rounds=5,
         lower_is_better=True,
         contestants=(
             "create",

@@ -65,6 +65,7 @@ SCENARIOS = [
         figure="p50 ms",
         variants=variants,
         baseline=OURS,
+        rounds=2,
         lower_is_better=True,
         contestants=(FLOOR,),
         with_peers=True,
