@@ -49,6 +49,8 @@ class Contestant:
     """The scenarios that it takes part in."""
     pace: ClassVar[int]
     """About how many no-op jobs one of its processes runs in a second here: how many jobs a run needs."""
+    insert_pace: ClassVar[int] = 250
+    """The same for jobs that insert a row, with 4 threads."""
 
     unfinished: ClassVar[str] = ""
     """A query for the number of jobs that are not finished. Empty if its queue is not in PostgreSQL."""

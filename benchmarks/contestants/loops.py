@@ -22,7 +22,7 @@ class Loops(Ours):
     """As many threads as the worker has, each over one Django connection."""
 
     name = "loops"
-    pace = 5_000
+    insert_pace = 5_000
     scenarios = frozenset({"inserts"})
     unfinished = ""
     clear = "TRUNCATE to_insert"

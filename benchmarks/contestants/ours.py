@@ -20,6 +20,7 @@ class Ours(Contestant):
     name = "django_pgqueue"
     environment = {"DJANGO_SETTINGS_MODULE": "benchmarks.settings"}
     pace = 30_000
+    insert_pace = 4_000
     unfinished = "SELECT count(*) FROM pgqueue_job_live"
     clear = "TRUNCATE pgqueue_job, pgqueue_stat, pgqueue_worker"
     finished = """

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["SCENARIOS"]
 
 THREADS = 4
-#: Inserts per second of all threads: more than one process makes here, so that a run takes its time.
-PACE = 4_000
 #: Connections that CONN_MAX_AGE keeps, without a look at the time since their last use.
 KEPT = {"CONN_MAX_AGE": "None", "IDLE_CONNECTION_SECONDS": "None"}
 #: A connection for each job: what CONN_MAX_AGE = 0 means if the worker does not keep connections.
@@ -38,7 +36,7 @@ def insert(contender: Contender, jobs: float, environment: Mapping[str, str]) ->
 def variants(bench: Bench) -> list[Variant]:
     """Return one variant for each contestant, and two more of ours with other settings."""
     jobs = {
-        name: bench.seconds * min(contender.contestant.pace, PACE)
+        name: bench.seconds * contender.contestant.insert_pace
         for name, contender in bench.contenders.items()
         if "inserts" in contender.contestant.scenarios
     }
