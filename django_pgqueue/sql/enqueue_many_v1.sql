@@ -11,17 +11,21 @@ DECLARE
     now timestamptz := clock_timestamp();
     ids bigint[];
 BEGIN
-    SELECT given.place, problem INTO bad
-    FROM unnest(
-        p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after,
-        p_max_attempts, p_timeouts, p_on_lost
-    ) WITH ORDINALITY AS given (
-        task_path, args, kwargs, metadata, queue_name, priority, run_after, max_attempts, timeout, on_lost, place
-    ), pgqueue_problem_v1(
-        task_path, args, kwargs, metadata, queue_name, priority, run_after, NULL, max_attempts, timeout,
-        on_lost, p_max_bytes
-    ) AS problem
-    WHERE problem IS NOT NULL LIMIT 1;
+    SELECT checked.place, checked.problem INTO bad
+    FROM (
+        SELECT given.place, pgqueue_problem_v1(
+            task_path, args, kwargs, metadata, queue_name, priority, run_after, NULL, max_attempts, timeout,
+            on_lost, p_max_bytes
+        ) AS problem
+        FROM unnest(
+            p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after,
+            p_max_attempts, p_timeouts, p_on_lost
+        ) WITH ORDINALITY AS given (
+            task_path, args, kwargs, metadata, queue_name, priority, run_after, max_attempts, timeout, on_lost,
+            place
+        )
+    ) AS checked
+    WHERE checked.problem IS NOT NULL LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'pgqueue: item %: %', p_first + bad.place - 1, bad.problem
             USING ERRCODE = 'invalid_parameter_value';

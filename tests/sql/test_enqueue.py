@@ -174,3 +174,16 @@ def test_cancel_and_retry_by_plain_sql() -> None:
     assert sql("SELECT pgqueue_cancel(%s, %s)", first, second) == 2
     assert sql("SELECT pgqueue_retry(%s)", first) == 1
     assert dict(Job.objects.values_list("pk", "status")) == {first: "pending", second: "cancelled"}
+
+
+def test_the_check_of_a_job_is_inlined() -> None:
+    """A call for each row costs more than the insert."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "EXPLAIN VERBOSE SELECT pgqueue_problem_v1("
+            "path, '[]', '{}', '{}', queue, number, due, due, number, number, queue, number)"
+            " FROM (VALUES ('a.b', 'mail', 1, now())) AS given (path, queue, number, due)"
+            " WHERE number < random()"
+        )
+        plan = " ".join(row[0] for row in cursor.fetchall())
+    assert "pgqueue_problem_v1" not in plan
