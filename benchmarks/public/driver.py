@@ -26,7 +26,7 @@ from benchmarks.server import connect, create_database, describe, server_url
 
 from .contestants import CONTESTANTS, Contestant
 from .observer import observed
-from .phases import KILLS, PART_NAMES, PRESSURE, Part, Phase, Trouble, parts
+from .phases import KILL_PERIOD, PART_NAMES, PRESSURE, Part, Phase, Trouble, parts
 from .pool import BrokenAdapterError, Rate, Replica
 from .samples import Sample
 from .sessions import sessions
@@ -172,9 +172,9 @@ class Run:
             self._spans.append(Span(phase, began, time.time()))
 
     def _kill_repeatedly(self, seconds: float) -> None:
-        began = time.time()
-        for number in range(KILLS):
-            self._wait_until(began + (number + 0.5) * seconds / KILLS)
+        began, kills = time.time(), max(1, int(seconds / KILL_PERIOD))
+        for number in range(kills):
+            self._wait_until(began + (number + 0.5) * seconds / kills)
             self._replicas[0].kill()
             time.sleep(DOWN_SECONDS)
             self._replicas[0].start()

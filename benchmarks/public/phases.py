@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 PRESSURE = 1.5  # times the rate
-KILLS = 3  # in the phase of the kills
+KILL_PERIOD = 9.0  # seconds from one kill to the next. A shorter phase has one kill
 
 
 class Trouble(Enum):
