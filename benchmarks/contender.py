@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .beside import Program, beside
 from .contestants import load
 from .contestants.contract import NOTE, Kind
 from .environments import python_of
@@ -21,6 +22,7 @@ from .server import connect, create_database, drop_database, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 __all__ = ["Contender", "StuckError", "Workers"]
 
@@ -45,6 +47,7 @@ class Contender:
         self.name = name
         self.contestant = load(name)
         self._stack = ExitStack()
+        self._programs = 0
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
         self.marks = Marks(self._folder / "marks")
         module = type(self.contestant).__module__.rpartition(".")[2]
@@ -131,6 +134,12 @@ class Contender:
             time.sleep(0.005)
         return jobs / (time.monotonic() - self.marks.first())
 
+    def beside(self, *command: str) -> AbstractContextManager[Program]:
+        """Run a program of the benchmarks in this environment and with this database."""
+        self._programs += 1
+        log = self._folder / f"beside-{self._programs}.log"
+        return beside(self._with_python(command), self._environment, log)
+
     def _start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
@@ -188,6 +197,10 @@ class Workers:
     def tenths(self, jobs: int) -> list[float]:
         """Return the jobs per second of each tenth of these jobs, after ``wait_for`` has seen all of them."""
         return self._progress.tenths(self._contender.marks.first(), jobs)
+
+    def longest_pause(self) -> float:
+        """Return the longest time, in seconds, in which hardly any job ran while ``wait_for`` looked on."""
+        return self._progress.longest_pause()
 
     def check(self) -> None:
         """Raise ``StuckError`` if a process has ended."""

@@ -28,6 +28,10 @@ class Progress:
         borders = [began, *(self._reached(jobs * part / 10, began) for part in range(1, 11))]
         return [jobs / 10 / (end - start) for start, end in pairwise(borders)]
 
+    def longest_pause(self) -> float:
+        """Return the longest time, in seconds, in which hardly any job ran."""
+        return max((end - start for start, end in pairwise(self._times)), default=0.0)
+
     def _reached(self, count: float, began: float) -> float:
         """Return when this number of jobs had run, as if the rate between two looks did not change."""
         after = bisect_left(self._counts, count)

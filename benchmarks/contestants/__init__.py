@@ -6,9 +6,12 @@ from importlib import import_module
 
 from .contract import Contestant
 
-__all__ = ["FLOORS", "MORE_PEERS", "OURS", "PEERS", "load"]
+__all__ = ["FLOORS", "MORE_PEERS", "OURS", "OURS_AGAIN", "PEERS", "load"]
 
 OURS = "django_pgqueue"
+
+#: Our queue once more, in a second database, for scenarios that need one.
+OURS_AGAIN = "django_pgqueue-2"
 
 #: The peers of the default set.
 PEERS = ("pgqueuer-100", "pgqueuer-1000", "procrastinate", "django-tasks-db", "celery")
@@ -21,6 +24,7 @@ FLOORS = ("bare-sql", "loops")
 
 _MODULES = {
     OURS: "ours:Ours",
+    OURS_AGAIN: "ours:OursAgain",
     "awa": "awa:Awa",
     "bare-notify": "bare_notify:BareNotify",
     "bare-sql": "bare_sql:BareSql",

@@ -11,7 +11,7 @@ from .contract import Contestant, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Ours", "set_up"]
+__all__ = ["Ours", "OursAgain", "set_up"]
 
 
 class Ours(Contestant):
@@ -63,6 +63,15 @@ class Ours(Contestant):
         """Run one worker command."""
         counts = ("--processes", str(processes), "--threads", str(threads))
         return [[sys.executable, "-m", "django", "runqueueworker", "--verbosity", "0", *counts, *options]]
+
+
+class OursAgain(Ours):
+    """The same in a database of its own: for rows that stay over all runs, and for a load that only shares
+    the machine. It takes part in no scenario by itself.
+    """
+
+    name = "django_pgqueue-2"
+    scenarios = frozenset()
 
 
 def set_up() -> None:

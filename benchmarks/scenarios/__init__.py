@@ -36,6 +36,7 @@ NAMES = {
     "loading": "loading",
     "listeners": "listeners",
     "enqueuers": "enqueuers",
+    "enqueuers-32": "enqueuers",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",
