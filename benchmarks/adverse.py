@@ -2,6 +2,9 @@
 
 All of these scenarios run our own queue only, with one worker process. The jobs are inserted with plain SQL,
 as ``enqueue()`` would write them, because a million of them would take ``enqueue_many`` most of a minute.
+
+The rate depends on what else the machine does. So a run also tells how long the processor worked for each
+job, in the sessions of the worker and in the worker itself: what a condition really costs shows there.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from . import cpu
 from .contestants import OURS
 from .scenario import Target
 
@@ -71,10 +75,15 @@ def drain(contender: Contender, jobs: int, beside: AbstractContextManager[object
         workers.wait_for(jobs)
         tenths = workers.tenths(jobs)
         pause = workers.longest_pause()
+        spent = {
+            "server us/job": cpu.of_sessions(contender.connection),
+            "worker us/job": cpu.of_worker(workers.processes[0].pid),
+        }
     return {
         FIGURE: 10 / sum(1 / rate for rate in tenths),
         LAST: tenths[-1] / tenths[0],
         PAUSE: pause * 1e3,
+        **{name: seconds / jobs * 1e6 for name, seconds in spent.items() if seconds is not None},
     }
 
 
