@@ -1,0 +1,151 @@
+"""Oban for Python: ``oban start``, and its asynchronous driver on uvloop.
+
+The configuration that its documentation recommends for production, with these choices for throughput:
+
+- ``oban start`` is the recommended worker. It brings uvloop and orjson.
+- One thread runs all jobs, so the number of job threads does not apply. The limit of the queue is high
+  instead: one fetch claims as many jobs as are missing, and one transaction records the outcomes of all that
+  have ended. Its documentation advises against a larger pool for that.
+- The log level is WARNING, since at INFO each start and end of a job is a line of JSON.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.marks import mark, stamp
+
+from .contract import Contestant, Kind, database_url
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Insert", "Noop", "Oban", "Stamp"]
+
+LIMIT = 1000
+
+
+class Oban(Contestant):
+    """``enqueue``, ``enqueue_many`` and ``oban start``."""
+
+    name = "oban"
+    requirements = ("oban==0.7.0", "psycopg[binary]==3.3.9", "psycopg-pool==3.3.3", "uvloop==0.23.0")
+    pace = 2_500
+    unfinished = "SELECT count(*) FROM oban_jobs WHERE state IN ('available', 'executing')"
+    clear = "TRUNCATE oban_jobs"
+    finished = """
+        INSERT INTO oban_jobs (state, worker, attempt, attempted_by, attempted_at, completed_at)
+        SELECT 'completed', 'benchmarks.contestants.oban.Noop', 1,
+            ARRAY['localhost.4711', gen_random_uuid()::text],
+            timezone('UTC', now()), timezone('UTC', now())
+        FROM generate_series(1, %(jobs)s)
+    """
+
+    def prepare(self) -> None:
+        """Create its tables."""
+        from oban import Oban as Queue
+        from oban.schema import install
+
+        with _runner() as runner:
+            pool = runner.run(Queue.create_pool(database_url()))
+            runner.run(install(pool))
+            runner.run(pool.close())
+
+    def fill(self, kind: Kind, jobs: int, **options: Any) -> None:
+        """Enqueue with ``enqueue_many``, in one transaction."""
+        with _queue() as (queue, runner):
+            make = _maker(kind)
+            runner.run(queue.enqueue_many(make(number) for number in range(jobs)))
+
+    @contextmanager
+    def putting(self, kind: Kind) -> Iterator[Callable[[int], object]]:
+        """Enqueue with ``enqueue``, which commits."""
+        with _queue() as (queue, runner):
+            make, wait_for = _maker(kind), runner.get_loop().run_until_complete
+            yield lambda number: wait_for(queue.enqueue(make(number)))
+
+    def work(self, threads: int) -> None:
+        """Run its own command."""
+        from oban.cli import main
+
+        main(
+            [
+                *("start", "--dsn", database_url(), "--queues", f"default:{LIMIT}", "--log-level", "WARNING"),
+                # Without this it searches the whole folder for periodic jobs.
+                *("--cron-modules", __name__),
+            ]
+        )
+
+
+class Noop:
+    """The job ``noop``. Workers find these classes by their path."""
+
+    async def process(self, job: Any) -> None:
+        """Leave a mark."""
+        mark()
+
+
+class Insert:
+    """The job ``insert``."""
+
+    async def process(self, job: Any) -> None:
+        """Insert one row with the application's pool, in autocommit mode."""
+        pool = await _application_pool()
+        async with pool.connection() as connection:
+            await connection.execute("INSERT INTO note (text) VALUES ('a note')")
+        mark()
+
+
+class Stamp:
+    """The job ``stamp``."""
+
+    async def process(self, job: Any) -> None:
+        """Record when the job started."""
+        stamp(job.args["number"])
+        mark()
+
+
+_pools: list[Any] = []
+
+
+async def _application_pool() -> Any:
+    """Return the pool that jobs use, as large as Oban's own."""
+    from psycopg_pool import AsyncConnectionPool
+
+    if not _pools:
+        _pools.append(
+            AsyncConnectionPool(
+                database_url(), min_size=10, max_size=10, open=False, kwargs={"autocommit": True}
+            )
+        )
+        await _pools[0].open()
+    return _pools[0]
+
+
+def _maker(kind: Kind) -> Callable[[int], Any]:
+    """Return a function that makes the job with a number."""
+    from oban import worker
+
+    decorated = worker()({"noop": Noop, "insert": Insert, "stamp": Stamp}[kind])
+    return lambda number: decorated.new({"number": number} if kind == "stamp" else {})
+
+
+@contextmanager
+def _queue() -> Iterator[tuple[Any, asyncio.Runner]]:
+    """Return its client, with an open connection, and the event loop that runs it."""
+    from oban import Oban as Queue
+
+    with _runner() as runner:
+        pool = runner.run(Queue.create_pool(database_url(), min_size=1))
+        yield Queue(pool=pool), runner
+        runner.run(pool.close())
+
+
+def _runner() -> asyncio.Runner:
+    import asyncio
+
+    import uvloop
+
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
