@@ -107,7 +107,7 @@ def enter(names: Sequence[str], server: str) -> tuple[dict[str, Contender], dict
     for name in names:
         try:
             contenders[name] = Contender(name, server)
-        except (CannotInstallError, CannotTakePartError) as error:
+        except (CannotInstallError, CannotTakePartError, StuckError) as error:
             skipped[name] = str(error)
             print(f"skipped {name}: {error}")
     return contenders, skipped

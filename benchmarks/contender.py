@@ -46,28 +46,29 @@ class Contender:
         """
         self.name = name
         self.contestant = load(name)
-        self._stack = ExitStack()
         self._programs = 0
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
-        self.marks = Marks(self._folder / "marks")
-        module = type(self.contestant).__module__.rpartition(".")[2]
-        self._python = str(python_of(module, self.contestant.requirements))
-        database = f"benchmark_{name}"
-        if purpose:
-            database += f"_{purpose}"
-            self._stack.callback(drop_database, server, database)
-        self.url = create_database(server, database)
-        self._environment = {
-            **os.environ,
-            "DATABASE_URL": self.url,
-            VARIABLE: str(self.marks.path),
-            "PYTHONPATH": str(ROOT),
-            **self.contestant.environment,
-            **self._stack.enter_context(self.contestant.services(self._folder)),
-        }
-        self.connection = self._stack.enter_context(connect(self.url))
-        self.connection.execute(NOTE)
-        self._call("prepare")
+        with ExitStack() as stack:  # what was started ends if a later step fails
+            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
+            self.marks = Marks(self._folder / "marks")
+            module = type(self.contestant).__module__.rpartition(".")[2]
+            self._python = str(python_of(module, self.contestant.requirements))
+            database = f"benchmark_{name}"
+            if purpose:
+                database += f"_{purpose}"
+                stack.callback(drop_database, server, database)
+            self.url = create_database(server, database)
+            self._environment = {
+                **os.environ,
+                "DATABASE_URL": self.url,
+                VARIABLE: str(self.marks.path),
+                "PYTHONPATH": str(ROOT),
+                **self.contestant.environment,
+                **stack.enter_context(self.contestant.services(self._folder)),
+            }
+            self.connection = stack.enter_context(connect(self.url))
+            self.connection.execute(NOTE)
+            self._call("prepare")
+            self._stack = stack.pop_all()
 
     def close(self) -> None:
         """Stop what was started for it. Its first database stays, for a look at it."""

@@ -34,7 +34,9 @@ def show(result: Result) -> None:
     width = max((len(name) for name in (*result.rounds, *result.failed)), default=0)
     for variant in result.rounds:
         print(f"  {variant:{width}}  {_spread(result, variant)}{_compared(result, variant)}")
-        rest = [name for name in result.rounds[variant][0] if name != scenario.figure]
+        rest = dict.fromkeys(
+            name for each in result.rounds[variant] for name in each if name != scenario.figure
+        )
         if rest:
             figures = (f"{_number(result.median(variant, each))} {each}" for each in rest)
             print(f"  {'':{width}}  {', '.join(figures)}")
@@ -88,6 +90,8 @@ def _compared(result: Result, variant: str) -> str:
 def _spread(result: Result, variant: str) -> str:
     figure = result.scenario.figure
     values: Sequence[float] = result.values(variant, figure)
+    if not values:
+        return f"{'-':>8} {figure}"
     return (
         f"{_number(result.median(variant, figure)):>8} {figure}"
         f" ({_number(min(values))} to {_number(max(values))}, {len(values)} rounds)"

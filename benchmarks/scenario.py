@@ -102,8 +102,8 @@ class Result:
 
     def ratio(self, variant: str, against: str, figure: str) -> float | None:
         """Return the median of the ratios in each round."""
-        pairs = zip(self.values(variant, figure), self.values(against, figure), strict=False)
-        ratios = [one / other for one, other in pairs if other]
+        pairs = zip(self.rounds.get(variant, []), self.rounds.get(against, []), strict=False)
+        ratios = [one[figure] / other[figure] for one, other in pairs if figure in one and other.get(figure)]
         return statistics.median(ratios) if ratios else None
 
     def reached(self, target: Target) -> tuple[float, bool] | None:
