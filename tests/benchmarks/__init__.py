@@ -1,0 +1,3 @@
+"""Tests of the benchmark suite."""
+
+from __future__ import annotations
