@@ -5,7 +5,8 @@ The configuration that its documentation recommends for production, with these c
 - ``oban start`` is the recommended worker. It brings uvloop and orjson.
 - One thread runs all jobs, so the number of job threads does not apply. The limit of the queue is high
   instead: one fetch claims as many jobs as are missing, and one transaction records the outcomes of all that
-  have ended. Its documentation advises against a larger pool for that.
+  have ended. 300 was faster here than 100, and steadier than 1000. Its documentation advises against a larger
+  pool for that.
 - The log level is WARNING, since at INFO each start and end of a job is a line of JSON.
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Insert", "Noop", "Oban", "Stamp"]
 
-LIMIT = 1000
+LIMIT = 300
 
 
 class Oban(Contestant):
@@ -32,7 +33,7 @@ class Oban(Contestant):
 
     name = "oban"
     requirements = ("oban==0.7.0", "psycopg[binary]==3.3.9", "psycopg-pool==3.3.3", "uvloop==0.23.0")
-    pace = 2_500
+    pace = 6_500
     unfinished = "SELECT count(*) FROM oban_jobs WHERE state IN ('available', 'executing')"
     clear = "TRUNCATE oban_jobs"
     finished = """
