@@ -56,7 +56,7 @@ class Awa(Contestant):
     # It keeps completed jobs only until their part of a ring is used again, after about 16 seconds. So it has
     # no history that could make it slower, and does not take part in ``finished``.
     scenarios = frozenset({"drain", "inserts", "latency", "enqueue", "snapshot"})
-    pace = 5_500
+    pace = 8_000
     # Its own view of all jobs takes seconds. A completed job stays in ready_entries, and is an element of a
     # batch of completions, until both are truncated together.
     unfinished = """

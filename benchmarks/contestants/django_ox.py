@@ -28,7 +28,7 @@ class DjangoOx(Contestant):
     name = "django-ox"
     requirements = ("django-ox==1.9.1", "Django==6.1.3", "psycopg[binary]==3.3.9")
     environment = {"DJANGO_SETTINGS_MODULE": "benchmarks.contestants.django_ox_settings"}
-    pace = 600
+    pace = 800
     unfinished = "SELECT count(*) FROM django_ox_oxtask WHERE status IN ('READY', 'RUNNING')"
     clear = "TRUNCATE django_ox_oxtask, django_ox_oxscheduletick"
     finished = """
