@@ -1,9 +1,9 @@
 """The worker's own psycopg connection in autocommit mode, separate from Django's connections.
 
-On a direct connection the session is set up once: timeouts, generic plans for the prepared statements. Behind
-a transaction pooler, session state must not be used: statements are not prepared, and timeouts and the role
-are set in each transaction. A pooler is detected because ``pg_backend_pid()`` differs from the process id
-that the connection was given.
+On a direct connection the session is set up once (timeouts, generic plans), and its statements are prepared
+(``prepared``). Behind a transaction pooler, session state must not be used: statements are not prepared, and
+timeouts and the role are set in each transaction. A pooler is detected because ``pg_backend_pid()`` differs
+from the process id that the connection was given.
 
 A worker needs the primary and refuses a standby with a separate error. Both ends of a connection notice
 within half a minute that the other end has vanished; the server then releases the locks of the worker.
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import connections
 from psycopg.types.string import TextLoader
+
+from .prepared import PreparedStatements, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +83,7 @@ class Session:
         self.pooled = pooled
         self.holds_lock = False
         """Whether the session holds the lock which shows that its worker is alive."""
+        self._prepared = None if pooled else PreparedStatements(connection)
         self._commit = commit  # the configured synchronous_commit
         self._role = role
 
@@ -118,20 +121,12 @@ class Session:
         as heartbeats and recovery, is a single statement. For the rest, the session of a worker that is found
         dead is terminated (``end_sessions_v1.sql``).
         """
-        settings = self._settings() if self.pooled else {}
+        settings = {} if self._prepared else self._settings()
         if durable:
             settings["synchronous_commit"] = self._commit
         head = [_set(settings, local=True)] if settings else []
-        if self.pooled:
-            return self._run_in_one_message(*head, *statements)[len(head) :]
-        if not head and len(statements) == 1:
-            return [_rows(self._execute(*statements[0]))]
-        with self.connection.pipeline():
-            cursors = [self._execute(*statement) for statement in (*head, *statements)]
-        return [_rows(cursor) for cursor in cursors[len(head) :]]
-
-    def _execute(self, query: str, parameters: Any) -> psycopg.Cursor[Any]:
-        return self.connection.execute(query, parameters, prepare=True)
+        run = self._prepared.run if self._prepared else self._run_in_one_message
+        return run(*head, *statements)[len(head) :]
 
     def _run_in_one_message(self, *statements: tuple[str, Any]) -> list[list[Any]]:
         """Use the simple protocol: the text contains the parameters, and all of it is one transaction.
@@ -142,9 +137,9 @@ class Session:
         """
         with psycopg.ClientCursor(self.connection) as cursor:
             cursor.execute("; ".join(cursor.mogrify(*statement) for statement in statements))
-            answers = [_rows(cursor)]
+            answers = [fetch_rows(cursor)]
             while cursor.nextset():
-                answers.append(_rows(cursor))
+                answers.append(fetch_rows(cursor))
         return answers
 
     def _settings(self) -> dict[str, str]:
@@ -201,7 +196,7 @@ def _parameters(alias: str) -> dict[str, Any]:
     return {
         **{name: value for name, value in defaults.items() if name in known},  # an old libpq has fewer
         **parameters,
-        "prepare_threshold": None,
+        "prepare_threshold": None,  # nothing is prepared before it is known that there is no pooler
     }
 
 
@@ -221,10 +216,6 @@ def _enter(connection: psycopg.Connection[Any], role: str) -> Session:
     if not pooled:
         session.set_up()
     return session
-
-
-def _rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
-    return cursor.fetchall() if cursor.description else []
 
 
 def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    compat conf database_settings exceptions operations sentry session wording
-    job_log paths payload routing signatures
+    compat conf database_settings exceptions operations prepared sentry wording
+    job_log paths payload routing session signatures
     validation
     definition
     decorator policy

@@ -134,3 +134,25 @@ def test_upkeep_that_fails_again_and_again_is_not_tried_ten_times_a_second(
 
     monkeypatch.setattr(heartbeat._rounds, "run", fail)
     assert [serve() for _ in range(7)][-1] >= 0.5
+
+
+def test_a_supervisor_whose_prepared_statements_are_gone_opens_a_new_session(
+    heartbeat: Heartbeat, serve: Callable[[], float], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        serve()
+    session = heartbeat._session
+    assert session is not None
+    session.connection.pgconn.exec_(b"DEALLOCATE ALL")
+    for _ in range(2):
+        serve()
+    assert heartbeat._session not in (None, session)
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [
+        ("WARNING", None),
+        ("INFO", None),
+    ]
+    assert caplog.messages[0].startswith(
+        "the connection is lost: a prepared statement cannot be used anymore"
+    )
+    assert caplog.messages[1] == "connected again"

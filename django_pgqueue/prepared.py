@@ -1,0 +1,101 @@
+"""The prepared statements of a worker's session: which are prepared, and when they are stale.
+
+    new --succeeds--> has run --runs again--> prepared
+    has run, prepared --fails--> new (psycopg keeps what is prepared, and it is used again later)
+    prepared --its result has another type, or the server does not know it--> the session must be replaced
+
+A statement that runs once is not prepared, since that would only cost a round trip. A statement that has just
+failed is not, because when the first execution of a prepared statement fails, psycopg forgets the statement,
+but the server keeps it: repeating it would fill the server's memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.types.array import ListDumper
+
+if TYPE_CHECKING:
+    from psycopg.adapt import PyFormat
+    from psycopg.types.array import BaseListDumper
+
+__all__ = ["PreparedStatements", "StalePreparedStatementError", "fetch_rows"]
+
+#: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
+#: or somebody has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
+_STALE = (
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.DuplicatePreparedStatement,
+)
+
+
+class StalePreparedStatementError(psycopg.OperationalError):
+    """A statement that the session has prepared cannot be used anymore, so the session must be replaced."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(
+            f"a prepared statement cannot be used anymore: {error.diag.message_primary}. The session is "
+            "replaced, which is normal after a migration; if it happens repeatedly, check whether there is a "
+            "pooler or proxy in between"
+        )
+
+
+class PreparedStatements:
+    """Runs the statements of one session, which must be a direct connection in autocommit mode."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._succeeded: set[str] = set()  # the statements that did not fail when they ran last
+        connection.adapters.register_dumper(list, _UntypedListDumper)
+
+    def run(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+        """Run statements in one round trip and one transaction, and return the rows of each.
+
+        They are prepared if each of them may be. Raise ``StalePreparedStatementError`` if the session must be
+        replaced. The same errors of the server may have nothing to do with preparing. In the new session the
+        statement is not prepared when it runs first, so there its own error is raised.
+        """
+        texts = {text for text, _ in statements}
+        prepare = texts <= self._succeeded
+        # Not with prepare=False: psycopg would still count the statement. If it is later prepared in a
+        # pipeline that fails before it, psycopg believes that the server knows it.
+        self._connection.prepare_threshold = 0 if prepare else None
+        try:
+            answers = self._send(*statements)
+        except psycopg.Error as error:
+            self._succeeded -= texts
+            if prepare and isinstance(error, _STALE):
+                raise StalePreparedStatementError(error) from error
+            raise
+        finally:
+            self._connection.prepare_threshold = None
+        self._succeeded |= texts
+        return answers
+
+    def _send(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+        if len(statements) == 1:
+            return [fetch_rows(self._connection.execute(*statements[0]))]
+        with self._connection.pipeline():
+            cursors = [self._connection.execute(*statement) for statement in statements]
+        return [fetch_rows(cursor) for cursor in cursors]
+
+
+class _UntypedListDumper(ListDumper):
+    """Sends a list without a type; the statement casts it.
+
+    psycopg's choice depends on the values: ``smallint[]``, ``integer[]``, ``bigint[]``, or no type for an
+    empty list. Each of them would be another prepared statement.
+    """
+
+    def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:  # noqa: A002 - psycopg's name
+        """Return the dumper for a list with these elements."""
+        dumper = super().upgrade(obj, format)
+        dumper.oid = 0
+        return dumper
+
+
+def fetch_rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
+    """Return the rows of a statement; none if it does not return rows."""
+    return cursor.fetchall() if cursor.description else []
