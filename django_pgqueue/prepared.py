@@ -1,4 +1,4 @@
-"""The prepared statements of a worker's session: which are prepared, and when they are stale.
+"""The prepared statements of a worker's session: which are prepared, and when their plans are made anew.
 
     new --succeeds--> has run --runs again--> prepared
     has run, prepared --fails--> new (psycopg keeps what is prepared, and it is used again later)
@@ -11,6 +11,7 @@ but the server keeps it: repeating it would fill the server's memory.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from psycopg.types.array import BaseListDumper
 
 __all__ = ["PreparedStatements", "StalePreparedStatementError", "fetch_rows"]
+
+#: Seconds after which plans are made anew.
+PLANS_LAST = 2.0
 
 #: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
 #: or somebody has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
@@ -48,6 +52,7 @@ class PreparedStatements:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._succeeded: set[str] = set()  # the statements that did not fail when they ran last
+        self._planned_at = monotonic()
         connection.adapters.register_dumper(list, _UntypedListDumper)
 
     def run(self, *statements: tuple[str, Any]) -> list[list[Any]]:
@@ -73,6 +78,18 @@ class PreparedStatements:
             self._connection.prepare_threshold = None
         self._succeeded |= texts
         return answers
+
+    def refresh_plans(self) -> None:
+        """Let the server plan everything anew when it runs next, if the plans are some seconds old.
+
+        A plan that was made while the table of live jobs was empty reads the whole table. The server keeps
+        the plans of prepared statements, and those of functions, until the table is analyzed. Before that,
+        somebody may enqueue a million jobs. New plans are good ones: they know the size of the table.
+        """
+        now = monotonic()
+        if now - self._planned_at >= PLANS_LAST:
+            self._planned_at = now
+            self._connection.execute("DISCARD PLANS")
 
     def _send(self, *statements: tuple[str, Any]) -> list[list[Any]]:
         if len(statements) == 1:

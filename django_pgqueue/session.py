@@ -128,6 +128,14 @@ class Session:
         run = self._prepared.run if self._prepared else self._run_in_one_message
         return run(*head, *statements)[len(head) :]
 
+    def refresh_plans(self) -> None:
+        """Let the server plan statements and functions anew when they run next, unless it did so recently.
+
+        Behind a pooler, only functions keep plans, in sessions that do not belong to the worker.
+        """
+        if self._prepared:
+            self._prepared.refresh_plans()
+
     def _run_in_one_message(self, *statements: tuple[str, Any]) -> list[list[Any]]:
         """Use the simple protocol: the text contains the parameters, and all of it is one transaction.
 

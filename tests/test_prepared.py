@@ -74,6 +74,7 @@ def test_nothing_is_prepared_behind_a_pooler() -> None:
             with closing(connect(name)) as session:
                 for _ in range(3):
                     assert session.run(("SELECT %s::text[]", (["a"],)), ("SELECT 2", None))
+                session.refresh_plans()
                 assert prepared(session) == []
 
 

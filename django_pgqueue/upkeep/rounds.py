@@ -39,6 +39,7 @@ class Rounds:
             pause = settings.heartbeat * random.uniform(0.8, 1.2)
             self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else pause)
         if now >= self._next_sweep:
+            session.refresh_plans()
             most = max(sweep(session), recover_strays(session))
             pause = 0.1 if most >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
             self._next_sweep = now + pause

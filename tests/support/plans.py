@@ -79,7 +79,7 @@ def buffers(of: dict[str, Any]) -> int:
     return int(of["Shared Hit Blocks"]) + int(of["Shared Read Blocks"])
 
 
-def fill(connection: Connection, table: str, count: int, **columns: str) -> None:
+def fill(connection: Connection, table: str, count: int, *, analyze: bool = True, **columns: str) -> None:
     """Insert rows without triggers, and run ANALYZE. Each column is an expression of the row's number `n`."""
     given = {"task_path": "'tests.app.tasks.noop'", **columns}
     connection.execute("SET session_replication_role = replica")
@@ -88,7 +88,8 @@ def fill(connection: Connection, table: str, count: int, **columns: str) -> None
         f" SELECT {', '.join(given.values())} FROM generate_series(1, {count}) AS n"
     )
     connection.execute("SET session_replication_role = origin")
-    connection.execute(f"ANALYZE {table}")
+    if analyze:
+        connection.execute(f"ANALYZE {table}")
 
 
 def _counters(connection: Connection) -> dict[str, int]:

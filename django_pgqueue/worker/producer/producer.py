@@ -165,6 +165,7 @@ class Producer:
         (rows, *_) = session.run((BACKOFFS_SQL, None), *self._notifier.prove(now))
         self._runner.backoffs = backoffs(rows)
         self._registration.renew(session, now)
+        session.refresh_plans()  # also if it finds no jobs: there may be a million that are not due yet
 
     def _room(self, now: float) -> int:
         """Return how many jobs to claim now."""
@@ -217,6 +218,7 @@ class Producer:
                 self._returns.release(rows)  # they are held, but nobody will run them
                 raise
         self._executor.submit(rows, self._batch_size.job_seconds)
+        session.refresh_plans()  # while the jobs run
         if self._claimer.may_search(now):
             self._claimer.search(session)
 
