@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import pytest
 from benchmarks import __main__ as suite
 from benchmarks import contender as contender_module
 from benchmarks import environments, scenarios
-from benchmarks.contestants import FLOORS, MORE_PEERS, OURS, PEERS, load
+from benchmarks.contestants import MORE_PEERS, OURS, PEERS, load
 from benchmarks.contestants.contract import CannotTakePartError, Contestant
 from benchmarks.marks import Marks
 from benchmarks.scenario import Bench, Variant
@@ -64,7 +65,7 @@ def test_the_default_options_run_everything_once() -> None:
 def test_the_contestants_of_a_scenario_with_peers(arguments: list[str], peers: tuple[str, ...]) -> None:
     chosen = [scenario(with_peers=True, contestants=("redis",))]
     names = suite.contestants(chosen, suite.parse(arguments))
-    assert names == [OURS, "redis", *FLOORS, *peers]
+    assert names == [OURS, "redis", *peers]
 
 
 def test_a_scenario_without_peers_needs_only_its_own_contestants() -> None:
@@ -220,7 +221,8 @@ def test_marks_of_forked_processes_with_threads_are_all_counted(tmp_path: Path) 
 def test_our_queue_is_measured_although_another_one_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(suite, "FLOORS", ("broken",))
+    with_broken = replace(scenarios.load("drain"), contestants=("broken",))
+    monkeypatch.setattr(scenarios, "load", lambda name: with_broken)
     file = tmp_path / "figures.json"
 
     suite.main(["drain", "--peer", "none", "--rounds", "1", "--seconds", "0.02", "--json", str(file)])
