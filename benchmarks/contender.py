@@ -87,8 +87,11 @@ class Contender:
         """Vacuum, analyze and write everything to disk."""
         settle(self.connection)
 
-    def fill(self, kind: Kind, jobs: int, **options: Any) -> float:
-        """Enqueue many jobs, and return the seconds that this took."""
+    def fill(self, kind: str, jobs: int, **options: Any) -> float:
+        """Enqueue many jobs, and return the seconds that this took.
+
+        Our own queue has more kinds of jobs than those of ``Kind``.
+        """
         return float(self._call("fill", kind, str(jobs), json.dumps(options)))
 
     def bulk(self, kind: Kind, jobs: int) -> float:
@@ -126,6 +129,22 @@ class Contender:
             yield workers
         finally:
             workers.stop()
+
+    @contextmanager
+    def program(self, module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a program in the contestant's environment, with pipes to it; kill it at the end."""
+        with subprocess.Popen(
+            [self._python, "-m", module, *arguments],
+            cwd=ROOT,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def drain(self, jobs: int, workers: Workers) -> float:
         """Wait until all jobs have run and are finished; return jobs per second since the first start."""

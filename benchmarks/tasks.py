@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import string
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +15,8 @@ from django_pgqueue import task
 from .marks import mark
 from .marks import stamp as stamp_start
 from .models import Note
+from .plain_sleeps import a_sleep as wait_on_the_loop
+from .plain_sleeps import sleep as wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +47,37 @@ def stamp(number: int) -> None:
 
 
 @task
+def sleep() -> None:
+    """Wait for 10 ms, as for a network."""
+    wait()
+
+
+@task
+async def a_sleep() -> None:
+    """Wait for 10 ms on the event loop."""
+    await wait_on_the_loop()
+
+
+@task
+def payload(text: str) -> None:
+    """Take an argument, and do nothing with it."""
+    mark()
+
+
+@task(max_attempts=2, backoff=0)
+def flaky(number: int) -> None:
+    """Fail the first time. Both attempts leave a mark, so that the time begins with the first of them.
+
+    The process itself remembers the first attempts, because reading the job would take time as well. So there
+    must be only one process.
+    """
+    mark()
+    if number not in _tried:
+        _tried.add(number)
+        raise ConnectionError("the first attempt fails")
+
+
+@task
 def hold(path: str) -> None:
     """Record the time of the start, then run until the file exists."""
     file = os.open(f"{path}.runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -53,15 +88,35 @@ def hold(path: str) -> None:
 
 
 #: The kinds of jobs that every contestant runs, and those of our own scenarios.
-KINDS: dict[str, AnyTask] = {"noop": noop, "insert": insert, "stamp": stamp}
+KINDS: dict[str, AnyTask] = {
+    "noop": noop,
+    "insert": insert,
+    "stamp": stamp,
+    "sleep": sleep,
+    "a_sleep": a_sleep,
+    "payload": payload,
+    "flaky": flaky,
+}
+
+#: The kinds that take the number of the job.
+NUMBERED = ("stamp", "flaky")
+
+_tried: set[int] = set()
 
 
 def calls(
-    kind: str, jobs: int, *, queues: int = 1, priorities: int = 1, run_after: float = 0, priority: int = 0
+    kind: str,
+    jobs: int,
+    *,
+    queues: int = 1,
+    priorities: int = 1,
+    run_after: float = 0,
+    priority: int = 0,
+    size: int = 0,
 ) -> Iterator[BoundTask]:
     """Return calls for ``enqueue_many``, spread evenly over queues (q0, q1 ..) and priorities (0, 1 ..).
 
-    ``run_after`` is in seconds from now.
+    ``run_after`` is in seconds from now, ``size`` in characters: the argument of ``payload``.
     """
     variants = [
         KINDS[kind].using(
@@ -71,6 +126,11 @@ def calls(
         )
         for number in range(max(queues, priorities))
     ]
+    # Random, because the server compresses text that repeats itself.
+    text = "".join(random.choices(string.ascii_letters + string.digits, k=size)) if kind == "payload" else ""
     for number in range(jobs):
         variant = variants[number % len(variants)]
-        yield variant.bind(number) if kind == "stamp" else variant.bind()
+        if kind == "payload":
+            yield variant.bind(text)
+        else:
+            yield variant.bind(number) if kind in NUMBERED else variant.bind()

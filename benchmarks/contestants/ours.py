@@ -38,7 +38,7 @@ class Ours(Contestant):
         set_up()
         call_command("migrate", verbosity=0)
 
-    def fill(self, kind: Kind, jobs: int, **options: Any) -> None:
+    def fill(self, kind: str, jobs: int, **options: Any) -> None:
         """Enqueue with ``enqueue_many``."""
         set_up()
         from benchmarks import tasks
