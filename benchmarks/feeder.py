@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 __all__ = ["Plan"]
 
+MOST_LATE = 1.0  # seconds
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -55,17 +57,19 @@ def feed(plan: Plan) -> dict[str, object]:
     while (now := time.monotonic()) - began < plan.seconds:
         if (due := min(next_batch, next_single)) > now:
             time.sleep(due - now)
-        # What is late is made up for: the rate is the same if a call takes long once in a while.
         elif next_single <= now:
             enqueue(tasks.stamp, number)
             committed.append((number, time.monotonic()))
             # Not in step with anything that the worker does at regular intervals.
-            next_single += (0.5 + (number * 7919 % 100) / 100) / plan.singles
+            pause = (0.5 + (number * 7919 % 100) / 100) / plan.singles
+            next_single = max(next_single + pause, now - MOST_LATE)
             number += plan.step
             jobs += 1
         else:
             enqueue_many([tasks.noop.bind() for _ in range(plan.batch)])
-            next_batch += plan.batch / plan.rate
+            # What is late is made up for, so that a slow call now and then does not change the rate. But if a
+            # busy machine held this process up for longer, the rest must not come at more than the rate.
+            next_batch = max(next_batch + plan.batch / plan.rate, now - MOST_LATE)
             jobs += plan.batch
     return {"jobs": jobs, "seconds": time.monotonic() - began, "committed": committed}
 

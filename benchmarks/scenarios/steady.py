@@ -79,7 +79,7 @@ class Steady:
         """Look at everything once a second until this time."""
         ours = self._contender
         supervisor, process = supervisor_and_process(workers)
-        began, ran = time.monotonic(), ours.marks.count()
+        began, ran, waited = time.monotonic(), ours.marks.count(), ours.unfinished()
         sizes, dead = [], []
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(1.0, left))
@@ -88,9 +88,12 @@ class Steady:
             assert row is not None
             sizes.append(float(row[0]))
             dead.append(float(row[1]))
+        seconds, jobs, waiting = time.monotonic() - began, ours.marks.count() - ran, ours.unfinished()
         return {
-            "jobs/s": (ours.marks.count() - ran) / (time.monotonic() - began),
-            "unfinished": ours.unfinished(),
+            "jobs/s": jobs / seconds,
+            # If this is less than half of the drain, the machine did not let the enqueuers work in time.
+            "enqueued/s": (jobs + waiting - waited) / seconds,
+            "unfinished": waiting,
             "MB of live jobs": statistics.median(sizes),
             "MB of live jobs at most": max(sizes),
             "dead rows": statistics.median(dead),
