@@ -14,7 +14,7 @@ OURS = "django_pgqueue"
 OURS_AGAIN = "django_pgqueue-2"
 
 #: The peers of the default set.
-PEERS = ("pgqueuer-100", "pgqueuer-1000", "procrastinate", "django-tasks-db", "celery")
+PEERS = ("pgqueuer-100", "pgqueuer-1000", "procrastinate", "django-tasks-db", "django-tasks-db-0", "celery")
 
 #: The peers that ``--full`` adds.
 MORE_PEERS = ("django-ox", "oban", "awa")
@@ -34,6 +34,7 @@ _MODULES = {
     "create-over-connections": "enqueueing:CreateOverConnections",
     "django-ox": "django_ox:DjangoOx",
     "django-tasks-db": "django_tasks_db:DjangoTasksDb",
+    "django-tasks-db-0": "django_tasks_db:DjangoTasksDbBusy",
     "in-transaction": "enqueueing:EnqueueInTransaction",
     "loops": "loops:Loops",
     "oban": "oban:Oban",

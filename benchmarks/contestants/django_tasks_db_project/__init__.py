@@ -1,0 +1,1 @@
+"""The Django project in which django-tasks-db runs."""

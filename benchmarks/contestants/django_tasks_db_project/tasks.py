@@ -1,0 +1,36 @@
+"""The jobs, as tasks of Django."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.tasks import task
+
+from benchmarks.marks import mark
+from benchmarks.marks import stamp as stamp_start
+from benchmarks.models import Note
+
+__all__ = ["KINDS", "insert", "noop", "stamp"]
+
+
+@task
+def noop() -> None:
+    """Do nothing."""
+    mark()
+
+
+@task
+def insert() -> None:
+    """Insert one row."""
+    Note(text="a note").save()
+    mark()
+
+
+@task
+def stamp(number: int) -> None:
+    """Record when the job started."""
+    stamp_start(number)
+    mark()
+
+
+KINDS: dict[str, Any] = {"noop": noop, "insert": insert, "stamp": stamp}
