@@ -1,0 +1,1 @@
+"""The Django project in which Celery runs."""
