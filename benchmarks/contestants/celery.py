@@ -52,7 +52,7 @@ class Celery(Contestant):
     environment = {"DJANGO_SETTINGS_MODULE": "benchmarks.contestants.celery_project.settings"}
     # The other scenarios are about PostgreSQL.
     scenarios = frozenset({"drain", "inserts", "latency", "enqueue"})
-    pace = 1_500
+    pace = 1_300
 
     @contextmanager
     def services(self, folder: Path) -> Iterator[Mapping[str, str]]:

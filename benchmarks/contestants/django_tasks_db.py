@@ -42,7 +42,7 @@ class DjangoTasksDb(Contestant):
         "DJANGO_SETTINGS_MODULE": "benchmarks.contestants.django_tasks_db_project.settings",
         "CONN_MAX_AGE": "None",
     }
-    pace = 250
+    pace = 450
     # No index helps to find the jobs that are running, so this takes about 70 ms beside a million finished
     # ones. A drain asks only after the last job has left its mark.
     unfinished = f"SELECT count(*) FROM {TABLE} WHERE status IN ('READY', 'RUNNING')"
