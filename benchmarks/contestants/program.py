@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
     name, verb, *rest = arguments
     contestant = load(name)
     if verb == "work":
-        contestant.work(int(rest[0]))
+        contestant.work(*map(int, rest))
         return
     result: Any
     if verb == "put":

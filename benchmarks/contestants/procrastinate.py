@@ -1,0 +1,149 @@
+"""Procrastinate: jobs are claimed and finished one by one, by functions in the database."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from benchmarks.marks import mark
+from benchmarks.marks import stamp as stamp_start
+
+from .contract import Contestant, Kind, database_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Procrastinate"]
+
+#: Jobs for each ``batch_defer()``. More are not faster.
+CHUNK = 1000
+
+#: How many jobs a worker runs at the same time, unless a scenario says how many.
+CONCURRENCY = 10
+
+
+class Procrastinate(Contestant):
+    """``procrastinate.contrib.django``, with the worker's connector for psycopg 3.
+
+    The choices follow its pages on concurrency, the size of the pool, and Django:
+
+    - Concurrency 10, with a pool of one connection more. On a quiet machine with a fast disk, 1 to 20 are
+      about equal, because the worker claims one job after another. On a busy one, 4 and 10 beat 1.
+    - No-op jobs and stamps are coroutines, so that they need no threads. Jobs that use the ORM are functions:
+      the asynchronous ORM would use one thread for all of them.
+    - Only jobs that use the ORM get the middleware that cleans Django's connections. With it, which is the
+      default of the Django integration, no-op jobs are about 10 percent slower.
+    - Jobs are kept (``delete_jobs="never"``), which is the default. ``always`` was not faster.
+    - ``fetch_job_polling_interval`` keeps its default, since notifications wake the worker.
+    - Django's settings keep their defaults: each job that uses the ORM connects (``CONN_MAX_AGE = 0``).
+    """
+
+    name = "procrastinate"
+    requirements = ("procrastinate[django]==3.10.0", "Django==6.1.3", "psycopg[binary,pool]==3.3.9")
+    pace = 700
+    # It has a partial index with this condition.
+    unfinished = "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
+    clear = """
+        TRUNCATE
+            procrastinate_jobs, procrastinate_events, procrastinate_periodic_defers, procrastinate_workers
+    """
+    # A worker sets worker_id to NULL in the jobs that it has finished when it stops.
+    finished = """
+        WITH job AS (
+            INSERT INTO procrastinate_jobs (queue_name, task_name, status, attempts)
+            SELECT 'default', 'noop', 'succeeded', 1
+            FROM generate_series(1, %(jobs)s)
+            RETURNING id
+        )
+        INSERT INTO procrastinate_events (job_id, type)
+        SELECT job.id, type
+        FROM job
+        CROSS JOIN unnest(
+            ARRAY['deferred', 'started', 'succeeded']::procrastinate_job_event_type[]
+        ) AS type
+    """
+
+    def prepare(self) -> None:
+        """Run its migrations."""
+        set_up()
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+
+    def fill(self, kind: Kind, jobs: int, **options: Any) -> None:
+        """Enqueue with ``batch_defer``."""
+        assert not options, options
+        task = set_up()[kind]
+        for first in range(0, jobs, CHUNK):
+            numbers = range(first, min(first + CHUNK, jobs))
+            task.batch_defer(*({"number": number} if kind == "stamp" else {} for number in numbers))
+
+    @contextmanager
+    def putting(self, kind: Kind) -> Iterator[Callable[[int], object]]:
+        """Enqueue with ``defer`` over Django's connection, in autocommit mode.
+
+        Its own connector checks the connection before each use, and needs 1.3 to 1.5 times as long.
+        """
+        task = set_up()[kind]
+        from django.db import connection
+
+        connection.ensure_connection()
+        yield (lambda number: task.defer(number=number)) if kind == "stamp" else lambda number: task.defer()
+
+    def work(self, threads: int) -> None:
+        """Run a worker as its page about scripts shows, with a larger pool. It handles SIGTERM itself."""
+        set_up()
+        from procrastinate import PsycopgConnector
+        from procrastinate.contrib.django import app
+        from procrastinate.contrib.django.db_cleanup import close_db_connections
+
+        concurrency = threads if threads > 1 else CONCURRENCY
+        size = concurrency + 1
+        connector = PsycopgConnector(conninfo=database_url(), min_size=size, max_size=size)
+        with app.replace_connector(connector):
+            app.run_worker(concurrency=concurrency, task_middleware=[close_db_connections])
+
+
+def set_up() -> dict[Kind, Any]:
+    """Set Django up, and return the tasks."""
+    import django
+    from django.conf import settings
+
+    url = urlsplit(database_url())
+    settings.configure(
+        INSTALLED_APPS=["procrastinate.contrib.django", "benchmarks"],
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        PROCRASTINATE_AUTODISCOVER_MODULE_NAME=None,  # benchmarks.tasks are those of our queue
+        DATABASES={
+            "default": {
+                "ENGINE": "django.db.backends.postgresql",
+                "NAME": unquote(url.path[1:]),
+                "USER": unquote(url.username or ""),
+                "PASSWORD": unquote(url.password or ""),
+                "HOST": unquote(url.hostname or ""),
+                "PORT": url.port or "",
+            }
+        },
+    )
+    django.setup()
+    from procrastinate.contrib.django import app
+
+    from benchmarks.models import Note
+
+    async def noop() -> None:
+        mark()
+
+    def insert() -> None:
+        Note(text="a note").save()
+        mark()
+
+    async def stamp(number: int) -> None:
+        stamp_start(number)
+        mark()
+
+    return {
+        "noop": app.task(name="noop")(noop),
+        "insert": app.task(name="insert")(insert),
+        "stamp": app.task(name="stamp")(stamp),
+    }
