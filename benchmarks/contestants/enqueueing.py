@@ -129,7 +129,7 @@ class Unnest(Rows):
     name = "unnest"
     scenarios = frozenset({"bulk"})
 
-    def fill(self, kind: Kind, jobs: int, **options: Any) -> None:
+    def fill(self, kind: str, jobs: int, **options: Any) -> None:
         """Insert the rows in one transaction, with as many in a statement as ``enqueue_many`` has."""
         set_up()
         from django.db import connection, transaction

@@ -13,7 +13,6 @@ from .ours import Ours, set_up
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .contract import Kind
 
 __all__ = ["Loops"]
 
@@ -35,7 +34,7 @@ class Loops(Ours):
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE to_insert (amount bigint NOT NULL)")
 
-    def fill(self, kind: Kind, jobs: int, **options: Any) -> None:
+    def fill(self, kind: str, jobs: int, **options: Any) -> None:
         """Note how many rows to insert."""
         set_up()
         from django.db import connection
