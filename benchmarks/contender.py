@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Contender", "StuckError", "Workers"]
 
 ROOT = Path(__file__).resolve().parent.parent
+PREFIX = "benchmark_"
+"""How the names of the databases begin."""
 STOP_SECONDS = 20
 STUCK_SECONDS = 60
 
@@ -52,7 +54,7 @@ class Contender:
             self.marks = Marks(self._folder / "marks")
             module = type(self.contestant).__module__.rpartition(".")[2]
             self._python = str(python_of(module, self.contestant.requirements))
-            database = f"benchmark_{name}"
+            database = PREFIX + name
             if purpose:
                 database += f"_{purpose}"
                 stack.callback(drop_database, server, database)

@@ -123,10 +123,13 @@ def with_failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
         contender_module, "load", lambda name: FAILING[name]() if name in FAILING else load(name)
     )
     monkeypatch.setattr(environments, "FOLDER", tmp_path / "environments")
+    # Other tests use the same server at the same time.
+    prefix = f"benchmark_{os.environ.get('PYTEST_XDIST_WORKER', '')}_"
+    monkeypatch.setattr(contender_module, "PREFIX", prefix)
     yield
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         for name in (OURS, *FAILING):
-            connection.execute(f'DROP DATABASE IF EXISTS "benchmark_{name}" WITH (FORCE)')
+            connection.execute(f'DROP DATABASE IF EXISTS "{prefix}{name}" WITH (FORCE)')
 
 
 def fail_to_install(command: Sequence[str]) -> None:
