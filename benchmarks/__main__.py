@@ -4,6 +4,7 @@
     python3 dev.py bench drain latency         these scenarios
     python3 dev.py bench --peer procrastinate  with this peer only (--peer none: without any)
     python3 dev.py bench --full                all peers, all sizes, the long runs: some hours
+    python3 dev.py bench public                the phases of the public harness (--help for its options)
     python3 dev.py bench --json FILE           write every figure of every round, too
     python3 dev.py bench --plots FOLDER        draw a picture of each scenario, too
 
@@ -27,6 +28,7 @@ from .contestants import MORE_PEERS, OURS, PEERS
 from .contestants.contract import CannotTakePartError
 from .environments import CannotInstallError
 from .plots import draw
+from .public.driver import main as public
 from .report import as_json, machine, show
 from .scenario import Bench, Result, Scenario
 from .server import describe, server_url
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the scenarios that were chosen."""
+    if arguments[:1] == ["public"]:
+        public(arguments[1:])
+        return
     options = parse(arguments)
     chosen = [scenarios.load(name) for name in options.scenarios or scenarios.NAMES]
     if not options.scenarios and not options.full:

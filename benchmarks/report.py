@@ -84,7 +84,11 @@ def _show_target(result: Result, target: Target) -> None:
 def _compared(result: Result, variant: str) -> str:
     scenario = result.scenario
     ratio = result.ratio(scenario.baseline, variant, scenario.figure)
-    return "" if variant == scenario.baseline or ratio is None else f"  {scenario.baseline} has {ratio:.2f} x"
+    return (
+        ""
+        if variant == scenario.baseline or ratio is None
+        else f"  {scenario.baseline} has {_number(ratio)} x"
+    )
 
 
 def _spread(result: Result, variant: str) -> str:

@@ -55,7 +55,7 @@ class Awa(Contestant):
     requirements = ("awa-pg==0.6.9", "psycopg[binary]==3.3.9", "psycopg-pool==3.3.3")
     # It keeps completed jobs only until their part of a ring is used again, after about 16 seconds. So it has
     # no history that could make it slower, and does not take part in ``finished``.
-    scenarios = frozenset({"drain", "inserts", "latency", "enqueue", "snapshot"})
+    scenarios = frozenset({"drain", "inserts", "latency", "enqueue", "bulk", "snapshot"})
     pace = 8_000
     # Its own view of all jobs takes seconds. A completed job stays in ready_entries, and is an element of a
     # batch of completions, until both are truncated together.

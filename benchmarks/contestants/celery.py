@@ -51,8 +51,9 @@ class Celery(Contestant):
     )
     environment = {"DJANGO_SETTINGS_MODULE": "benchmarks.contestants.celery_project.settings"}
     # The other scenarios are about PostgreSQL.
-    scenarios = frozenset({"drain", "inserts", "latency", "enqueue"})
+    scenarios = frozenset({"drain", "inserts", "latency", "enqueue", "bulk"})
     pace = 1_300
+    insert_pace = 200
 
     @contextmanager
     def services(self, folder: Path) -> Iterator[Mapping[str, str]]:

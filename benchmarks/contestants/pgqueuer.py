@@ -124,6 +124,7 @@ class PgQueuer100(PgQueuer):
     name = "pgqueuer-100"
     batch_size = 100
     pace = 27_000
+    insert_pace = 2_500
 
 
 class PgQueuer1000(PgQueuer):
@@ -132,6 +133,7 @@ class PgQueuer1000(PgQueuer):
     name = "pgqueuer-1000"
     batch_size = 1000
     pace = 32_000
+    insert_pace = 4_500
 
 
 def register(manager: Any, notes: Any) -> None:

@@ -92,7 +92,7 @@ def test_a_result_is_shown_with_its_spread_its_ratio_and_its_targets(
         "  What it measures.",
         "  ours       2,000 jobs/s (1,000 to 3,000, 2 rounds)",
         "          1.25 p50 ms",
-        "  theirs       750 jobs/s (500 to 1,000, 2 rounds)  ours has 2.50 x",
+        "  theirs       750 jobs/s (500 to 1,000, 2 rounds)  ours has 2.5 x",
         "  third   failed: a worker ended",
         "  target reached: ours / theirs: 2.5 (at least 2)",
         "  target MISSED : ours, p50 ms: 1.25 (at most 1)",
