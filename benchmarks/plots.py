@@ -73,7 +73,7 @@ def _bars(axis: Axes, scenario: dict[str, Any]) -> None:
         axis.set_xscale("log")
         axis.set_xlim(min(medians) / 3, max(medians) * 4)
     else:
-        axis.set_xlim(0, max(medians) * 1.22)
+        axis.set_xlim(0, max(medians) * 1.22 or 1)
     for place, (name, median) in enumerate(zip(order, medians, strict=True)):
         axis.plot([min(values[name]), max(values[name])], [place, place], color=TEXT, linewidth=1)
         label = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"

@@ -63,10 +63,11 @@ def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
     return psycopg.connect(url, autocommit=True)
 
 
-def settle(connection: psycopg.Connection[Any]) -> None:
+def settle(connection: psycopg.Connection[Any], *, checkpoint: bool = True) -> None:
     """Give each run the same start: nothing to vacuum, statistics up to date, all data on disk."""
     connection.execute("VACUUM ANALYZE")
-    connection.execute("CHECKPOINT")
+    if checkpoint:
+        connection.execute("CHECKPOINT")
 
 
 class Costs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -105,6 +106,7 @@ class Procrastinate(Contestant):
             app.run_worker(concurrency=concurrency, task_middleware=[close_db_connections])
 
 
+@cache
 def set_up() -> dict[Kind, Any]:
     """Set Django up, and return the tasks."""
     import django

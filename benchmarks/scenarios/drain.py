@@ -25,7 +25,7 @@ def drain(contender: Contender, processes: int, seconds: float) -> Figures:
     contender.start_again()
     before = costs(contender.connection)
     contender.fill("noop", jobs)
-    contender.settle()
+    contender.settle(checkpoint=False)  # WAL is measured
     with contender.working(processes) as workers:
         rate = contender.drain(jobs, workers)
     spent = costs(contender.connection).since(before)

@@ -57,6 +57,7 @@ SCENARIOS = [
         figure="jobs/s",
         variants=variants,
         baseline=OURS,
+        contestants=("loops",),
         with_peers=True,
         targets=(
             Target("jobs/s", 0.85, OURS, "loops"),

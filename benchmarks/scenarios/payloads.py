@@ -27,7 +27,7 @@ def run(contender: Contender, size: int, jobs: int) -> Figures:
     contender.start_again()
     before = costs(contender.connection)
     filled = contender.fill("payload" if size else "noop", jobs, size=size)
-    contender.settle()
+    contender.settle(checkpoint=False)  # WAL is measured
     with contender.working() as workers:
         _, process = supervisor_and_process(workers)
         with Peak(process) as peak:

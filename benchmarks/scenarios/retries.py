@@ -26,7 +26,7 @@ def retries(contender: Contender, seconds: float) -> Figures:
     contender.start_again()
     before = costs(contender.connection)
     contender.fill("flaky", jobs)
-    contender.settle()
+    contender.settle(checkpoint=False)  # WAL is measured
     with contender.working() as workers:
         attempts = contender.drain(2 * jobs, workers)
     spent = costs(contender.connection).since(before)
