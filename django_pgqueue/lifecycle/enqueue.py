@@ -9,7 +9,6 @@ users who call them directly.
 from __future__ import annotations
 
 import json
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
@@ -37,6 +36,9 @@ R = TypeVar("R")
 
 #: Jobs in one statement of ``enqueue_many``: enough to make the round trip cheap, but not a huge statement.
 CHUNK = 2_000
+#: Characters of JSON after which a statement takes no more jobs. PostgreSQL refuses messages of 1 GB, and the
+#: client holds several copies of a statement while it sends it.
+CHUNK_CHARACTERS = 4_000_000
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
@@ -80,17 +82,17 @@ def enqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
     ``enqueue()``; the message names the item that caused it (``item 3: ...``), and nothing is inserted.
     """
     prepared = _prepare_all(calls)
-    chunk = list(islice(prepared, CHUNK))
+    chunk, is_last = _take_chunk(prepared)
     if not chunk:
         return []
     alias = chunk[0].alias
-    if len(chunk) < CHUNK:
+    if is_last:
         return _insert(alias, 0, chunk)
     ids: list[int] = []
     with transaction.atomic(using=alias):
         while chunk:
             ids += _insert(alias, len(ids), chunk)
-            chunk = list(islice(prepared, CHUNK))
+            chunk, _ = _take_chunk(prepared)
     return ids
 
 
@@ -232,6 +234,20 @@ def _prepare_all(calls: Iterable[BoundTask]) -> Iterator[_Call]:
     except Exception as error:
         _name_item(error, place)
         raise
+
+
+def _take_chunk(prepared: Iterator[_Call]) -> tuple[list[_Call], bool]:
+    """Return the calls of the next statement, and whether they are the last. No call is read ahead: the one
+    that reaches a limit is in the statement.
+    """
+    chunk: list[_Call] = []
+    characters = 0
+    for call in prepared:
+        chunk.append(call)
+        characters += len(call.args) + len(call.kwargs) + len(call.options.metadata)
+        if len(chunk) >= CHUNK or characters >= CHUNK_CHARACTERS:
+            return chunk, False
+    return chunk, True
 
 
 def _name_item(error: Exception, place: int) -> None:

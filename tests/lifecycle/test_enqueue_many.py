@@ -49,6 +49,60 @@ def test_chunks_keep_the_order_and_need_a_statement_each(count: int, statements:
     ]
 
 
+@pytest.mark.parametrize(
+    ("calls", "statements"),
+    [
+        ([noop.bind("x" * 50)] * 4, 2),
+        ([noop.bind(text="x" * 50)] * 4, 2),
+        ([noop.using(metadata={"text": "x" * 50}).bind()] * 4, 2),
+        ([noop.bind("x" * 500), noop.bind(1), noop.bind(2)], 2),
+        ([noop.bind(1), noop.bind(2), noop.bind("x" * 500)], 1),
+        ([noop.bind("x" * 500)] * 3, 3),
+    ],
+)
+def test_a_statement_is_closed_by_the_size_of_its_jobs_too(
+    calls: list[BoundTask], statements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_CHARACTERS", 100)
+    with CaptureQueriesContext(connection) as queries:
+        ids = enqueue_many(iter(calls))
+    assert sum("pgqueue_enqueue_many" in query["sql"] for query in queries) == statements
+    assert list(Job.objects.order_by("pk").values_list("pk", "args", "kwargs")) == [
+        (pk, list(call.args), call.kwargs) for pk, call in zip(ids, calls, strict=True)
+    ]
+
+
+def test_a_generator_is_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_CHARACTERS", 100)
+    inserted: list[int] = []
+
+    def items() -> Iterator[BoundTask]:
+        for _ in range(5):
+            inserted.append(Job.objects.count())
+            yield noop.bind("x" * 50)
+
+    enqueue_many(items())
+    assert inserted == [0, 0, 2, 2, 4]
+
+
+def test_a_bad_item_after_large_ones_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_CHARACTERS", 100)
+    items = [*[noop.bind("x" * 50)] * 5, noop.bind({1, 2})]
+    with pytest.raises(PayloadError, match=r"^item 5: "), transaction.atomic():
+        enqueue_many(iter(items))
+    assert not Job.objects.exists()
+
+
+def test_a_statement_stays_small_when_jobs_are_as_large_as_they_may_be() -> None:
+    text = "x" * 1_000_000
+    with CaptureQueriesContext(connection) as queries:
+        enqueue_many(noop.bind(text) for _ in range(10))
+    sizes = [len(query["sql"]) for query in queries if "pgqueue_enqueue_many" in query["sql"]]
+    assert len(sizes) == 3
+    assert max(sizes) < 5_000_000
+    assert Job.objects.count() == 10
+
+
 def test_tasks_and_options_are_mixed() -> None:
     moment = timezone.now() + timedelta(days=3)
     ids = enqueue_many([
