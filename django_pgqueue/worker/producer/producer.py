@@ -207,6 +207,7 @@ class Producer:
         self.lifetime.claimed += len(rows)
         self._dispatched_at = now
         self.in_flight.take(rows, now)
+        self._batch_size.weigh(rows)
         if self.lifetime.stopping:
             # Race: the worker was told to stop during the claim.
             self._returns.release(rows)

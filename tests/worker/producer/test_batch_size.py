@@ -1,10 +1,14 @@
-"""How many jobs to claim: as many as can start soon, in large batches if they are fast."""
+"""How many jobs to claim: as many as can start soon, in large batches if they are fast and
+small.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.worker.producer.batch_size import AHEAD, BATCH, MOST, BatchSize
+from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.worker.producer.batch_size import AHEAD, BATCH, HELD_CHARACTERS, MOST, BatchSize
+from tests.support.rows import claimed
 
 
 def test_before_anything_is_known_only_the_slots_are_filled() -> None:
@@ -72,3 +76,47 @@ def test_more_slots_than_the_most_are_filled_all_the_same() -> None:
     batch_size.learn([1e-6])
     assert batch_size.target == 5_000
     assert batch_size.wanted(0, running_low=True) == 5_000
+
+
+LARGE = "x" * (HELD_CHARACTERS // 20)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [claimed(args=LARGE), claimed(kwargs=LARGE), claimed(metadata=LARGE), claimed(errors=LARGE)],
+    ids=["args", "kwargs", "metadata", "errors"],
+)
+def test_of_large_jobs_only_as_many_are_held_as_memory_allows(row: Claimed) -> None:
+    batch_size = BatchSize(4)
+    batch_size.learn([1e-5] * 100)
+    batch_size.weigh([row] * 4)
+    assert batch_size.target == 19  # the other fields of the row take some characters
+    assert batch_size.wanted(0, running_low=True) == 19
+    assert batch_size.wanted(19, running_low=True) == 0
+
+
+def test_the_size_of_a_batch_counts_not_that_of_its_largest_job() -> None:
+    batch_size = BatchSize(4)
+    batch_size.learn([1e-5] * 100)
+    batch_size.weigh([claimed()] * 499 + [claimed(args="x" * 1_000_000)])
+    assert batch_size.target == MOST
+
+
+def test_however_large_the_jobs_are_each_slot_gets_one() -> None:
+    batch_size = BatchSize(4)
+    batch_size.learn([1e-5] * 100)
+    batch_size.weigh([claimed(args="x" * HELD_CHARACTERS)])
+    assert batch_size.target == 4
+
+
+def test_the_size_rises_at_once_and_falls_gradually() -> None:
+    batch_size = BatchSize(4)
+    batch_size.learn([1e-5] * 100)
+    batch_size.weigh([claimed()] * 10)
+    batch_size.weigh([claimed(args="x" * (HELD_CHARACTERS // 100))])
+    assert 95 < batch_size.target < 100
+    batch_size.weigh([claimed()] * 10)
+    assert 100 < batch_size.target < 200
+    for _ in range(50):
+        batch_size.weigh([claimed()] * 10)
+    assert batch_size.target == MOST
