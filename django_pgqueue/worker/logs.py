@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .tracebacks import format_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +23,23 @@ _AT_VERBOSITY = {
 }
 
 
+class _Formatter(logging.Formatter):
+    """Prints exceptions faster, because a worker may print thousands of similar ones."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is that of logging
+        _, error, frames = ei
+        if error is None:
+            return super().formatException(ei)
+        return format_error(error, frames).removesuffix("\n")
+
+
 def configure_logging(verbosity: int) -> None:
     """Log to standard error at the level for ``--verbosity``, unless handlers are configured."""
     logger = logging.getLogger("django_pgqueue")
     if logger.hasHandlers():
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s [%(process)d] %(message)s"))
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s [%(process)d] %(message)s"))
     logger.addHandler(handler)
     package, jobs = _AT_VERBOSITY[verbosity]
     logger.setLevel(package)

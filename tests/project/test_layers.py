@@ -37,8 +37,8 @@ LAYERS = """
     checks_database
     apps upkeep
     admin
-    worker worker.logs worker.options worker.processes worker.reconnect worker.waker
-    worker.executor worker.registry worker.supervisor
+    worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker
+    worker.executor worker.logs worker.registry worker.supervisor
     worker.isolated worker.producer
     worker.process
     worker.__main__

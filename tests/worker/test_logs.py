@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,22 @@ def test_verbosity(verbosity: int, package: int, jobs: int, configured: Any) -> 
     logger = manager.getLogger("django_pgqueue")
     assert (logger.level, manager.getLogger("django_pgqueue.job").level) == (package, jobs)
     assert len(logger.handlers) == 1
+
+
+def test_exceptions_look_as_usual(configured: Any) -> None:
+    (handler,) = configured(1, fresh_manager()).getLogger("django_pgqueue").handlers
+    usual = logging.Formatter()
+    try:
+        try:
+            int("x\n\n")
+        except ValueError as first:
+            raise KeyError("with a cause") from first
+    except KeyError:
+        error = sys.exc_info()
+    for _ in range(2):
+        assert handler.formatter.formatException(error) == usual.formatException(error)
+    nothing = (None, None, None)
+    assert handler.formatter.formatException(nothing) == usual.formatException(nothing)
 
 
 def test_a_project_that_has_configured_logging_is_left_alone(configured: Any) -> None:

@@ -7,6 +7,8 @@ import json
 import traceback
 from typing import TYPE_CHECKING
 
+from ..tracebacks import format_error
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -62,7 +64,7 @@ def user_frames(error: BaseException) -> TracebackType | None:
 
 def _format(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(type(error), error, user_frames(error)))
+        return format_error(error, user_frames(error))
     except BaseException as second:  # formatting an exception may raise, too
         return f"<this {type(error).__qualname__} cannot be printed: {type(second).__qualname__}>"
 
