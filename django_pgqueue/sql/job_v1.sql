@@ -2,35 +2,39 @@
 -- keeps jobs that must outlive the ring. The id comes from a sequence, because partitioned tables have identity
 -- columns only from PostgreSQL 17 on. Only the functions that move jobs copy an id from leaf to leaf. So the id
 -- is unique in the whole table, although each leaf has its own primary key.
+--
+-- The order of the columns saves WAL. What the claim writes (status to waiting_reason) stands together: if the new
+-- version of a row fits on the page of the old one, the WAL contains only what lies between the first and the last
+-- byte that differ. The columns of fixed length come first because they need no padding there.
 CREATE SEQUENCE pgqueue_job_id_seq;
 
 CREATE TABLE pgqueue_job (
     id bigint NOT NULL DEFAULT nextval('pgqueue_job_id_seq'),
     shelf smallint NOT NULL DEFAULT 0,
-    status varchar(16) NOT NULL DEFAULT 'pending',
+    priority smallint NOT NULL DEFAULT 0,
+    crash_count smallint NOT NULL DEFAULT 0,
+    lost_in_a_row smallint NOT NULL DEFAULT 0,
+    run_after timestamptz NOT NULL DEFAULT clock_timestamp(),
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    forgiven_attempts integer NOT NULL DEFAULT 0,
+    max_attempts integer,
+    timeout integer,
+    queue_name varchar(100) NOT NULL DEFAULT 'default',
     task_path varchar(255) NOT NULL,
     args jsonb NOT NULL DEFAULT '[]',
     kwargs jsonb NOT NULL DEFAULT '{}',
     metadata jsonb NOT NULL DEFAULT '{}',
-    queue_name varchar(100) NOT NULL DEFAULT 'default',
-    priority smallint NOT NULL DEFAULT 0,
-    run_after timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at timestamptz,
-    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    max_attempts integer,
-    timeout integer,
     on_lost varchar(8),
+    expires_at timestamptz,
+    status varchar(16) NOT NULL DEFAULT 'pending',
     attempts integer NOT NULL DEFAULT 0,
-    forgiven_attempts integer NOT NULL DEFAULT 0,
-    crash_count smallint NOT NULL DEFAULT 0,
-    lost_in_a_row smallint NOT NULL DEFAULT 0,
     worker bigint,
     lease bigint,
     started_at timestamptz,
     last_attempted_at timestamptz,
     deadline timestamptz,
-    cancel_requested_at timestamptz,
     waiting_reason varchar(500) NOT NULL DEFAULT '',
+    cancel_requested_at timestamptz,
     finished_at timestamptz,
     duration double precision,
     result jsonb,
