@@ -7,6 +7,7 @@ within the grace period. So no process is left behind.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -69,6 +70,7 @@ def main(assignment_json: str, link: ParentLink) -> int:
         target=_stop_with_supervisor, args=(producer, link), name="pgqueue-supervisor-watch", daemon=True
     )
     watch.start()
+    _freeze_what_is_loaded()
     producer.run()
     code = RECYCLED if producer.lifetime.replaced else FINISHED
     link.finished(code)
@@ -91,6 +93,16 @@ def _enter_databases(assignment: Assignment) -> str:
             f"process name {ours!r}; change DATABASES in the settings module, or after django.setup()"
         )
     return databases
+
+
+def _freeze_what_is_loaded() -> None:
+    """Exclude the objects that exist now from garbage collection.
+
+    They are mostly modules and classes, which stay as long as the process. There are many more of them than
+    objects of jobs, and no job runs while the collector looks at them.
+    """
+    gc.collect()  # garbage that is frozen would never be freed
+    gc.freeze()
 
 
 def _stop_on_signals(producer: Producer) -> None:

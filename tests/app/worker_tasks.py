@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import threading
@@ -443,6 +444,12 @@ def exit_process(code: int) -> None:
 def whole_process() -> list[Any]:
     """Return the process that ran this job."""
     return [os.getpid(), os.getppid(), sys.argv[0]]
+
+
+@task
+def frozen() -> list[int]:
+    """Return how many objects are excluded from garbage collection in this process, and how many are not."""
+    return [gc.get_freeze_count(), len(gc.get_objects())]
 
 
 @task

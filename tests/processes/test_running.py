@@ -57,6 +57,15 @@ def test_a_worker_waits_for_jobs_until_it_is_told_to_stop(start: Start) -> None:
     assert not Worker.objects.exists()
 
 
+def test_what_a_worker_has_loaded_is_excluded_from_garbage_collection(start: Start) -> None:
+    job = enqueue(tasks.frozen)
+    command = start("--burst")
+    assert command.wait() == 0, command.log
+    result: Any = fresh(job).result
+    frozen, others = result
+    assert frozen > others > 0
+
+
 def test_queues_and_exclude_queues(start: Start) -> None:
     jobs = {name: enqueue(tasks.noop.using(queue_name=name)) for name in ("a", "b", "c", "d")}
     assert start("--queues", "a,b", "--burst").wait() == 0
