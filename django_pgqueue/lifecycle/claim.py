@@ -100,7 +100,8 @@ def claim_sql(alias: str) -> str:
         {
             "lease": "%(lease)s::bigint",
             "expired": "job.expires_at <= clock_timestamp()",
-            "waited": "extract(epoch FROM clock_timestamp() - job.run_after)::double precision",
+            # Not extract(): that calculates a numeric, which takes longer.
+            "waited": "date_part('epoch', clock_timestamp() - job.run_after)",
         }.get(field, f"job.{field}")
         for field in Claimed._fields
     )
