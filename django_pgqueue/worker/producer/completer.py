@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -160,8 +161,7 @@ class Completer:
     def _outcomes(self) -> list[Outcome]:
         # In the order of the ids, as in every statement that locks several jobs.
         return sorted(
-            (result.outcome for result in self._waiting if not result.reported),
-            key=lambda outcome: outcome.id,
+            [result.outcome for result in self._waiting if not result.reported], key=attrgetter("id")
         )
 
 
