@@ -25,6 +25,8 @@ __all__ = ["PreparedStatements", "StalePreparedStatementError", "fetch_rows"]
 
 #: Seconds after which plans are made anew.
 PLANS_LAST = 2.0
+#: The same in a session that does something only every ten seconds.
+PLANS_LAST_IDLE = 30.0
 
 #: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
 #: or somebody has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
@@ -79,7 +81,7 @@ class PreparedStatements:
         self._succeeded |= texts
         return answers
 
-    def refresh_plans(self) -> None:
+    def refresh_plans(self, *, idle: bool = False) -> None:
         """Let the server plan everything anew when it runs next, if the plans are some seconds old.
 
         A plan that was made while the table of live jobs was empty reads the whole table. The server keeps
@@ -87,7 +89,7 @@ class PreparedStatements:
         somebody may enqueue a million jobs. New plans are good ones: they know the size of the table.
         """
         now = monotonic()
-        if now - self._planned_at >= PLANS_LAST:
+        if now - self._planned_at >= (PLANS_LAST_IDLE if idle else PLANS_LAST):
             self._planned_at = now
             self._connection.execute("DISCARD PLANS")
 

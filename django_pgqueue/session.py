@@ -128,13 +128,15 @@ class Session:
         run = self._prepared.run if self._prepared else self._run_in_one_message
         return run(*head, *statements)[len(head) :]
 
-    def refresh_plans(self) -> None:
+    def refresh_plans(self, *, idle: bool = False) -> None:
         """Let the server plan statements and functions anew when they run next, unless it did so recently.
+
+        ``idle``: nothing has been found to do, so the plans may be older.
 
         Behind a pooler, only functions keep plans, in sessions that do not belong to the worker.
         """
         if self._prepared:
-            self._prepared.refresh_plans()
+            self._prepared.refresh_plans(idle=idle)
 
     def _run_in_one_message(self, *statements: tuple[str, Any]) -> list[list[Any]]:
         """Use the simple protocol: the text contains the parameters, and all of it is one transaction.

@@ -44,7 +44,9 @@ __all__ = [
     "with_vitals",
 ]
 
-MISSED_BEATS = 2.5  # after this many, pgqueue_dead_workers_v1 checks whether a worker is dead
+# After this many heartbeats, pgqueue_dead_workers_v1 checks whether a worker is dead.
+MISSED_BEATS = 2.5
+MISSED_BEATS_IDLE = 3.5  # every second heartbeat of a worker without started jobs is left out
 
 
 class Vital(TextChoices):
@@ -79,7 +81,8 @@ def vital(worker: Any) -> Vital:
     """
     if is_dead(worker.age):
         return Vital.DEAD
-    silent = timedelta(seconds=MISSED_BEATS * conf.current().heartbeat)
+    missed = MISSED_BEATS_IDLE if worker.started_jobs == [] else MISSED_BEATS
+    silent = timedelta(seconds=missed * conf.current().heartbeat)
     return Vital.SILENT if worker.age > silent else Vital(worker.state)
 
 

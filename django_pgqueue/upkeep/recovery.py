@@ -21,7 +21,7 @@ from .lost_jobs import log_lost_jobs
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["BATCH", "EndedProcess", "EndedProcesses", "recover", "recover_dead", "recover_strays"]
+__all__ = ["BATCH", "EndedProcess", "EndedProcesses", "recover", "recover_dead", "requeued_strays"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ _RECOVER_WORKER_SQL = (
     "SELECT * FROM pgqueue_recover_worker_v1(%s, %s::bigint[], %s::bigint[], %s, %s, %s, %s, %s)"
 )
 _RECOVER_DEAD_SQL = "SELECT * FROM pgqueue_recover_dead_v1(%s, %s, %s, %s, %s)"
-_RECOVER_STRAYS_SQL = "SELECT * FROM pgqueue_recover_strays_v1(%s, %s, %s)"
 
 
 @dataclass(slots=True)
@@ -117,10 +116,8 @@ def recover_dead(session: Session) -> int:
     return int(jobs)
 
 
-def recover_strays(session: Session) -> int:
-    """Requeue jobs of workers that are no longer registered, and return the number of jobs."""
-    settings = conf.current()
-    jobs, notable = session.row(_RECOVER_STRAYS_SQL, (settings.crash_limit, BATCH, settings.keep_errors))
-    if requeued := int(jobs) - log_lost_jobs(notable):
+def requeued_strays(jobs: int, notable: str) -> int:
+    """Log what ``pgqueue_recover_strays_v1`` has returned, and return the number of jobs."""
+    if requeued := jobs - log_lost_jobs(notable):
         logger.warning("requeued %s of workers that no longer exist", counted(requeued, "job"))
-    return int(jobs)
+    return jobs

@@ -11,7 +11,7 @@ import random
 from typing import TYPE_CHECKING
 
 from .. import conf
-from .recovery import BATCH, recover_dead, recover_strays
+from .recovery import BATCH, recover_dead, requeued_strays
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -23,6 +23,13 @@ logger = logging.getLogger(__name__)
 SWEEP_EVERY = 10.0  # seconds
 ROTATE_AT_MOST = 60.0  # seconds
 
+# A single statement (``Session.run``).
+_SWEEP_SQL = """
+    WITH old AS (DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s)
+    SELECT swept, strays.jobs, strays.notable
+    FROM pgqueue_sweep_v1(%s) AS swept, pgqueue_recover_strays_v1(%s, %s, %s) AS strays
+"""
+
 
 class Rounds:
     """When this supervisor does each round next. Jitter spreads out the rounds of many supervisors."""
@@ -32,16 +39,23 @@ class Rounds:
         self._next_sweep = 0.0
         self._next_rotation = 0.0
 
+    @property
+    def next_round(self) -> float:
+        """When ``run`` must be called next."""
+        return min(self._next_recovery, self._next_sweep, self._next_rotation)
+
+    def recover_at(self, when: float) -> None:
+        """Do a round of recovery then: the heartbeat has found a worker that may be dead by that time."""
+        self._next_recovery = min(self._next_recovery, when)
+
     def run(self, session: Session, now: float) -> None:
         """Do the rounds that are due."""
         settings = conf.current()
         if now >= self._next_recovery:
-            pause = settings.heartbeat * random.uniform(0.8, 1.2)
-            self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else pause)
+            self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else float("inf"))
         if now >= self._next_sweep:
-            session.refresh_plans()
-            most = max(sweep(session), recover_strays(session))
-            pause = 0.1 if most >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
+            session.refresh_plans(idle=True)
+            pause = 0.1 if sweep(session) >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
             self._next_sweep = now + pause
         if now >= self._next_rotation:
             turned = rotate(session)
@@ -63,11 +77,14 @@ def tell_retention(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, and old statistics. Return the number of deleted jobs."""
-    swept = session.value("SELECT pgqueue_sweep_v1(%s)", (BATCH,))
-    longest = max(conf.current().retention, conf.current().failed_retention)
-    session.run(("DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s", (longest,)))
-    return int(swept)
+    """Delete old jobs from the kept leaf, and old statistics, and requeue jobs of workers that are no longer
+    registered. Return the number of jobs that were deleted or requeued, whichever is larger.
+    """
+    settings = conf.current()
+    longest = max(settings.retention, settings.failed_retention)
+    parameters = (longest, BATCH, settings.crash_limit, BATCH, settings.keep_errors)
+    swept, strays, notable = session.row(_SWEEP_SQL, parameters)
+    return max(int(swept), requeued_strays(int(strays), notable))
 
 
 def rotate(session: Session) -> bool:

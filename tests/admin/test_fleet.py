@@ -45,6 +45,14 @@ def test_the_state_follows_from_the_last_heartbeat(age: float, state: str, vital
     assert [one.vital for one in Fleet("default").workers] == [vital]
 
 
+@pytest.mark.parametrize(("started", "vital"), [([], "running"), ([7], "silent"), (None, "silent")])
+def test_a_worker_without_started_jobs_sends_every_second_heartbeat(
+    started: list[int] | None, vital: str
+) -> None:
+    worker(3, started_jobs=started)
+    assert [one.vital for one in Fleet("default").workers] == [vital]
+
+
 def test_the_limits_are_those_of_the_settings(settings: Any) -> None:
     settings.PGQUEUE = {"HEARTBEAT": 20, "LEASE": 120}
     worker(DEAD)

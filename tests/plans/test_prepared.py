@@ -103,7 +103,7 @@ def test_workers_and_supervisors_plan_anew_from_time_to_time(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refreshed: list[Session] = []
-    monkeypatch.setattr(Session, "refresh_plans", lambda self: refreshed.append(self))
+    monkeypatch.setattr(Session, "refresh_plans", lambda self, idle=False: refreshed.append(self))
     run_due()
     assert len(refreshed) == 1  # it has registered
     job = enqueue(tasks.noop)

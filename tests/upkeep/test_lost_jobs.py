@@ -13,7 +13,8 @@ from django.utils import timezone
 from django_pgqueue.models import Job
 from django_pgqueue.session import Session, connect
 from django_pgqueue.upkeep import recovery
-from django_pgqueue.upkeep.recovery import EndedProcess, EndedProcesses, recover, recover_dead, recover_strays
+from django_pgqueue.upkeep.recovery import EndedProcess, EndedProcesses, recover, recover_dead
+from django_pgqueue.upkeep.rounds import sweep
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.workers import fresh
 
@@ -124,7 +125,7 @@ def test_the_other_ways_of_recovery_tell_as_well(
     running(worker=8)
     dead_worker(settings)
     assert recover_dead(session) == 1
-    assert recover_strays(session) == 2
+    assert sweep(session) == 2
     assert {record.levelname for record in lines(caplog)} == {"ERROR"}
     why = f": its worker was lost. {TWICE}"
     assert [record.getMessage() for record in lines(caplog)] == [

@@ -251,6 +251,15 @@ def test_a_worker_whose_lock_is_free_is_dead_after_two_missed_beats() -> None:
     assert not Worker.objects.filter(pk=worker.pk).exists()
 
 
+def test_a_worker_without_started_jobs_may_miss_one_more_heartbeat() -> None:
+    """Its supervisor leaves out every second one."""
+    for age in (0.3, 0.5):
+        WorkerFactory.create(heartbeat_at=ago(age), started_jobs=[])
+    # The lease ends in any case.
+    assert round_of_recovery(lease=10.0) == (1, 0)
+    assert round_of_recovery(lease=0.25) == (1, 0)
+
+
 def test_a_worker_that_has_no_lock_or_none_to_trust_is_dead_after_the_lease() -> None:
     WorkerFactory.create(id=7, heartbeat_at=ago(1), holds_lock=False)
     assert round_of_recovery(lease=10.0) == (0, 0)

@@ -1,13 +1,18 @@
 """The supervisor's work in the database: it sends heartbeats for the processes that are alive, requeues the
 jobs of processes that died, and does the upkeep. When it loses its connection, it tries to reconnect without
 blocking the supervisor, which continues to watch its processes.
+
+The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
+there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
+second heartbeat is left out. A row without started jobs therefore counts as late one interval later
+(``sql/dead_workers_v1.sql``).
 """
 
 from __future__ import annotations
 
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -29,15 +34,30 @@ __all__ = ["Heartbeat"]
 
 logger = logging.getLogger(__name__)
 
+_NO_JOBS = number_array([])
 SOON = 0.02  # seconds between two attempts to requeue the jobs of a process that has ended
 
 # The started jobs are stored for the supervisor that recovers them if this one dies, too.
+# Returns the seconds until the first late worker may be dead. A worker is late if that is less than 1.3
+# intervals away. No worker gets there that sends its heartbeats.
+# Race: a heartbeat that another supervisor sends at this moment is not seen. Recovery reads the rows again.
 _BEAT_SQL = """
-    UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(),
-        started_jobs = given.begun::bigint[], holds_lock = worker.holds_lock AND NOT given.lost_lock
-    FROM unnest(%s::bigint[], %s::text[], %s::boolean[]) AS given (id, begun, lost_lock)
-    WHERE worker.id = given.id
+    WITH beat AS (
+        UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(),
+            started_jobs = given.begun::bigint[], holds_lock = worker.holds_lock AND NOT given.lost_lock
+        FROM unnest(%(ids)s::bigint[], %(begun)s::text[], %(lost_lock)s::boolean[])
+            AS given (id, begun, lost_lock)
+        WHERE worker.id = given.id
+    )
+    SELECT min(late.seconds_left) FROM (
+        SELECT extract(epoch FROM other.heartbeat_at - clock_timestamp())::float8 + least(%(lease)s, CASE
+            WHEN NOT other.holds_lock THEN %(lease)s
+            WHEN other.started_jobs = '{}' THEN 3.5 * %(interval)s
+            ELSE 2.5 * %(interval)s END) AS seconds_left
+        FROM pgqueue_worker AS other WHERE other.id <> ALL (%(ids)s::bigint[])
+    ) AS late WHERE late.seconds_left < 1.3 * %(interval)s
 """
+_AFTER = 0.02  # seconds; the round of recovery comes after that moment, not before it
 _EXTENDED_SQL = """
     SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND deadline > clock_timestamp()
 """
@@ -62,6 +82,9 @@ class Heartbeat:
         self._outage = Outage(longest=min(LONGEST_PAUSE, conf.current().heartbeat))
         self._next_connect = 0.0
         self._next_beat = 0.0
+        self._may_skip = False
+        self._sent: dict[str, list[Any]] = {}
+        """What the last heartbeat has written."""
 
     def enter(self, sleep: Callable[[float], None], stopped: Callable[[], bool]) -> bool:
         """Connect once the server is the primary. Return False if ``stopped`` returns True in the meantime.
@@ -85,7 +108,8 @@ class Heartbeat:
         """Return the seconds until ``serve`` must be called again."""
         if self._ended and self._session is not None:
             return SOON
-        return max(0.0, self._next_beat - now)
+        next_round = float("inf") if self._session is None else self._rounds.next_round
+        return max(0.0, min(self._next_beat, next_round) - now)
 
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
         """Record that a process has ended. The next ``serve`` requeues its jobs, before another supervisor
@@ -107,7 +131,9 @@ class Heartbeat:
                 self._session = connect(self._alias)
             if now >= self._next_beat:
                 self._next_beat = now + conf.current().heartbeat
-                self._beat(self._session, [child for child in children if child.lives])
+                living = [child for child in children if child.lives]
+                if not self._skips(living):
+                    self._beat(self._session, living)
             self._ended.give_back(self._session)
             self._rounds.run(self._session, now)
             self._outage.over()
@@ -157,13 +183,25 @@ class Heartbeat:
             self._session.close()
 
     def _beat(self, session: Session, living: list[Child]) -> None:
-        begun = [child.begun for child in living]
-        parameters = (
-            [child.worker for child in living],
-            [None if jobs is None else number_array(jobs) for jobs in begun],
-            [child.lost_its_lock for child in living],
-        )
-        session.run((_BEAT_SQL, parameters))
+        settings = conf.current()
+        states = _states(living)
+        times = {"interval": settings.heartbeat, "lease": settings.lease}
+        late: float | None = session.value(_BEAT_SQL, {**states, **times})
+        self._sent = states
+        self._may_skip = late is None and settings.lease >= 6 * settings.heartbeat
+        if late is not None:
+            self._rounds.recover_at(monotonic() + max(0.0, late) + _AFTER)
+
+    def _skips(self, living: list[Child]) -> bool:
+        """Return whether to leave this heartbeat out. The next one is always sent.
+
+        Race: a job may start after this. Like any other, it is written to the row within an interval.
+        """
+        states = _states(living)
+        is_idle = not any(states["lost_lock"]) and set(states["begun"]) == {_NO_JOBS}
+        skips = self._may_skip and is_idle and states == self._sent
+        self._may_skip = False
+        return skips
 
     def _lost(self, error: psycopg.Error) -> None:
         if isinstance(error, LOST_CONNECTION):
@@ -174,4 +212,15 @@ class Heartbeat:
         if self._session is not None:
             self._session.close()
         self._session = None
+        self._may_skip = False
         self._next_connect = self._next_beat = monotonic() + self._outage.pause()
+
+
+def _states(living: list[Child]) -> dict[str, list[Any]]:
+    """Return what a heartbeat writes about these processes."""
+    begun = [child.begun for child in living]
+    return {
+        "ids": [child.worker for child in living],
+        "begun": [None if jobs is None else number_array(jobs) for jobs in begun],
+        "lost_lock": [child.lost_its_lock for child in living],
+    }

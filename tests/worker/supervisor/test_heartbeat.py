@@ -1,0 +1,158 @@
+"""Which heartbeats are sent, and when recovery runs. The clock of the supervisor belongs to the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+
+from django_pgqueue.models import Worker
+from django_pgqueue.upkeep import recovery, rounds
+from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
+from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
+from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.workers import fresh
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+
+
+class Supervisor:
+    """A heartbeat with one process, and a clock that jumps to the next time at which there is work."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(heartbeat_module, "monotonic", lambda: self.now)
+        self.child: Any = SimpleNamespace(lives=True, worker=1, begun=[], lost_its_lock=False)
+        self.heartbeat = Heartbeat("default")
+        assert self.heartbeat.enter(lambda seconds: None, lambda: False)
+
+    def turn(self) -> float:
+        """Do what is due next, and return the pause before it."""
+        pause = self.heartbeat.seconds_left(self.now)
+        self.now += pause
+        self.heartbeat.serve([self.child])
+        assert self.heartbeat.is_connected
+        return pause
+
+    def beats(self) -> bool:
+        """Do one turn. Return whether it has sent a heartbeat, which must show what the process does."""
+        Worker.objects.filter(pk=1).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
+        self.turn()
+        row = Worker.objects.get(pk=1)
+        is_new = row.heartbeat_at > timezone.now() - timedelta(seconds=30)
+        assert not is_new or row.started_jobs == self.child.begun
+        return is_new
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    WorkerFactory.create(id=1)
+    monkeypatch.setattr(rounds, "sweep", lambda session: 0)
+    monkeypatch.setattr(rounds, "rotate", lambda session: False)
+    monkeypatch.setattr(rounds, "SWEEP_EVERY", 1e9)
+    monkeypatch.setattr(rounds, "ROTATE_AT_MOST", 1e9)
+    supervisor = Supervisor(monkeypatch)
+    yield supervisor
+    supervisor.heartbeat.end()
+
+
+def dying(seconds: float, **changes: Any) -> Worker:
+    """A worker of another supervisor whose last heartbeat was so long ago. Nobody holds its lock."""
+    return WorkerFactory.create(id=2, heartbeat_at=timezone.now() - timedelta(seconds=seconds), **changes)
+
+
+def test_every_second_heartbeat_is_left_out_while_nothing_runs(supervisor: Supervisor) -> None:
+    assert [supervisor.beats() for _ in range(7)] == [True, False] * 3 + [True]
+
+
+def test_a_started_job_is_written_within_an_interval(supervisor: Supervisor) -> None:
+    assert [supervisor.beats() for _ in range(2)] == [True, False]
+    supervisor.child.begun = [5]
+    assert [supervisor.beats() for _ in range(3)] == [True] * 3
+    supervisor.child.begun = []
+    assert [supervisor.beats() for _ in range(2)] == [True, False]
+    assert [supervisor.beats() for _ in range(1)] == [True]
+    supervisor.child.begun = None  # too many
+    assert [supervisor.beats() for _ in range(3)] == [True] * 3
+
+
+@pytest.mark.parametrize("change", [{"lost_its_lock": True}, {"worker": 1, "lives": False}])
+def test_a_process_that_lost_its_lock_or_is_stopped_is_no_idle_one(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    supervisor.turn()
+    vars(supervisor.child).update(change)
+    sent: list[object] = []
+    beat = supervisor.heartbeat._beat
+
+    def watched(*args: Any) -> None:
+        sent.append(args)
+        beat(*args)
+
+    monkeypatch.setattr(supervisor.heartbeat, "_beat", watched)
+    for _ in range(3):
+        supervisor.turn()
+    assert len(sent) == 3
+
+
+def test_with_a_short_lease_all_heartbeats_are_sent(supervisor: Supervisor, settings: Any) -> None:
+    settings.PGQUEUE = {"LEASE": 5}
+    assert [supervisor.beats() for _ in range(4)] == [True] * 4
+
+
+def test_nothing_is_recovered_while_all_send_their_heartbeats(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor.turn()
+    monkeypatch.setattr(rounds, "recover_dead", lambda session: pytest.fail("nobody is late"))
+    dying(0.9, started_jobs=[5])
+    WorkerFactory.create(id=3, heartbeat_at=timezone.now() - timedelta(seconds=1.9), started_jobs=[])
+    WorkerFactory.create(id=4, heartbeat_at=timezone.now() - timedelta(seconds=20), holds_lock=False)
+    for _ in range(5):
+        supervisor.turn()
+
+
+@pytest.mark.parametrize(("begun", "age"), [([5], 0.8), (None, 0.8), ([], 1.3)])
+def test_a_late_worker_is_looked_at_when_it_may_be_dead(
+    supervisor: Supervisor, settings: Any, begun: list[int] | None, age: float
+) -> None:
+    settings.PGQUEUE = {"HEARTBEAT": 0.5}
+    supervisor.turn()
+    dying(age, started_jobs=begun)
+    job = JobFactory.create(running=True, worker=2)
+    assert supervisor.turn() == pytest.approx(0.5)  # this heartbeat is left out
+    assert supervisor.turn() == pytest.approx(0.5)
+    left = supervisor.heartbeat.seconds_left(supervisor.now)
+    assert 0.2 < left < 0.48, "the rest of its time"
+    Worker.objects.filter(pk=2).update(heartbeat_at=F("heartbeat_at") - timedelta(seconds=left))
+    assert fresh(job).status == "running"
+    supervisor.turn()
+    assert fresh(job).status == "pending"
+    assert not Worker.objects.filter(pk=2).exists()
+
+
+def test_a_worker_that_is_dead_already_is_recovered_with_the_next_heartbeat(supervisor: Supervisor) -> None:
+    supervisor.turn()
+    job = JobFactory.create(running=True, worker=2)
+    dying(2.7)
+    turns = [supervisor.turn() for _ in range(3)]
+    assert fresh(job).status == "pending"
+    assert turns == pytest.approx([1.0, 1.0, heartbeat_module._AFTER])
+
+
+def test_all_batches_of_a_dead_worker_follow_each_other(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (recovery, rounds):
+        monkeypatch.setattr(module, "BATCH", 2)
+    supervisor.turn()
+    jobs = JobFactory.create_batch(5, running=True, worker=2)
+    dying(2.7)
+    turns = [supervisor.turn() for _ in range(5)]
+    assert {fresh(job).status for job in jobs} == {"pending"}
+    assert turns[2:] == pytest.approx([heartbeat_module._AFTER, 0.1, 0.1])
