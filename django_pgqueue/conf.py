@@ -18,6 +18,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 NAME = "PGQUEUE"
+#: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
+POLL_INTERVAL = 1.0
 _HUNDRED_YEARS = 36525 * 86400.0
 _MAX_JSONB = 2**28 - 1  # the most that PostgreSQL can store in one jsonb string
 
@@ -50,8 +52,9 @@ class Settings:
     """The time between two heartbeats of a worker."""
     lease: float = 30.0
     """The age of the last heartbeat at which a worker counts as dead if nothing else shows that it is."""
-    poll_interval: float = 1.0
-    """The time after which an idle worker looks for jobs without a notification."""
+    poll_interval: float | None = None
+    """The time after which an idle worker looks for jobs without a notification. None: `POLL_INTERVAL`, and
+    longer if it receives notifications."""
     grace: float = 30.0
     """How long running jobs may take to finish after a worker was told to stop."""
     idle_connection_seconds: float | None = 60.0
@@ -138,13 +141,16 @@ def _seconds(low: float, high: float = _HUNDRED_YEARS) -> Callable[[Any], float]
     return read
 
 
-def _idle(value: Any) -> float | None:
-    if value is None:
-        return None
-    try:
-        return _seconds(1, 86400)(value)
-    except _Bad as bad:
-        raise _Bad(f"None or {bad}") from None
+def _or_none(low: float, high: float) -> Callable[[Any], float | None]:
+    def read(value: Any) -> float | None:
+        if value is None:
+            return None
+        try:
+            return _seconds(low, high)(value)
+        except _Bad as bad:
+            raise _Bad(f"None or {bad}") from None
+
+    return read
 
 
 def _period(value: Any) -> timedelta:
@@ -164,9 +170,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "FAILED_RETENTION": _period,
     "HEARTBEAT": _seconds(0.1, 3600),
     "LEASE": _seconds(0.5, 86400),
-    "POLL_INTERVAL": _seconds(0.05, 60),
+    "POLL_INTERVAL": _or_none(0.05, 60),
     "GRACE": _seconds(0, 86400),
-    "IDLE_CONNECTION_SECONDS": _idle,
+    "IDLE_CONNECTION_SECONDS": _or_none(1, 86400),
     "CRASH_LIMIT": _whole(1, 1000),
     "UNKNOWN_TASK_PATIENCE": _seconds(0),
 }

@@ -6,7 +6,7 @@ import os
 import random
 import socket
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import conf
 
@@ -25,6 +25,9 @@ _REGISTER = """
         clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock
 """
+# A single statement (``Session.run``).
+_RENEW = "WITH registered AS (" + _REGISTER + " RETURNING {proof}) {query}"
+_PROOF = "pg_notify(pgqueue_channel_v1(), %s)::text"
 
 
 class Registration:
@@ -44,12 +47,20 @@ class Registration:
         """
         return now >= self._next
 
-    def renew(self, session: Session, now: float) -> None:
-        """Register, and note when to do so next."""
-        self.register(session)
+    def renew(self, session: Session, now: float, query: str, proof: str | None) -> list[Any]:
+        """Register, and note when to do so next. Return the rows of ``query``, which has no parameters.
+
+        ``proof``: what the worker sends to itself, to check that notifications arrive. All of this is one
+        statement.
+        """
+        self._take_lock(session)
+        statement = _RENEW.format(proof="id" if proof is None else _PROOF, query=query)
+        proofs = () if proof is None else (proof,)
+        rows = session.rows(statement, (*self._parameters(session), *proofs))
         # Race: a worker that was suspended for a lease may be removed from the table. It registers before it
         # claims again, so that it is never removed while it holds a job that it has just claimed.
         self._next = now + min(REGISTER_EVERY, conf.current().lease / 3) * random.uniform(0.9, 1.1)
+        return rows
 
     def register(self, session: Session) -> None:
         """Register before the first claim: the worker that a lease names must exist.
@@ -60,12 +71,14 @@ class Registration:
         next time, because a lock of a living worker must never look free.
         """
         self._take_lock(session)
+        session.run((_REGISTER, self._parameters(session)))
+
+    def _parameters(self, session: Session) -> tuple[Any, ...]:
         options = self._options
-        parameters = (
+        return (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
             list(options.exclude_queues), options.threads, _version(), session.holds_lock,
         )  # fmt: skip
-        session.run((_REGISTER, parameters))
 
     def set_draining(self, session: Session) -> None:
         """Show in the table that the worker claims no more jobs."""

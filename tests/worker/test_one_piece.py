@@ -38,6 +38,8 @@ def setting(session: Session, name: str) -> str:
 def test_registering_beating_and_upkeep(session: Session) -> None:
     registration = Registration(WorkerOptions(), worker=1, supervisor=1)
     registration.register(session)
+    for _ in range(2):
+        assert registration.renew(session, 0.0, "SELECT 1", "proof") == [(1,)]
     registration.set_draining(session)
     registration.sign_off(session)
     rounds.tell_retention(session)

@@ -10,7 +10,11 @@ announcement: in a test with 32 overlapping clients, 176 of 192 jobs started lat
 looks, and 0 of 496 with them. The poll finds jobs that are later still. Notifications are read before a look,
 never after it: one that is read afterwards might be about a job that the look has missed.
 
-Behind a transaction pooler there are no session locks and no notifications, so the worker polls.
+Unless ``POLL_INTERVAL`` is set, a worker that is known to receive its notifications polls after 1, 2, 4 and 8
+seconds, and then every 10 seconds. The pauses begin with the short ones whenever a job or a notification has
+come, because a job that the looks have missed is committed soon after that.
+
+Behind a transaction pooler there are no session locks and no notifications, so the worker polls every second.
 """
 
 from __future__ import annotations
@@ -18,20 +22,27 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from ...conf import POLL_INTERVAL
+
 if TYPE_CHECKING:
     from ...session import Session
 
 __all__ = ["Idle"]
 
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
+LONGEST_POLL = (
+    10.0  # seconds; well below the minute for which triggers look ahead (wake_insert_trigger_v1.sql)
+)
 
 
 class Idle:
     """Whether the worker sleeps, and when it should look next."""
 
-    def __init__(self, queues: tuple[str, ...], poll_interval: float) -> None:
+    def __init__(self, queues: tuple[str, ...], poll_interval: float | None) -> None:
         self._names = list(queues) or [""]  # the empty name stands for every queue
         self._poll_interval = poll_interval
+        self._pause = POLL_INTERVAL
+        """The next pause of a worker that receives notifications."""
         self._keys: list[int] = []
         self._locked = False
         self.called = False
@@ -70,11 +81,18 @@ class Idle:
         self.called = True
         self._next_look = 0.0
 
-    def nothing_found(self, session: Session, now: float, next_due: float | None) -> None:
-        """Handle a look that found no job. ``next_due``: seconds until the next job is due."""
+    def nothing_found(
+        self, session: Session, now: float, next_due: float | None, *, hears: bool = False
+    ) -> None:
+        """Handle a look that found no job.
+
+        ``next_due``: seconds until the next job is due. ``hears``: whether notifications are known to arrive.
+        """
+        if self.called or self._announced_at is None:
+            self._pause = POLL_INTERVAL
         self.called = False
         if session.pooled:
-            self._sleep(now, next_due)
+            self._sleep(now, next_due, hears=False)
         elif self._announced_at is None:
             if not self._locked:
                 lock = "SELECT pg_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key"
@@ -87,7 +105,7 @@ class Idle:
             self._next_look = self._announced_at + LOOKS[self._looks]
             self._looks += 1
         else:
-            self._sleep(now, next_due)
+            self._sleep(now, next_due, hears=hears)
 
     def found(self) -> None:
         """Note that a look found jobs, so the worker is awake."""
@@ -109,8 +127,12 @@ class Idle:
         """Do not look again for a while."""
         self._next_look = now + seconds
 
-    def _sleep(self, now: float, next_due: float | None) -> None:
-        pause = self._poll_interval * random.uniform(0.8, 1.0)
+    def _sleep(self, now: float, next_due: float | None, *, hears: bool) -> None:
+        pause = self._poll_interval or POLL_INTERVAL
+        if self._poll_interval is None and hears:
+            pause = self._pause
+            self._pause = min(2 * pause, LONGEST_POLL)
+        pause *= random.uniform(0.8, 1.0)
         if next_due is not None:
             pause = min(pause, max(0.001, next_due))
         self._next_look = now + pause

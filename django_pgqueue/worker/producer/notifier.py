@@ -8,14 +8,14 @@ A session can run statements and still be deaf: a pooler or proxy may have given
 server, or somebody may have run DISCARD ALL in it. No statement fails then, but from there on every job waits
 for the next poll.
 
-NOTIFY takes a lock on the whole database until the end of the commit. So a proof is rare, is sent with a
-round trip that is needed anyway, and its commit does not wait for the disk. All workers receive it, but none
+NOTIFY takes a lock on the whole database until the end of the commit. So a proof is rare, is sent in a
+statement that is needed anyway, and its commit does not wait for the disk. All workers receive it, but none
 takes it as a sign of new jobs. Behind a transaction pooler nobody listens, and there is nothing to prove.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -48,10 +48,12 @@ class Notifier:
         self._listens = False
         self._number = 0
         self._sent_at: float | None = None
+        self._proven = False  # in this session
 
     def connected(self, session: Session) -> None:
         """Start to LISTEN in a new session, and stop waiting for a proof that the last session sent."""
         self._sent_at = None
+        self._proven = False
         self._listens = not session.pooled
         if self._listens:
             channel = session.value("SELECT pgqueue_channel_v1()")
@@ -70,14 +72,20 @@ class Notifier:
             else:
                 self._on_call()
 
-    def prove(self, now: float) -> list[tuple[str, Any]]:
-        """Return the next proof, to be sent with other statements. ``now``: seconds of the monotonic clock.
+    @property
+    def hears(self) -> bool:
+        """Whether the last proof has arrived."""
+        return self._listens and self._proven and self._sent_at is None
+
+    def prove(self, now: float) -> str | None:
+        """Return the next proof, which the worker is to send to itself; None if it does not listen. ``now``:
+        seconds of the monotonic clock.
 
         Raise ``DeafSessionError`` if the last one has not been received. A worker that was suspended does not
         raise it by mistake: each turn of the producer first reads what has arrived in the meantime.
         """
         if not self._listens:
-            return []
+            return None
         if self._sent_at is not None:
             raise DeafSessionError(
                 "the session does not receive notifications: the one that it sent to itself "
@@ -86,10 +94,10 @@ class Notifier:
             )
         self._number += 1
         self._sent_at = now
-        payload = f"{PROOF} {self._worker} {self._number}"
-        return [("SELECT pg_notify(pgqueue_channel_v1(), %s)", (payload,))]
+        return f"{PROOF} {self._worker} {self._number}"
 
     def heard(self, payload: str) -> None:
         """Note that a proof has arrived, which may be another worker's."""
         if payload == f"{PROOF} {self._worker} {self._number}":
             self._sent_at = None
+            self._proven = True

@@ -162,10 +162,11 @@ class Producer:
 
     def _register(self, session: Session, now: float) -> None:
         """Register again. Before that, check that notifications arrive, and read the queues' backoffs."""
-        (rows, *_) = session.run((BACKOFFS_SQL, None), *self._notifier.prove(now))
-        self._runner.backoffs = backoffs(rows)
-        self._registration.renew(session, now)
-        session.refresh_plans()  # also if it finds no jobs: there may be a million that are not due yet
+        proof = self._notifier.prove(now)
+        self._runner.backoffs = backoffs(self._registration.renew(session, now, BACKOFFS_SQL, proof))
+        session.refresh_plans(
+            idle=True
+        )  # also if it finds no jobs: there may be a million that are not due yet
 
     def _room(self, now: float) -> int:
         """Return how many jobs to claim now."""
@@ -198,7 +199,7 @@ class Producer:
         if self.options.burst:
             self._idle.pause(monotonic(), BURST_PAUSE)
         else:
-            self._idle.nothing_found(session, monotonic(), next_due)
+            self._idle.nothing_found(session, monotonic(), next_due, hears=self._notifier.hears)
 
     def _dispatch(self, session: Session, rows: list[Claimed]) -> None:
         now = monotonic()

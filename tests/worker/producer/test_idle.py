@@ -50,6 +50,58 @@ def test_from_awake_to_asleep(session: Session) -> None:
     assert locks(session) == 1
 
 
+def pauses(idle: Idle, session: Session, count: int, *, hears: bool) -> list[float]:
+    """Return the pauses after this many looks that find nothing."""
+    found = []
+    for _ in range(count):
+        idle.nothing_found(session, 10.0, None, hears=hears)
+        found.append(idle.seconds_left(10.0))
+    return found
+
+
+def asleep(session: Session, poll_interval: float | None) -> Idle:
+    """Return a worker that has done its looks after the announcement."""
+    idle = Idle((), poll_interval)
+    idle.connected(session)
+    pauses(idle, session, len(LOOKS) + 1, hears=True)
+    return idle
+
+
+@pytest.fixture
+def longest_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: high)
+
+
+@pytest.mark.usefixtures("longest_pauses")
+def test_a_worker_that_is_notified_looks_less_and_less_often(session: Session) -> None:
+    idle = asleep(session, None)
+    assert pauses(idle, session, 6, hears=True) == [1, 2, 4, 8, 10, 10]
+    # A session that may be deaf: it is not known when that began.
+    assert pauses(idle, session, 2, hears=False) == [1, 1]
+    assert pauses(idle, session, 1, hears=True) == [10]
+    # Somebody has committed a job, which another worker has claimed. A second job may become visible later
+    # without another notification.
+    idle.look_now()
+    assert pauses(idle, session, 2, hears=True) == [1, 2]
+    # The same after its own jobs.
+    idle.found()
+    assert pauses(idle, session, len(LOOKS) + 3, hears=True)[-2:] == [1, 2]
+
+
+@pytest.mark.usefixtures("longest_pauses")
+def test_an_interval_that_is_set_applies_to_all(session: Session) -> None:
+    idle = asleep(session, 0.5)
+    assert pauses(idle, session, 4, hears=True) == [0.5] * 4
+
+
+@pytest.mark.usefixtures("longest_pauses")
+def test_behind_a_pooler_it_polls_every_second(session: Session) -> None:
+    session.pooled = True
+    idle = Idle((), None)
+    idle.connected(session)
+    assert pauses(idle, session, 4, hears=True) == [1] * 4
+
+
 def test_it_wakes_for_the_next_job_that_comes_due(session: Session) -> None:
     idle = Idle((), 60.0)
     idle.connected(session)

@@ -1,0 +1,110 @@
+"""An idle worker with default settings sends at most one statement a second.
+
+All statements of its sessions are counted, by clocks that belong to the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from django_pgqueue import prepared
+from django_pgqueue.worker.producer import claimer
+from django_pgqueue.worker.producer import producer as producer_module
+from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
+from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
+from tests.support.workers import make_producer, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SETTLED = 60.0  # seconds after which it looks as rarely as it ever does
+WATCHED = 600.0
+
+
+class Clock:
+    """Replaces the monotonic clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+        self.now = 1000.0
+        for module in modules:
+            monkeypatch.setattr(module, "monotonic", lambda: self.now)
+
+    def sleep(self, seconds: float, *_: Any) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that all psycopg connections send. Those of Django's connections use cursors."""
+    statements: list[str] = []
+    execute = psycopg.Connection.execute
+
+    def watched(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        statements.append(query)
+        return execute(self, query, *args, **kwargs)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", watched)
+    # The middle of all random pauses.
+    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    return statements
+
+
+def per_second(clock: Clock, turn: Callable[[], object], sent: list[str]) -> float:
+    """Return how many statements are sent in a second."""
+    settled = clock.now + SETTLED
+    while clock.now < settled:
+        turn()
+    began = clock.now
+    sent.clear()
+    while clock.now < began + WATCHED:
+        turn()
+    return len(sent) / (clock.now - began)
+
+
+def supervisor(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
+    clock = Clock(monkeypatch, heartbeat_module, prepared)
+    heartbeat = Heartbeat("default")
+    assert heartbeat.enter(clock.sleep, lambda: False)
+    child: Any = SimpleNamespace(lives=True, worker=1, begun=[], lost_its_lock=False)
+
+    def turn() -> None:
+        clock.sleep(heartbeat.seconds_left(clock.now))
+        heartbeat.serve([child])
+
+    try:
+        return per_second(clock, turn, sent)
+    finally:
+        heartbeat.end()
+
+
+def process(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
+    clock = Clock(monkeypatch, producer_module, claimer, prepared)
+    producer = make_producer()
+    producer._connection.open()
+    monkeypatch.setattr(producer._waker, "sleep", clock.sleep)
+
+    def heard() -> bool:
+        producer._notifier.hear(producer._connection.live)
+        return producer._notifier.hears
+
+    def turn() -> None:
+        producer._turn()
+        # The time of the clock passes sooner than a notification arrives.
+        until(heard)
+
+    try:
+        return per_second(clock, turn, sent)
+    finally:
+        producer._end()
+        producer._waker.close()
+
+
+def test_an_idle_worker_sends_at_most_one_statement_a_second(
+    monkeypatch: pytest.MonkeyPatch, sent: list[str]
+) -> None:
+    rates = supervisor(monkeypatch, sent), process(monkeypatch, sent)
+    assert sum(rates) <= 1.0, rates
