@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Idle"]
 
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
-LONGEST_POLL = (
-    10.0  # seconds; well below the minute for which triggers look ahead (wake_insert_trigger_v1.sql)
-)
+LONGEST_POLL = 10.0  # seconds; triggers announce jobs that are due within a minute
 
 
 class Idle:

@@ -164,9 +164,8 @@ class Producer:
         """Register again. Before that, check that notifications arrive, and read the queues' backoffs."""
         proof = self._notifier.prove(now)
         self._runner.backoffs = backoffs(self._registration.renew(session, now, BACKOFFS_SQL, proof))
-        session.refresh_plans(
-            idle=True
-        )  # also if it finds no jobs: there may be a million that are not due yet
+        # Also if it finds no jobs: there may be a million that are not due yet.
+        session.refresh_plans(idle=True)
 
     def _room(self, now: float) -> int:
         """Return how many jobs to claim now."""
