@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from contextvars import copy_context
 from functools import partial
@@ -15,19 +14,17 @@ from django.db import connections, transaction
 from django.db.utils import IntegrityError, OperationalError
 
 from ... import conf, sentry
-from ...compat import TaskContext
 from ...definition import find_task
 from ...exceptions import TaskTimeout, UnknownTask
 from ...lifecycle.atomic import check_atomic
 from ...lifecycle.current import RUNNING
 from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
-from ...signatures import check_call
 from . import outcomes
+from .calls import await_task, call_task
 from .connections import drop_dead, tidy_up
 from .errors import user_frames
 from .failure import Failure
-from .fork import await_body, call_body
-from .outcomes import BadCall, Result
+from .outcomes import Result
 from .running_job import RunningJob
 from .timeouts import Timeouts
 
@@ -115,7 +112,7 @@ class Runner:
         with sentry.job_scope(running.row) as running.scope:
             try:
                 self._announcer.started(running)
-                running.outcome = self._succeeded(running, await _await_body(running))
+                running.outcome = self._succeeded(running, await await_task(running))
             except BaseException as error:
                 running.outcome = self._failed(running, error)
             finally:
@@ -211,7 +208,7 @@ class Runner:
                 self._announcer.started(running)
                 if running.task.atomic:
                     return self._run_atomic(running)
-                return self._succeeded(running, _call_body(running))
+                return self._succeeded(running, call_task(running))
             except BaseException as error:  # the task raised it, even SystemExit and KeyboardInterrupt
                 return self._failed(running, error)
 
@@ -221,7 +218,7 @@ class Runner:
         for attempt in range(1, _SERIALIZATION_TRIES + 1):
             try:
                 with transaction.atomic(using=self.alias):
-                    value = _call_body(running)
+                    value = call_task(running)
                     outcome = outcomes.succeeded(running, value)
                     parameters = finish_one_parameters(outcome, conf.current().keep_errors)
                     with connections[self.alias].cursor() as cursor:
@@ -258,39 +255,6 @@ class Runner:
 
 def _ignore(running: RunningJob) -> None:
     """Do nothing: the default of ``Runner.on_overdue``."""
-
-
-def _call_body(running: RunningJob) -> Any:
-    args, kwargs = _arguments(running)
-    if running.timeout is None:
-        return call_body(running.task.func, args, kwargs)
-    return running.timeout.call(call_body, [running.task.func, args, kwargs], {})
-
-
-async def _await_body(running: RunningJob) -> Any:
-    args, kwargs = _arguments(running)
-    try:
-        return await await_body(running.task.func, args, kwargs)
-    except asyncio.CancelledError as error:
-        if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
-            raise TaskTimeout from error
-        raise
-
-
-def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of the call. Raises ``BadCall`` if the task does not accept them: SQL does not
-    check signatures, and the task may have changed since the job was enqueued.
-    """
-    row = running.row
-    args = json.loads(row.args) if row.args != "[]" else []
-    kwargs = json.loads(row.kwargs) if row.kwargs != "{}" else {}
-    try:
-        check_call(running.task, args, kwargs)
-    except TypeError as error:
-        raise BadCall from error.with_traceback(None)  # the worker's frames do not help the author
-    if running.task.takes_context:
-        args.insert(0, TaskContext(task_result=running.task_result()))
-    return args, kwargs
 
 
 def _code(error: Exception) -> str | None:
