@@ -49,7 +49,8 @@ T = TypeVar("T")
 class EventLoop:
     """Runs at most ``slots`` jobs at the same time. Its thread starts with the first job.
 
-    ``run`` runs a job and sets its outcome; ``publish`` is called with each result, on the loop's thread.
+    ``run`` runs a job and sets its outcome. ``publish`` is called on the loop's thread: with each result, and
+    without one when the last job that waited for a slot has started.
     """
 
     def __init__(
@@ -64,18 +65,22 @@ class EventLoop:
         self._free_slots: list[_Slot] = []
         self._slots_to_make = slots
         self._stopped = False
-        # Two job threads may submit the first async task at the same time.
+        # Two job threads, or one and the producer, may submit the first async jobs at the same time.
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
 
     # -- called by other threads
 
-    def submit(self, running: RunningJob) -> None:
-        """Run a job. Raise ``RuntimeError`` if the loop has stopped."""
+    def submit(self, jobs: list[RunningJob]) -> None:
+        """Run jobs. Raise ``RuntimeError`` if the loop has stopped."""
         loop = self._started()
-        self._waiting.append(running)
+        self._waiting.extend(jobs)
         loop.call_soon_threadsafe(self._start_coroutines)
+
+    def has_backlog(self) -> bool:
+        """Return whether jobs wait for a slot."""
+        return bool(self._waiting)
 
     def take_back(self) -> list[Claimed]:
         """Remove and return the rows that have not been started."""
@@ -136,6 +141,8 @@ class EventLoop:
             await asyncio.create_task(slot.close(), context=slot.new_context())
 
     def _start_coroutines(self) -> None:
+        if not self._waiting:
+            return
         while self._waiting and not self._stopped:
             if not self._free_slots:
                 if not self._slots_to_make:
@@ -145,19 +152,22 @@ class EventLoop:
             try:
                 running = self._waiting.popleft()
             except IndexError:  # the producer took it back
-                return
+                break
             slot = self._free_slots.pop()  # the one used last, so that the others can close their connections
             slot.wake()
             coroutine = self._run_in(slot, running)
             task = asyncio.get_running_loop().create_task(coroutine, context=slot.new_context())
             task.add_done_callback(partial(self._ended, slot, running))
+        self._publish([])
 
     async def _run_in(self, slot: _Slot, running: RunningJob) -> None:
-        await slot.drop_dead()
+        if slot.has_thread():
+            await slot.drop_dead()
         try:
             await self._run(running)
         finally:
-            await slot.tidy_up()
+            if slot.has_thread():
+                await slot.tidy_up()
 
     def _ended(self, slot: _Slot, running: RunningJob, task: asyncio.Task[None]) -> None:
         self._free_slots.append(slot)
@@ -190,13 +200,11 @@ class _Slot:
 
     async def drop_dead(self) -> None:
         """Before a job: see ``connections``. Call this and the others in a context of this slot."""
-        if self._thread() is not None:
-            await sync_to_async(drop_dead)()
+        await sync_to_async(drop_dead)()
 
     async def tidy_up(self) -> None:
-        """After a job, tidy up the thread's connections if there is a thread."""
-        if self._thread() is not None:
-            await sync_to_async(tidy_up)()
+        """After a job, tidy up the thread's connections."""
+        await sync_to_async(tidy_up)()
 
     def rest(self) -> None:
         """Close its connections if it gets no job for a while. Call this on the loop, after a job."""
@@ -224,6 +232,10 @@ class _Slot:
         if thread is not None:
             await sync_to_async(connections.close_all)()
             thread.shutdown(wait=False)
+
+    def has_thread(self) -> bool:
+        """Return whether a job has used its thread."""
+        return self._thread() is not None
 
     def _thread(self) -> Executor | None:
         return SyncToAsync.context_to_thread_executor.get(self._key)

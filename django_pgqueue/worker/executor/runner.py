@@ -73,7 +73,7 @@ class Runner:
         self._unknown_since: dict[int, float] = {}
         self._running: dict[int, RunningJob] = {}
 
-    def perform(self, row: Claimed, hand_over: Callable[[RunningJob], None]) -> Result | None:
+    def perform(self, row: Claimed, hand_over: Callable[[list[RunningJob]], None]) -> Result | None:
         """Run a job on this thread. If it is async, pass it to ``hand_over`` instead and return None.
 
         claimed --it expired, or its task is unknown--> an outcome without a run
@@ -89,7 +89,7 @@ class Runner:
             if row.crash_count > 0 and self._isolation is not None:
                 outcome = self._run_isolated(ready)
             elif row.task_path in self._async_paths:
-                hand_over(ready)
+                hand_over([ready])
                 return None
             else:
                 outcome = self._run(ready)
@@ -97,6 +97,27 @@ class Runner:
         except BaseException as error:  # a bug of the worker must neither end the thread nor lose the job
             logger.exception("job %s is requeued because of an error in the worker", row.id)
             return Result(row, outcomes.worker_failed(row, error), monotonic() - began)
+
+    def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
+        """Return the jobs that can be handed over without a thread, ready to run, and the rows of the others.
+
+        These are the jobs for which ``perform`` would do nothing else: the task has been found before, so
+        that this imports nothing, and the job has neither expired nor crashed. If one of the tasks has not
+        been found yet, all rows go to threads: the jobs of the other tasks would overtake it.
+        """
+        if not self._async_paths:
+            return [], rows
+        jobs, others = [], []
+        for row in rows:
+            # Race: a thread may be finding the task. It adds to ``_async_paths`` before ``_tasks``.
+            task = self._tasks.get(row.task_path)
+            if task is None:
+                return [], rows
+            if row.task_path not in self._async_paths or row.expired or row.crash_count:
+                others.append(row)
+            else:
+                jobs.append(RunningJob(row, task, self.worker, self.alias))
+        return jobs, others
 
     async def run_async(self, running: RunningJob) -> None:
         """Run a coroutine task on the event loop, and set ``running.outcome``.
@@ -149,6 +170,7 @@ class Runner:
                 outcome = outcomes.unknown_task(row, self.worker, error, self._waited(row))
                 return Result(row, outcome, failure=Failure(error.with_traceback(user_frames(error))))
             if iscoroutinefunction(task.func):
+                # This comes first: a path that is not in there belongs to a sync task if the task is known.
                 self._async_paths.add(row.task_path)
             self._tasks[row.task_path] = task
         return RunningJob(row, task, self.worker, self.alias)

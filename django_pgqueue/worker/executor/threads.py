@@ -1,5 +1,9 @@
 """Job threads: they take claimed rows and return results. Async jobs are passed to the event loop.
 
+The first job of each task goes to a thread, because finding its task may import modules, which may take long.
+The thread passes it to the event loop if its task is a coroutine function. From then on the task is known,
+and the producer passes its jobs to the event loop itself, a whole claim at once.
+
 Waking a thread costs more than running a tiny job, so rows are passed in chunks: a whole claim at once if
 jobs take microseconds, and one by one if they take milliseconds. The thread that owns a chunk takes its rows
 from the front. If a job turns out to be slow, the producer publishes the results from before it and gives the
@@ -67,6 +71,9 @@ class Executor:
 
     def submit(self, rows: list[Claimed], job_seconds: float) -> None:
         """Run rows. ``job_seconds``: how long jobs took lately, which determines the size of the chunks."""
+        async_jobs, rows = self._runner.async_jobs(rows)
+        if async_jobs:
+            self._loop.submit(async_jobs)
         size = max(1, min(len(rows), int(CHUNK_SECONDS / job_seconds) if job_seconds > 0 else len(rows)))
         for start in range(0, len(rows), size):
             self._put(_Chunk(rows[start : start + size]))
@@ -90,9 +97,10 @@ class Executor:
     def has_urgent_results(self) -> bool:
         """Return whether the producer should look at the results now, because threads may run out of work.
 
-        While rows wait for a thread, results wait for the next ``rebalance``: waking the producer for each
-        chunk would take time from the threads. Race: the last row may be taken at this moment. Then the
-        thread that runs it publishes later, and finds no backlog.
+        While rows wait for a thread or the event loop, results wait for the next ``rebalance``: waking the
+        producer for each chunk would take time from the threads. Race: the last row may be taken at this
+        moment. Then the thread that runs it publishes later, and finds no backlog. The event loop does so
+        at once, because a thread may have passed it that row while the producer was already asleep.
         """
         return bool(self.results) and not self._has_backlog()
 
@@ -142,7 +150,7 @@ class Executor:
 
     def _has_backlog(self) -> bool:
         # A chunk whose rows were taken back stays in the queue, empty, until a thread takes it.
-        return any(chunk.rows for chunk in list(self._waiting))
+        return self._loop.has_backlog() or any(chunk.rows for chunk in list(self._waiting))
 
     def _next_chunk(self) -> _Chunk | None:
         try:
@@ -174,8 +182,8 @@ class Executor:
     def _publish(self, done: list[Result]) -> None:
         if done:
             self.results.append(done)
-            if self.has_urgent_results():  # otherwise the next ``rebalance`` comes soon enough
-                self._waker.wake()
+        if self.has_urgent_results():  # otherwise the next ``rebalance`` comes soon enough
+            self._waker.wake()
 
 
 def _drain(items: deque[T]) -> list[T]:

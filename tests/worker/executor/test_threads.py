@@ -31,6 +31,9 @@ class FakeRunner:
     async def run_async(self, running: Any) -> None:
         raise AssertionError
 
+    def async_jobs(self, rows: list[Claimed]) -> tuple[list[Any], list[Claimed]]:
+        return [], rows
+
     def perform(self, row: Claimed, hand_over: Any) -> Result:
         self.ran.append(row.id)
         self.threads.add(threading.current_thread().name)
