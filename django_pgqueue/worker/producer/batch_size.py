@@ -60,10 +60,13 @@ class BatchSize:
         return max(self._slots, min(MOST, in_time, in_memory))
 
     def wanted(self, held: int, running_low: bool) -> int:
-        """Return how many jobs to claim now; 0 while enough are held."""
+        """Return how many jobs to claim now; 0 while more than half of those held ahead are left.
+
+        The jobs in the slots do not count: with many slots, nothing would be left to start during the claim.
+        """
         target = self.target
         free = target - held
-        if free <= 0 or (free < target // 2 and not running_low):
+        if free <= 0 or (free < (target - self._slots) // 2 and not running_low):
             return 0
         return min(free, max(BATCH, self._slots))
 

@@ -49,6 +49,14 @@ def test_it_waits_until_half_is_gone() -> None:
     assert batch_size.wanted(200, running_low=True) == 0
 
 
+def test_jobs_that_run_do_not_count_as_held_ahead() -> None:
+    batch_size = BatchSize(200)
+    batch_size.learn([0.01])
+    assert batch_size.target == MOST
+    assert batch_size.wanted(601, running_low=False) == 0
+    assert batch_size.wanted(600, running_low=False) == 400
+
+
 def test_slower_counts_at_once_faster_by_and_by() -> None:
     batch_size = BatchSize(1)
     batch_size.learn([0.001])
