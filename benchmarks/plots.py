@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .contestants import FLOORS, OURS
+from .contestants import FLOORS, MORE_PEERS, OURS, PEERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
     scenarios = {each["name"]: each for each in figures["scenarios"] if each["rounds"]}
     pictures: dict[str, Sequence[Any]] = {name: [scenario] for name, scenario in scenarios.items()}
     if all(name in scenarios for name in OVERVIEW):
-        pictures["overview"] = [scenarios[name] for name in OVERVIEW]
+        pictures["overview"] = [_of_queues(scenarios[name]) for name in OVERVIEW]
     files = []
     for name, parts in pictures.items():
         tallest = max(len(part["rounds"]) for part in parts)
@@ -57,6 +58,13 @@ def draw(figures: dict[str, Any], folder: Path) -> list[Path]:
         figure.savefig(files[-1], transparent=True, metadata={"Date": None})
         pyplot.close(figure)
     return files
+
+
+def _of_queues(scenario: dict[str, Any]) -> dict[str, Any]:
+    """Return the scenario without the variants that are our queue with other settings."""
+    queues = {OURS, *PEERS, *MORE_PEERS, *FLOORS}
+    rounds = {name: rounds for name, rounds in scenario["rounds"].items() if name in queues}
+    return {**scenario, "rounds": rounds}
 
 
 def _bars(axis: Axes, scenario: dict[str, Any]) -> None:
@@ -82,7 +90,8 @@ def _bars(axis: Axes, scenario: dict[str, Any]) -> None:
             color=TEXT, fontsize=9,
         )  # fmt: skip
     note = ", lower is better" if scenario["lower_is_better"] else ""
-    axis.set_title(f"{scenario['title']} ({figure}{note})", color=TEXT, fontsize=10, loc="left")
+    title = textwrap.fill(f"{scenario['title']} ({figure}{note})", 58)
+    axis.set_title(title, color=TEXT, fontsize=10, loc="left")
     axis.tick_params(colors=TEXT, labelsize=9, length=0)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
     axis.grid(axis="x", color=LINES, linewidth=0.5)
