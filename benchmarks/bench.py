@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def set_up() -> None:
     """Find or start the server, create the tables, and print the versions."""
     if not os.environ.get("DATABASE_URL"):
-        from example_project.embedded import ensure_server
+        from .server import server_url
 
-        os.environ["DATABASE_URL"] = ensure_server(ROOT / "var" / "benchmarks")
+        os.environ["DATABASE_URL"] = server_url()
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
     import django
     from django.core.management import call_command

@@ -6,13 +6,14 @@ PostgreSQL's default settings: durable, so each commit waits for the disk.
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
-from example_project.embedded import ensure_server
+from example_project.embedded import ensure_server, stop_server
 
 from .environments import FOLDER
 
@@ -40,8 +41,11 @@ SHOWN = (
 
 
 def server_url() -> str:
-    """Return the address of the server. Start it if it is the benchmark's own."""
-    return os.environ.get("DATABASE_URL") or ensure_server(FOLDER.parent)
+    """Return the address of the server. The benchmark's own is started, and stopped when the program ends."""
+    if url := os.environ.get("DATABASE_URL"):
+        return url
+    atexit.register(stop_server, FOLDER.parent)
+    return ensure_server(FOLDER.parent)
 
 
 def create_database(server: str, name: str) -> str:
