@@ -8,6 +8,7 @@ import environ
 
 SECRET_KEY = "only for benchmarks"  # noqa: S105
 USE_TZ = True
+TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["django_pgqueue", "benchmarks.public"]
 TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}
