@@ -15,10 +15,13 @@ from django.db.models import (
     DurationField,
     ExpressionWrapper,
     F,
+    FloatField,
+    Func,
     IntegerField,
     OuterRef,
     Subquery,
     TextChoices,
+    Value,
 )
 from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext as _
@@ -44,10 +47,6 @@ __all__ = [
     "with_vitals",
 ]
 
-# After this many heartbeats, pgqueue_dead_workers_v1 checks whether a worker is dead.
-MISSED_BEATS = 2.5
-MISSED_BEATS_IDLE = 3.5  # every second heartbeat of a worker without started jobs is left out
-
 
 class Vital(TextChoices):
     """The state of a worker."""
@@ -69,9 +68,19 @@ def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
 
 
 def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """Annotate workers with the ``age`` of the last heartbeat on the database's clock."""
+    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and with the
+    ``allowed_silence``: the seconds after which it is looked at as a worker that may be dead.
+    """
+    settings = conf.current()
     age = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
-    return workers.annotate(age=age)
+    allowed = Func(
+        F("started_jobs"),
+        Value(settings.heartbeat),
+        Value(settings.lease),
+        function="pgqueue_allowed_silence_v1",
+        output_field=FloatField(),
+    )
+    return workers.annotate(age=age, allowed_silence=allowed)
 
 
 def vital(worker: Any) -> Vital:
@@ -81,9 +90,7 @@ def vital(worker: Any) -> Vital:
     """
     if is_dead(worker.age):
         return Vital.DEAD
-    missed = MISSED_BEATS_IDLE if worker.started_jobs == [] else MISSED_BEATS
-    silent = timedelta(seconds=missed * conf.current().heartbeat)
-    return Vital.SILENT if worker.age > silent else Vital(worker.state)
+    return Vital.SILENT if worker.age.total_seconds() > worker.allowed_silence else Vital(worker.state)
 
 
 def is_dead(age: timedelta) -> bool:

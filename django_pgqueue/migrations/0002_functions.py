@@ -47,6 +47,7 @@ class Migration(migrations.Migration):
         RunSQLFile("forget_workers_v1.sql", "DROP FUNCTION pgqueue_forget_workers_v1"),
         RunSQLFile("recover_v1.sql", "DROP FUNCTION pgqueue_recover_v1"),
         RunSQLFile("recover_worker_v1.sql", "DROP FUNCTION pgqueue_recover_worker_v1"),
+        RunSQLFile("allowed_silence_v1.sql", "DROP FUNCTION pgqueue_allowed_silence_v1"),
         RunSQLFile("dead_workers_v1.sql", "DROP FUNCTION pgqueue_dead_workers_v1"),
         RunSQLFile("end_sessions_v1.sql", "DROP FUNCTION pgqueue_end_sessions_v1"),
         RunSQLFile("recover_dead_v1.sql", "DROP FUNCTION pgqueue_recover_dead_v1"),

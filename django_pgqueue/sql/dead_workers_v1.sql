@@ -1,7 +1,6 @@
--- Return the workers that are dead, and lock their rows. A worker is dead if it missed two heartbeats and its session
--- lock is free. A worker without started jobs sends only every second heartbeat, so it gets one interval more. If the
--- lock proves nothing (its host vanished, it is behind a pooler, it lost its lock), the worker is dead if its last
--- heartbeat is older than the lease.
+-- Return the workers that are dead, and lock their rows. A worker is dead if it was silent for too long
+-- (allowed_silence_v1.sql) and its session lock is free. If the lock proves nothing (its host vanished, it is behind a
+-- pooler, it lost its lock), the worker is dead if its last heartbeat is older than the lease.
 --
 -- All locks are free, although all workers are alive, after a start of the server, after a restart because one of its
 -- processes crashed (which resets its statistics), and after the promotion of a standby (which replayed until then).
@@ -27,8 +26,8 @@ BEGIN
             worker.heartbeat_at > upset AS is_undisturbed,
             worker.heartbeat_at < clock_timestamp() - lease AS is_overdue
         FROM pgqueue_worker AS worker
-        WHERE worker.heartbeat_at < clock_timestamp() - interval '1 second' * least(
-            p_lease, p_heartbeat * CASE WHEN worker.started_jobs = '{}' THEN 3.5 ELSE 2.5 END)
+        WHERE worker.heartbeat_at < clock_timestamp()
+            - interval '1 second' * pgqueue_allowed_silence_v1(worker.started_jobs, p_heartbeat, p_lease)
         ORDER BY worker.id FOR UPDATE SKIP LOCKED
     LOOP
         lock_key := pgqueue_lock_key_v1('worker', candidate.id::text);

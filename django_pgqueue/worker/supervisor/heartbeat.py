@@ -5,7 +5,7 @@ blocking the supervisor, which continues to watch its processes.
 The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
-(``sql/dead_workers_v1.sql``).
+(``sql/allowed_silence_v1.sql``).
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ _BEAT_SQL = """
         WHERE worker.id = given.id
     )
     SELECT min(late.seconds_left) FROM (
-        SELECT extract(epoch FROM other.heartbeat_at - clock_timestamp())::float8 + least(%(lease)s, CASE
-            WHEN NOT other.holds_lock THEN %(lease)s
-            WHEN other.started_jobs = '{}' THEN 3.5 * %(interval)s
-            ELSE 2.5 * %(interval)s END) AS seconds_left
+        SELECT date_part('epoch', other.heartbeat_at - clock_timestamp()) + CASE WHEN other.holds_lock
+            THEN pgqueue_allowed_silence_v1(other.started_jobs, %(interval)s, %(lease)s)
+            ELSE %(lease)s END AS seconds_left
         FROM pgqueue_worker AS other WHERE other.id <> ALL (%(ids)s::bigint[])
     ) AS late WHERE late.seconds_left < 1.3 * %(interval)s
 """
