@@ -64,6 +64,11 @@ class Settings:
     unknown_task_patience: float = 3600.0
     """How long a job waits for a worker that knows its task before it fails."""
 
+    @property
+    def shortest_poll(self) -> float:
+        """The seconds between two looks of a worker that does not rely on notifications."""
+        return self.poll_interval or POLL_INTERVAL
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -30,7 +30,7 @@ class CancelRequests:
         """If it is time, look for requests and pass them on."""
         if now < self._next_look:
             return
-        interval = conf.current().poll_interval or conf.POLL_INTERVAL
+        interval = conf.current().shortest_poll
         self._next_look = now + interval
         ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
         if ids:

@@ -146,7 +146,7 @@ def _say_that_it_polls(alias: str) -> None:
         "the database %r is behind a transaction pooler: the worker polls every %g s and does not receive "
         "notifications; with a direct connection jobs start sooner",
         alias,
-        conf.current().poll_interval or conf.POLL_INTERVAL,
+        conf.current().shortest_poll,
     )
 
 
