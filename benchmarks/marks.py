@@ -96,14 +96,14 @@ class _Slot:
     def _open(self) -> mmap.mmap:
         with Path(os.environ[VARIABLE]).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self._memory = mmap.mmap(file.fileno(), _SIZE)
-            (used,) = _HEAD.unpack_from(self._memory)
+            memory = mmap.mmap(file.fileno(), _SIZE)
+            (used,) = _HEAD.unpack_from(memory)
             if used == SLOTS:
                 raise RuntimeError(f"more than {SLOTS} processes have left marks in one run")
-            _HEAD.pack_into(self._memory, 0, used + 1)
+            _HEAD.pack_into(memory, 0, used + 1)
             fcntl.flock(file, fcntl.LOCK_UN)  # the mapping keeps a copy of the file open, and so the lock
-        self._offset = _HEAD.size + used * _SLOT.size
-        return self._memory
+        self._memory, self._offset = memory, _HEAD.size + used * _SLOT.size
+        return memory
 
 
 _slot = _Slot()

@@ -20,7 +20,15 @@ PEERS = ("pgqueuer-100", "pgqueuer-1000", "procrastinate", "django-tasks-db", "d
 MORE_PEERS = ("django-ox", "oban", "awa")
 
 #: What is measured without a queue.
-FLOORS = ("bare-sql", "loops")
+FLOORS = (
+    "bare-sql",
+    "loops",
+    "bare-notify",
+    "create",
+    "create-in-transaction",
+    "create-over-connections",
+    "unnest",
+)
 
 _MODULES = {
     OURS: "ours:Ours",
