@@ -106,13 +106,15 @@ def contestants(chosen: Sequence[Scenario], options: argparse.Namespace) -> list
 
 
 def enter(names: Sequence[str], server: str) -> tuple[dict[str, Contender], dict[str, str]]:
-    """Return the contestants that can run here, and why the others cannot."""
+    """Return the contestants that can run here, and why the others cannot. Ours must be able to."""
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
     for name in names:
         try:
             contenders[name] = Contender(name, server)
         except (CannotInstallError, CannotTakePartError, StuckError) as error:
+            if name == OURS:
+                sys.exit(f"{OURS} itself cannot run here, so there is nothing to compare: {error}")
             skipped[name] = str(error)
             print(f"skipped {name}: {error}")
     return contenders, skipped

@@ -156,6 +156,15 @@ def test_a_contestant_that_cannot_run_here_is_skipped_by_name(
     assert "skipped no-program: Install redis-server." in capsys.readouterr().out
 
 
+def test_without_ours_there_is_nothing_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, server: str) -> None:
+        raise contender_module.StuckError("prepare failed: connection refused")
+
+    monkeypatch.setattr(suite, "Contender", fail)
+    with pytest.raises(SystemExit, match="nothing to compare: prepare failed: connection refused"):
+        suite.enter([OURS, "pgqueuer-100"], "postgresql://nowhere")
+
+
 def test_a_variant_that_fails_is_not_run_again_and_the_others_go_on() -> None:
     ran: list[str] = []
 
