@@ -15,9 +15,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.types.array import ListDumper
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from psycopg.adapt import PyFormat
     from psycopg.types.array import BaseListDumper
 
@@ -35,6 +38,10 @@ _STALE = (
     psycopg.errors.InvalidSqlStatementName,
     psycopg.errors.DuplicatePreparedStatement,
 )
+
+
+_BEGIN = ("BEGIN", None)
+_COMMIT = ("COMMIT", None)
 
 
 class StalePreparedStatementError(psycopg.OperationalError):
@@ -57,29 +64,40 @@ class PreparedStatements:
         self._planned_at = monotonic()
         connection.adapters.register_dumper(list, _UntypedListDumper)
 
-    def run(self, *statements: tuple[str, Any]) -> list[list[Any]]:
-        """Run statements in one round trip and one transaction, and return the rows of each.
+    def run(
+        self, *statements: tuple[str, Any], beside: Callable[[], None] | None = None
+    ) -> list[psycopg.Cursor[Any]]:
+        """Run statements in one round trip and one transaction, and return the cursor of each.
+
+        ``beside`` is called while the server works, if the statements could be sent. It must not use the
+        connection.
 
         They are prepared if each of them may be. Raise ``StalePreparedStatementError`` if the session must be
         replaced. The same errors of the server may have nothing to do with preparing. In the new session the
         statement is not prepared when it runs first, so there its own error is raised.
         """
+        if beside is not None:
+            # Without them, the transaction would end when the pipeline ends, which is after the call.
+            statements = (_BEGIN, *statements, _COMMIT)
         texts = {text for text, _ in statements}
         prepare = texts <= self._succeeded
         # Not with prepare=False: psycopg would still count the statement. If it is later prepared in a
         # pipeline that fails before it, psycopg believes that the server knows it.
         self._connection.prepare_threshold = 0 if prepare else None
         try:
-            answers = self._send(*statements)
+            cursors = self._send(statements, beside)
         except psycopg.Error as error:
             self._succeeded -= texts
+            self._connection.prepare_threshold = None
+            if self._connection.info.transaction_status == TransactionStatus.INERROR:
+                self._connection.execute("ROLLBACK")
             if prepare and isinstance(error, _STALE):
                 raise StalePreparedStatementError(error) from error
             raise
         finally:
             self._connection.prepare_threshold = None
         self._succeeded |= texts
-        return answers
+        return cursors if beside is None else cursors[1:-1]
 
     def refresh_plans(self, *, idle: bool = False) -> None:
         """Let the server plan everything anew when it runs next, if the plans are some seconds old.
@@ -93,12 +111,16 @@ class PreparedStatements:
             self._planned_at = now
             self._connection.execute("DISCARD PLANS")
 
-    def _send(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+    def _send(
+        self, statements: Sequence[tuple[str, Any]], beside: Callable[[], None] | None
+    ) -> list[psycopg.Cursor[Any]]:
         if len(statements) == 1:
-            return [fetch_rows(self._connection.execute(*statements[0]))]
+            return [self._connection.execute(*statements[0])]
         with self._connection.pipeline():
             cursors = [self._connection.execute(*statement) for statement in statements]
-        return [fetch_rows(cursor) for cursor in cursors]
+            if beside is not None:
+                beside()
+        return cursors
 
 
 class _UntypedListDumper(ListDumper):

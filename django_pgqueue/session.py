@@ -21,7 +21,7 @@ from psycopg.types.string import TextLoader
 from .prepared import PreparedStatements, fetch_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["LOST_CONNECTION", "Session", "StandbyError", "connect", "is_standby"]
 
@@ -121,12 +121,22 @@ class Session:
         as heartbeats and recovery, is a single statement. For the rest, the session of a worker that is found
         dead is terminated (``end_sessions_v1.sql``).
         """
-        settings = {} if self._prepared else self._settings()
-        if durable:
-            settings["synchronous_commit"] = self._commit
-        head = [_set(settings, local=True)] if settings else []
-        run = self._prepared.run if self._prepared else self._run_in_one_message
-        return run(*head, *statements)[len(head) :]
+        head = self._head(durable=durable)
+        if self._prepared:
+            answers = [fetch_rows(cursor) for cursor in self._prepared.run(*head, *statements)]
+        else:
+            answers = self._run_in_one_message(*head, *statements)
+        return answers[len(head) :]
+
+    def run_beside(
+        self, work: Callable[[], None], *statements: tuple[str, Any], durable: bool = False
+    ) -> list[psycopg.Cursor[Any]]:
+        """Like ``run``, but do ``work`` while the server works on the statements, and return their cursors,
+        so that the rows can be read later. ``work`` must not use the session, which must not be ``pooled``.
+        """
+        assert self._prepared is not None
+        head = self._head(durable=durable)
+        return self._prepared.run(*head, *statements, beside=work)[len(head) :]
 
     def refresh_plans(self, *, idle: bool = False) -> None:
         """Let the server plan statements and functions anew when they run next, unless it did so recently.
@@ -151,6 +161,13 @@ class Session:
             while cursor.nextset():
                 answers.append(fetch_rows(cursor))
         return answers
+
+    def _head(self, *, durable: bool) -> list[tuple[str, Any]]:
+        """Return the statement that sets what a transaction needs, if it needs anything."""
+        settings = {} if self._prepared else self._settings()
+        if durable:
+            settings["synchronous_commit"] = self._commit
+        return [_set(settings, local=True)] if settings else []
 
     def _settings(self) -> dict[str, str]:
         newest = _TRANSACTION_TIMEOUT if self.connection.info.server_version >= 170_000 else {}

@@ -14,6 +14,7 @@ from django_pgqueue.session import LOST_CONNECTION, Session, connect
 from tests.support.databases import alias
 from tests.support.poolers import pgbouncer
 from tests.support.sessions import Connect
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -66,6 +67,41 @@ def test_a_statement_behind_one_that_fails_can_run_again(session: Session) -> No
         session.run((RECIPROCAL, (0,)), ("SELECT 'behind'", None))
     for _ in range(3):
         assert session.value("SELECT 'behind'") == "behind"
+
+
+def test_work_is_done_beside_statements_and_their_commit(session: Session, connect: Connect) -> None:
+    """The transaction is over when the work ends, although nobody has read an answer."""
+    other = connect(autocommit=True)
+    other.execute("CREATE TABLE written (number integer)")
+    seen: list[int] = []
+
+    def look() -> None:
+        count = "SELECT count(*) FROM written"
+        until(lambda: other.execute(count).fetchone() == (number,), what="the commit")
+        seen.append(number)
+
+    try:
+        for number in (1, 2):  # the second time, the statements are prepared
+            insert = ("INSERT INTO written VALUES (%s) RETURNING number", (number,))
+            cursors = session.run_beside(look, insert, ("SELECT %s + 1", (number,)), durable=True)
+            assert [cursor.fetchall() for cursor in cursors] == [[(number,)], [(number + 1,)]]
+    finally:
+        other.execute("DROP TABLE written")
+    assert seen == [1, 2]
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_work_is_done_once_beside_statements_that_fail(session: Session, times: int) -> None:
+    for _ in range(times):
+        session.run_beside(lambda: None, (RECIPROCAL, (1,)))
+    done: list[bool] = []
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        session.run_beside(lambda: done.append(True), (RECIPROCAL, (0,)), durable=True)
+    assert done == [True]
+    assert session.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    assert session.value(RECIPROCAL, (1,)) == 1
+    (cursor,) = session.run_beside(lambda: None, (RECIPROCAL, (-1,)))
+    assert cursor.fetchall() == [(-1,)]
 
 
 def test_nothing_is_prepared_behind_a_pooler() -> None:

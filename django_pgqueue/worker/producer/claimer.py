@@ -55,17 +55,16 @@ class Claimer:
     def claim(self, session: Session, limit: int) -> list[Claimed]:
         """Claim up to ``limit`` jobs in a round trip that does nothing else."""
         began = monotonic()
-        return self.claimed(session.rows(*self.claim_statement(limit)), limit, began)
+        return self.claimed(session.rows(*self.claim_statement(limit)), limit, monotonic() - began)
 
-    def claimed(self, answer: Iterable[Any], limit: int, began: float) -> list[Claimed]:
+    def claimed(self, answer: Iterable[Any], limit: int, seconds: float) -> list[Claimed]:
         """Return the claimed rows sorted by priority, run_after and id. UPDATE returns them in any order."""
         rows = [Claimed._make(row) for row in answer]
         # Times as text sort like times: they have one time zone, one format, and years of four digits.
         rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
-        now = monotonic()
-        self._ranges.advance(rows, now)
+        self._ranges.advance(rows, monotonic())
         if logger.isEnabledFor(logging.DEBUG):
-            _log_claim(rows, limit, now - began)
+            _log_claim(rows, limit, seconds)
         return rows
 
     def may_search(self, now: float) -> bool:

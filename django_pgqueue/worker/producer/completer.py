@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...session import Session
     from ..executor.outcomes import Result
 
-__all__ = ["LOCKED", "REFUSALS", "Completer", "accepted"]
+__all__ = ["LOCKED", "REFUSALS", "Completer", "judged"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class Completer:
     def __init__(self) -> None:
         self._waiting: list[Result] = []
         self._since = 0.0
+        self._in_statement = 0
         self._locked: list[Result] = []
         self._try_locked_at = 0.0
 
@@ -89,18 +90,19 @@ class Completer:
 
     def statement(self) -> tuple[str, Any] | None:
         """Return the statement that reports all waiting outcomes; None if there are none."""
+        self._in_statement = len(self._waiting)
         outcomes = self._outcomes()
         if not outcomes:
             return None
         return FINISH_SQL, finish_parameters(outcomes, conf.current().keep_errors)
 
-    def reported(self, accepted: Iterable[int], cancelled: Iterable[int] = ()) -> list[Result]:
-        """Return what was reported, given the answer. The lease of a job that was not accepted was lost."""
-        ids = set(accepted)
-        results, self._waiting = self._waiting, []
-        results = [result if result.reported or result.row.id in ids else _lost(result) for result in results]
-        if over := set(cancelled):
-            results = [_cancelled(result) if result.row.id in over else result for result in results]
+    def sent(self) -> list[Result]:
+        """Return the results in the statement, which the server has answered: they wait no longer. Others may
+        have been added since.
+        """
+        results = self._waiting[: self._in_statement]
+        del self._waiting[: self._in_statement]
+        self._since = monotonic()
         return results
 
     def report_one_by_one(self, session: Session) -> list[Result]:
@@ -121,7 +123,8 @@ class Completer:
                 locked.add(outcome.id)
                 in_a_row += 1
         self._hold_back(locked)
-        return self.reported(*accepted(answer))
+        self._in_statement = len(self._waiting)
+        return judged(self.sent(), answer)
 
     def try_locked_again(self, now: float) -> bool:
         """If it is time, put the held-back outcomes among the others. Return whether there were any."""
@@ -165,16 +168,21 @@ class Completer:
         )
 
 
-def accepted(answer: Iterable[Answer]) -> tuple[list[int], list[int]]:
-    """Return the ids of the jobs whose outcomes were accepted, from the answer to a report, and of those
-    among them that were to run again but are cancelled.
+def judged(results: list[Result], answer: Iterable[Answer]) -> list[Result]:
+    """Return the results as the server has answered them. The lease of a job that was not accepted was lost.
+    A job that was to run again may be cancelled.
     """
-    ids: list[int] = []
-    over: list[int] = []
-    for reported, cancelled in answer:
-        ids += reported
-        over += cancelled or ()
-    return ids, over
+    accepted: set[int] = set()
+    cancelled: set[int] = set()
+    for ids, over in answer:
+        accepted.update(ids)
+        cancelled.update(over or ())
+    results = [
+        result if result.reported or result.row.id in accepted else _lost(result) for result in results
+    ]
+    if cancelled:
+        results = [_cancelled(result) if result.row.id in cancelled else result for result in results]
+    return results
 
 
 def _report(session: Session, outcome: Outcome) -> list[Answer]:

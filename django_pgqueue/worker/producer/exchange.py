@@ -1,5 +1,11 @@
 """The exchange with the server: report outcomes and claim new jobs in one round trip and one commit.
 
+    run --answered--> an answer, kept --take_in--> its jobs are dispatched, its results are closed
+
+Reading an answer takes Python about as long as it takes the server to work on the next statements. So under
+load, the answer of one exchange is taken in while the server works on the next one. Nothing else happens to
+the jobs in a kept answer, so it is taken in at once unless the next exchange follows immediately.
+
 An outcome that the server refuses must not hold up the rest. In that case the outcomes are reported one by
 one (``completer``), and the claim waits for the next exchange.
 """
@@ -11,7 +17,7 @@ from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .completer import LOCKED, REFUSALS, accepted
+from .completer import LOCKED, REFUSALS, judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,16 +34,27 @@ __all__ = ["Exchange"]
 logger = logging.getLogger(__name__)
 
 
-class _Answers(NamedTuple):
-    """The rows that came back for each statement; empty for a statement that was not sent."""
+class _Rows(NamedTuple):
+    """The rows that a statement returned. Reading them is what takes time."""
 
-    release: Sequence[Any] = ()
-    report: Sequence[Any] = ()
-    claim: Sequence[Any] = ()
+    number: int = 0
+    read: Callable[[], Sequence[Any]] = tuple
+
+
+class _Answer(NamedTuple):
+    """What the server has answered."""
+
+    report: _Rows
+    claim: _Rows
+    results: list[Result]  # the ones that were reported
+    limit: int
+    seconds: float  # that the exchange took
 
 
 class Exchange:
-    """``reported`` is called with the results that the server knows, from this report or from their rows."""
+    """``reported`` is called with the results that the server knows, from this report or from their rows, and
+    ``claimed`` with the jobs that were claimed. They must not use the session.
+    """
 
     def __init__(
         self,
@@ -45,23 +62,35 @@ class Exchange:
         completer: Completer,
         idle: Idle,
         reported: Callable[[list[Result]], None],
+        claimed: Callable[[list[Claimed]], None],
     ) -> None:
         self._claimer = claimer
         self._completer = completer
         self._idle = idle
         self._reported = reported
+        self._claimed = claimed
+        self._answer: _Answer | None = None
 
-    def run(self, session: Session, limit: int, now: float, enough: int) -> list[Claimed]:
-        """Report outcomes if they are ``enough`` or old enough, and claim up to ``limit`` jobs."""
+    @property
+    def more_in_flight(self) -> int:
+        """How many more jobs will be in flight when the kept answer is taken in."""
+        return self._answer.claim.number - len(self._answer.results) if self._answer else 0
+
+    def run(self, session: Session, limit: int, now: float, enough: int) -> int:
+        """Report outcomes if they are ``enough`` or old enough, and claim up to ``limit`` jobs.
+
+        Return how many were claimed. The answer is kept until ``take_in``.
+        """
         if self._completer.try_locked_again(now):
             self._report_one_by_one(session)
         due = self._completer.due(now, enough)
         report = self._completer.statement() if due else None
         if due and report is None:  # the rows of all waiting results show their outcomes already
-            self._reported(self._completer.reported([]))
+            self._reported(judged(self._completer.sent(), []))
         claim = self._claimer.claim_statement(limit) if limit and self._may_claim() else None
         if report is None and claim is None:
-            return []
+            self.take_in()
+            return 0
         began = monotonic()
         try:
             answers = self._send(session, report, claim)
@@ -69,18 +98,31 @@ class Exchange:
             if report is None:
                 raise
             self._report_one_by_one(session)
-            return []
-        if report is not None:
-            self._over(self._completer.reported(*accepted(answers.report)), began)
-        return [] if claim is None else self._claimer.claimed(answers.claim, limit, began)
+            return 0
+        results = self._completer.sent() if report is not None else []
+        nothing = _Rows()
+        rows, seconds = answers.get("claim", nothing), monotonic() - began
+        self._answer = _Answer(answers.get("report", nothing), rows, results, limit, seconds)
+        return rows.number
+
+    def take_in(self) -> None:
+        """Take in the answer that was kept, if there is one. The results come first, to free their rows."""
+        if self._answer is None:
+            return
+        answer, self._answer = self._answer, None
+        if answer.results:
+            self._over(judged(answer.results, answer.report.read()), answer.seconds)
+        if rows := self._claimer.claimed(answer.claim.read(), answer.limit, answer.seconds):
+            self._claimed(rows)
 
     def _report_one_by_one(self, session: Session) -> None:
         began = monotonic()
-        self._over(self._completer.report_one_by_one(session), began)
+        results = self._completer.report_one_by_one(session)
+        self._over(results, monotonic() - began)
 
-    def _over(self, results: list[Result], began: float) -> None:
+    def _over(self, results: list[Result], seconds: float) -> None:
         if logger.isEnabledFor(logging.DEBUG):
-            _log_report(results, monotonic() - began)
+            _log_report(results, seconds)
         self._reported(results)
 
     def _may_claim(self) -> bool:
@@ -89,11 +131,22 @@ class Exchange:
 
     def _send(
         self, session: Session, report: tuple[str, Any] | None, claim: tuple[str, Any] | None
-    ) -> _Answers:
+    ) -> dict[str, _Rows]:
+        """Send the statements, and take in the answer that was kept while the server works on them."""
         given = {"release": self._idle.release(), "report": report, "claim": claim}
         statements = {name: statement for name, statement in given.items() if statement is not None}
-        answers = session.run(*statements.values(), durable=report is not None)
-        return _Answers(**dict(zip(statements, answers, strict=True)))
+        durable = report is not None
+        if self._answer is None or session.pooled:
+            self.take_in()
+            lists = session.run(*statements.values(), durable=durable)
+            answers = [_Rows(len(rows), rows.copy) for rows in lists]
+        else:
+            try:
+                cursors = session.run_beside(self.take_in, *statements.values(), durable=durable)
+            finally:
+                self.take_in()  # if the statements could not be sent
+            answers = [_Rows(cursor.rowcount, cursor.fetchall) for cursor in cursors]
+        return dict(zip(statements, answers, strict=True))
 
 
 def _log_report(results: list[Result], seconds: float) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from ... import conf
 from ...definition import find_task
 from ...exceptions import UnknownTask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...lifecycle.claim import Claimed
     from ...session import Session
 
-__all__ = ["fill_policy"]
+__all__ = ["PolicyFiller"]
 
 _FILL_SQL = (
     "SELECT pgqueue_fill_policy_v1(%s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::text[],"
@@ -20,7 +24,32 @@ _FILL_SQL = (
 )
 
 
-def fill_policy(session: Session, rows: list[Claimed]) -> list[Claimed]:
+class PolicyFiller:
+    """Holds the rows without a policy until the session can be used. ``release`` requeues rows."""
+
+    def __init__(self, release: Callable[[list[Claimed]], None]) -> None:
+        self._release = release
+        self._rows: list[Claimed] = []
+
+    def sort_out(self, rows: list[Claimed]) -> list[Claimed]:
+        """Return the rows that have a policy, and keep the others."""
+        without = [row for row in rows if row.on_lost is None]
+        if not without:
+            return rows
+        self._rows += without
+        return [row for row in rows if row.on_lost is not None]
+
+    def fill(self, session: Session) -> list[Claimed]:
+        """Return the rows that were kept, with their policies."""
+        rows, self._rows = self._rows, []
+        try:
+            return _fill(session, rows) if rows else rows
+        except psycopg.Error:
+            self._release(rows)  # the worker holds them, but nobody will run them
+            raise
+
+
+def _fill(session: Session, rows: list[Claimed]) -> list[Claimed]:
     """Return the rows with the policy of their tasks, which is also written to the table before they run.
 
     A row whose task is unknown here does not change: it will be requeued.
@@ -29,8 +58,6 @@ def fill_policy(session: Session, rows: list[Claimed]) -> list[Claimed]:
     filled: dict[int, Claimed] = {}
     expiries: dict[int, float | None] = {}
     for row in rows:
-        if row.on_lost is not None:
-            continue
         try:
             task = find_task(row.task_path)
         except UnknownTask:

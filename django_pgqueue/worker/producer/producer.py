@@ -1,7 +1,8 @@
 """The producer: claims jobs, passes them to the executor, and reports their outcomes. One for each process.
 
     look:     if there is room and it is time, claim; if nothing is found, search for new ranges, claim again
-    report:   collected outcomes, together with the next claim, in one round trip and one commit
+    report:   collected outcomes, together with the next claim, in one round trip and one commit; if another
+              such exchange can follow at once, its answer is taken in while the server works on that one
     sleep:    until outcomes, a notification, a signal, or the next look
 
 When the worker stops, it claims no more jobs, and jobs that have not started are requeued. Running jobs may
@@ -29,12 +30,13 @@ from .cancel_requests import CancelRequests
 from .claimer import Claimer
 from .completer import LOCKED, Completer
 from .connection import Connection
+from .demand import Demand
 from .exchange import Exchange
 from .idle import Idle
 from .in_flight import InFlight
 from .lifetime import Lifetime
 from .notifier import Notifier
-from .policy_filler import fill_policy
+from .policy_filler import PolicyFiller
 from .returns import Returns
 
 if TYPE_CHECKING:
@@ -83,9 +85,16 @@ class Producer:
         self._completer = Completer()
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._accounts = Accounts(self.in_flight, self.lifetime)
-        self._exchange = Exchange(self._claimer, self._completer, self._idle, self._accounts.close)
+        self._exchange = Exchange(
+            self._claimer, self._completer, self._idle, self._accounts.close, self._dispatch
+        )
         self._returns = Returns(worker, runner, self._executor, self.in_flight, self._completer)
+        self._policy_filler = PolicyFiller(self._returns.release)
         self._batch_size = BatchSize(options.threads)
+        self._demand = Demand(
+            options, self.lifetime, self._batch_size, self._idle, self.in_flight, self._completer,
+            self._exchange,
+        )  # fmt: skip
         self._cancel_requests = CancelRequests(runner)
         self._notifier = Notifier(worker, runner.cancel, self._idle.look_now)
         self._registration = Registration(options, worker, supervisor)
@@ -122,6 +131,7 @@ class Producer:
                 except _TRANSIENT as error:
                     logger.info("trying again after %s", type(error).__name__)
                 except LOST_CONNECTION as error:
+                    self._exchange.take_in()  # a new session gives back what this worker does not hold
                     self._connection.reopen(error)
         finally:
             self._executor.stop()
@@ -141,17 +151,21 @@ class Producer:
         if self._registration.due(now):
             self._register(session, now)
         self._connection.tell_supervisor()
-        limit = self._room(now)
-        rows = self._exchange.run(session, limit, now, self._enough())
-        if rows:
-            self._dispatch(session, rows)
-        elif limit:
+        limit = self._demand.jobs_now(now)
+        claimed = self._exchange.run(session, limit, now, self._demand.outcomes())
+        self._collect()
+        goes_on = claimed > 0 and not session.pooled and self._demand.goes_on_at_once(monotonic())
+        if not goes_on:
+            self._exchange.take_in()
+        if limit and not claimed:
             self._look_further(session)
+        self._follow_up(session, now)
         now = monotonic()
         self._give_hoard_back(now)
         self._accounts.write_if_due(session, now)
         self._cancel_requests.look(session, now)
-        self._sleep(session)
+        if not goes_on:
+            self._sleep(session)
 
     def _collect(self) -> None:
         results = self._executor.results
@@ -167,31 +181,14 @@ class Producer:
         # Also if it finds no jobs: there may be a million that are not due yet.
         session.refresh_plans(idle=True)
 
-    def _room(self, now: float) -> int:
-        """Return how many jobs to claim now."""
-        if self.lifetime.stopping or not self._idle.due(now):
-            return 0
-        limit = self._wanted()
-        left = self.lifetime.jobs_left()
-        return limit if left is None else min(limit, left)
-
-    def _wanted(self) -> int:
-        held = len(self.in_flight) - len(self._completer)
-        return self._batch_size.wanted(held, running_low=held < self.options.threads)
-
-    def _enough(self) -> int:
-        """Return how many outcomes are enough for a report."""
-        nothing_else_runs = len(self._completer) == len(self.in_flight)
-        return 1 if nothing_else_runs or self.lifetime.stopping else max(1, self._batch_size.target // 4)
-
     def _look_further(self, session: Session) -> None:
         """Search for new ranges after the known ones gave nothing, and claim what is found."""
         thorough = self.options.burst and not self.in_flight
         due, next_due = self._claimer.search(session, thorough=thorough)
         if due:
-            rows = self._claimer.claim(session, self._room(monotonic()))
+            rows = self._claimer.claim(session, self._demand.jobs_now(monotonic()))
             if rows:
-                self._dispatch(session, rows)
+                self._dispatch(rows)
                 return
         # A running job may enqueue more: in burst mode the worker looks again when the last one has ended.
         self._exhausted = not due and not self.in_flight
@@ -200,7 +197,7 @@ class Producer:
         else:
             self._idle.nothing_found(session, monotonic(), next_due, hears=self._notifier.hears)
 
-    def _dispatch(self, session: Session, rows: list[Claimed]) -> None:
+    def _dispatch(self, rows: list[Claimed]) -> None:
         now = monotonic()
         self._idle.found()
         self._exhausted = False
@@ -212,16 +209,16 @@ class Producer:
             # Race: the worker was told to stop during the claim.
             self._returns.release(rows)
             return
-        if any(row.on_lost is None for row in rows):
-            try:
-                rows = fill_policy(session, rows)
-            except psycopg.Error:
-                self._returns.release(rows)  # they are held, but nobody will run them
-                raise
-        self._executor.submit(rows, self._batch_size.job_seconds)
-        session.refresh_plans()  # while the jobs run
-        if self._claimer.may_search(now):
-            self._claimer.search(session)
+        self._executor.submit(self._policy_filler.sort_out(rows), self._batch_size.job_seconds)
+
+    def _follow_up(self, session: Session, began: float) -> None:
+        """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
+        if rows := self._policy_filler.fill(session):
+            self._executor.submit(rows, self._batch_size.job_seconds)
+        if self._dispatched_at >= began:
+            session.refresh_plans()  # while the jobs run
+            if self._claimer.may_search(monotonic()):
+                self._claimer.search(session)
 
     def _sleep(self, session: Session) -> None:
         if self.in_flight.is_through() and (self.lifetime.stopping or self._is_worn_out()):
@@ -233,7 +230,7 @@ class Producer:
         seconds = LONGEST_SLEEP
         if self._completer:
             seconds = min(seconds, self._completer.seconds_left(now))
-        if not self.lifetime.stopping and self._wanted():
+        if self._demand.jobs():
             seconds = min(seconds, self._idle.seconds_left(now))
         if self._executor.rebalance():
             seconds = min(seconds, 0.005)
@@ -283,11 +280,13 @@ class Producer:
 
     def _end(self) -> None:
         """Report the last outcomes, requeue the rest without counting an attempt, and sign off."""
+        self._exchange.take_in()
         self._collect()
         self._returns.abandon_rest()
         while (session := self._connection.session) is not None:
             try:
                 self._exchange.run(session, 0, float("inf"), 1)
+                self._exchange.take_in()
                 self._accounts.write(session)
                 self._registration.sign_off(session)
                 session.close()

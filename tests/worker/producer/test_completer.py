@@ -16,7 +16,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.running_job import RunningJob
-from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, Completer
+from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, Completer, judged
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import fresh, run_due
@@ -44,15 +44,18 @@ def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPa
 def test_atomic_jobs_have_reported_themselves() -> None:
     completer = completer_with(("done", True), ("lost", True))
     assert completer.statement() is None
-    assert [result.outcome.kind for result in completer.reported([])] == ["done", "lost"]
+    assert [result.outcome.kind for result in judged(completer.sent(), [])] == ["done", "lost"]
     assert len(completer) == 0
 
 
 def test_what_was_not_accepted_has_lost_its_lease(caplog: pytest.LogCaptureFixture) -> None:
     completer = completer_with(("done", False), ("failed", False), ("done", True))
-    reported = completer.reported([1])
+    assert completer.statement() is not None
+    completer.add([Result(claimed(4), Outcome(4, 7))])  # while the server works
+    reported = judged(completer.sent(), [([1], None)])
     assert [result.outcome.kind for result in reported] == ["done", "lost", "done"]
     assert "job 2: the lease was lost, so its outcome (failed) was refused" in caplog.text
+    assert completer.ids() == {4}
 
 
 def test_jobs_are_reported_in_the_order_of_their_ids() -> None:

@@ -1,0 +1,70 @@
+"""How much to exchange with the server: how many jobs to claim, and how many outcomes make a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..options import WorkerOptions
+    from .batch_size import BatchSize
+    from .completer import Completer
+    from .exchange import Exchange
+    from .idle import Idle
+    from .in_flight import InFlight
+    from .lifetime import Lifetime
+
+__all__ = ["LARGE", "Demand"]
+
+LARGE = 50
+"""So many outcomes take the server longer than Python needs to prepare for their exchange."""
+
+
+class Demand:
+    """What one worker wants next, seen from the jobs that it holds."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        lifetime: Lifetime,
+        batch_size: BatchSize,
+        idle: Idle,
+        in_flight: InFlight,
+        completer: Completer,
+        exchange: Exchange,
+    ) -> None:
+        self._threads = options.threads
+        self._lifetime = lifetime
+        self._batch_size = batch_size
+        self._idle = idle
+        self._in_flight = in_flight
+        self._completer = completer
+        self._exchange = exchange
+
+    def jobs(self) -> int:
+        """Return how many jobs the worker has room for."""
+        if self._lifetime.stopping:
+            return 0
+        held = self._held()
+        limit = self._batch_size.wanted(held, running_low=held < self._threads)
+        left = self._lifetime.jobs_left()
+        return limit if left is None else min(limit, left)
+
+    def jobs_now(self, now: float) -> int:
+        """Return how many jobs to claim now."""
+        return self.jobs() if self._idle.due(now) else 0
+
+    def outcomes(self) -> int:
+        """Return how many outcomes are enough for a report."""
+        if not self._held() or self._lifetime.stopping:
+            return 1
+        return max(1, self._batch_size.target // 4)
+
+    def goes_on_at_once(self, now: float) -> bool:
+        """Return whether the next report and claim can be sent now, and are large enough to be worth it."""
+        if self._lifetime.jobs_left() is not None:
+            return False  # only dispatched jobs are counted
+        return len(self._completer) >= max(LARGE, self.outcomes()) and self.jobs_now(now) > 0
+
+    def _held(self) -> int:
+        """Return how many jobs are claimed and have not ended."""
+        return len(self._in_flight) + self._exchange.more_in_flight - len(self._completer)
