@@ -6,7 +6,20 @@ from .current import CurrentJob
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
 from .queue import Queue
+from .schedule import Schedule, ScheduleTick
 from .stat import JobStat
 from .worker import Worker
 
-__all__ = ["CurrentJob", "Job", "JobQuerySet", "JobStat", "LiveJob", "Queue", "QueueStatus", "Ring", "Worker"]
+__all__ = [
+    "CurrentJob",
+    "Job",
+    "JobQuerySet",
+    "JobStat",
+    "LiveJob",
+    "Queue",
+    "QueueStatus",
+    "Ring",
+    "Schedule",
+    "ScheduleTick",
+    "Worker",
+]

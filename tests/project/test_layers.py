@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: ``worker.options``) has its own entry.
 LAYERS = """
     compat conf database_settings exceptions operations prepared sentry wording
-    job_log paths payload routing session signatures
+    job_log paths payload routing schedules.cron schedules.policy session signatures
     validation
     definition
     decorator policy
@@ -33,6 +33,7 @@ LAYERS = """
     migrations queue_names results
     lifecycle
     backend checks_backends
+    schedules
     checks
     checks_database
     apps upkeep

@@ -1,0 +1,360 @@
+"""``Schedule`` and ``ScheduleTick``: what is enqueued when, and which of these times have passed.
+
+The definition of a schedule comes from code, settings, the admin or SQL. Its state (`Schedule.STATE`) belongs
+to the round (``schedules/fire.py``) and to a trigger (``sql/schedule_changed_v1.sql``). So ``save()`` of an
+existing row never writes the state: a tick may have passed since the row was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.utils import timezone as django_timezone
+from django.utils.translation import gettext_lazy as _
+
+from .. import conf, validation
+from ..compat import InvalidTask
+from ..definition import find_task
+from ..exceptions import UnknownTask
+from ..payload import encode_arguments
+from ..schedules.cron import LONGEST, SHORTEST, Timing, check_jitter, timing_of
+from ..schedules.policy import policy_of
+from ..signatures import check_call
+from .fields import ArrayColumn
+
+__all__ = ["MOST_CAUGHT_UP", "Schedule", "ScheduleTick", "definition_of", "differences"]
+
+MOST_CAUGHT_UP = 10_000
+_TIMES = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
+
+
+class Schedule(models.Model):
+    """A task, its arguments, and when it is enqueued."""
+
+    class CatchUp(models.TextChoices):
+        """What happens to ticks that passed while no worker was there."""
+
+        SKIP = "skip", _("skip them")
+        LATEST = "latest", _("run the latest")
+        ALL = "all", _("run all, up to the limit")
+
+    class Overlap(models.TextChoices):
+        """What happens to a tick while the previous job of the schedule is not over."""
+
+        ALLOW = "allow", _("run beside it")
+        SKIP = "skip", _("skip the tick")
+        QUEUE = "queue", _("run after it")
+
+    class Source(models.TextChoices):
+        """Who declares the schedule."""
+
+        CODE = "code", _("code")
+        SETTINGS = "settings", _("settings")
+        ADMIN = "admin", _("admin")
+
+    #: What code and settings declare, and the admin may override.
+    DECLARED: ClassVar[tuple[str, ...]] = (
+        "task_path", "args", "kwargs", "queue_name", "priority", "cron", "every", "timezone", "catch_up",
+        "catch_up_limit", "overlap", "jitter",
+    )  # fmt: skip
+    #: What only the round, the trigger and ``schedules.control`` write.
+    STATE: ClassVar[frozenset[str]] = frozenset(
+        ("paused_at", "paused_by", "pause_reason", "retired_at", "next_tick", "last_tick", "since",
+         "live_jobs", "waiting", "created_at")
+    )  # fmt: skip
+
+    name = models.CharField(
+        _("name"),
+        max_length=200,
+        primary_key=True,
+        validators=[
+            RegexValidator(
+                r"\A[A-Za-z0-9_.:-]+\Z", _("Use only letters, digits and the characters _ - . and :")
+            )
+        ],
+    )
+    task_path = models.CharField(_("task"), max_length=255, help_text=_("For example: shop.tasks.report"))
+    args = models.JSONField(_("positional arguments"), default=list, db_default=[], blank=True)
+    kwargs = models.JSONField(_("keyword arguments"), default=dict, db_default={}, blank=True)
+    queue_name = models.CharField(
+        _("queue"), max_length=100, null=True, blank=True, help_text=_("Empty: the queue of the task.")
+    )
+    priority = models.SmallIntegerField(
+        _("priority"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(-100), MaxValueValidator(100)],
+        help_text=_("Empty: the priority of the task."),
+    )
+    cron = models.CharField(
+        _("cron expression"),
+        max_length=100,
+        null=True,
+        blank=True,
+        help_text=_(
+            "Minute, hour, day of the month, month, day of the week. “0 3 * * 1-5”: weekdays at 3:00."
+        ),
+    )
+    every = models.DurationField(
+        _("interval"), null=True, blank=True, help_text=_("Instead of a cron expression. “00:00:30”: 30 s.")
+    )
+    timezone = models.CharField(_("time zone"), max_length=64, default="UTC", db_default="UTC")
+    catch_up = models.CharField(
+        _("missed ticks"),
+        max_length=8,
+        choices=CatchUp.choices,
+        default=CatchUp.LATEST,
+        db_default=CatchUp.LATEST,
+    )
+    catch_up_limit = models.IntegerField(
+        _("limit"),
+        default=100,
+        db_default=100,
+        validators=[MinValueValidator(1), MaxValueValidator(MOST_CAUGHT_UP)],
+        help_text=_("The most missed ticks that run, and the most ticks that wait for the previous job."),
+    )
+    overlap = models.CharField(
+        _("while the previous job is not over"),
+        max_length=8,
+        choices=Overlap.choices,
+        default=Overlap.ALLOW,
+        db_default=Overlap.ALLOW,
+    )
+    jitter = models.DurationField(
+        _("jitter"),
+        default=timedelta(0),
+        db_default=timedelta(0),
+        help_text=_("Each job starts up to this much later, at random."),
+    )
+
+    source = models.CharField(
+        _("declared in"),
+        max_length=8,
+        choices=Source.choices,
+        default=Source.ADMIN,
+        db_default=Source.ADMIN,
+        editable=False,
+    )
+    declared_by = models.CharField(
+        _("module"), max_length=255, blank=True, default="", db_default="", editable=False
+    )
+    declared = models.JSONField(_("declared values"), null=True, blank=True, editable=False)
+    overridden = models.JSONField(
+        _("overridden fields"), default=list, db_default=[], blank=True, editable=False
+    )
+    policy = models.JSONField(_("policy of the task"), null=True, blank=True, editable=False)
+    """What the task says about its jobs, as the last process saw it that could import the task."""
+
+    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
+    paused_by = models.CharField(
+        _("paused by"), max_length=255, blank=True, default="", db_default="", editable=False
+    )
+    pause_reason = models.CharField(
+        _("reason"), max_length=500, blank=True, default="", db_default="", editable=False
+    )
+    retired_at = models.DateTimeField(_("retired at"), null=True, blank=True, editable=False)
+    next_tick = models.DateTimeField(_("next tick"), null=True, blank=True, editable=False)
+    """None: the next round computes it, from `since` and `last_tick`."""
+    last_tick = models.DateTimeField(_("last tick"), null=True, blank=True, editable=False)
+    since = models.DateTimeField(_("timing set at"), null=True, blank=True, editable=False)
+    live_jobs = ArrayColumn(
+        "bigint", verbose_name=_("jobs that may not be over"), default=list, db_default=[]
+    )
+    waiting = models.IntegerField(_("waiting ticks"), default=0, db_default=0, editable=False)
+    created_at = models.DateTimeField(_("created at"), db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(_("last changed"), db_default=Now(), editable=False)
+
+    class Meta:
+        db_table = "pgqueue_schedule"
+        required_db_vendor = "postgresql"
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        permissions = (
+            ("pause_schedule", "Can pause and resume schedule"),
+            ("run_schedule", "Can run schedule now"),
+        )
+        constraints = (
+            models.CheckConstraint(
+                condition=Q(cron__isnull=False, every__isnull=True)
+                | Q(cron__isnull=True, every__isnull=False),
+                name="pgqueue_schedule_timing",
+                violation_error_message=_("Set either a cron expression or an interval."),
+            ),
+            models.CheckConstraint(
+                condition=Q(every__isnull=True) | Q(every__range=(SHORTEST, LONGEST)),
+                name="pgqueue_schedule_every",
+                violation_error_message=_("The interval must be from 1 second to 3660 days."),
+            ),
+            models.CheckConstraint(
+                condition=Q(jitter__gte=timedelta(0)) & (Q(every__isnull=True) | Q(jitter__lte=F("every"))),
+                name="pgqueue_schedule_jitter",
+                violation_error_message=_("The jitter must not be negative or longer than the interval."),
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    catch_up__in=["skip", "latest", "all"],
+                    overlap__in=["allow", "skip", "queue"],
+                    source__in=["code", "settings", "admin"],
+                    catch_up_limit__range=(1, MOST_CAUGHT_UP),
+                ),
+                name="pgqueue_schedule_choices",
+                violation_error_message=_("An option has a value that does not exist."),
+            ),
+            # PostgreSQL also has infinite times. With one of them, no supervisor could compute when to look.
+            models.CheckConstraint(
+                condition=(Q(next_tick__isnull=True) | Q(next_tick__range=_TIMES))
+                & (Q(last_tick__isnull=True) | Q(last_tick__range=_TIMES))
+                & (Q(since__isnull=True) | Q(since__range=_TIMES)),
+                name="pgqueue_schedule_times",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def timing(self) -> Timing:
+        """When it is due."""
+        return Timing(self.cron, self.every, self.timezone)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is neither paused nor retired."""
+        return self.paused_at is None and self.retired_at is None
+
+    def clean(self) -> None:
+        """Refuse what could never run: the timing, the task, arguments that do not fit it."""
+        self.cron, self.queue_name = self.cron or None, self.queue_name or None
+        wrong: dict[str, Any] = {}
+        for check in (self._check_timing, self._check_call, self._check_queue):
+            try:
+                check()
+            except _Wrong as error:
+                wrong.setdefault(error.field, []).append(str(error))
+        if wrong:
+            raise ValidationError(wrong)
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save the definition; of an existing row, nothing else. Note what differs from what is declared."""
+        if self.declared is not None:
+            self.overridden = differences(definition_of(self), self.declared)
+        try:
+            self.policy = policy_of(find_task(self.task_path))
+        except UnknownTask:  # a process that knows the task writes the policy when it synchronizes
+            pass
+        if not self._state.adding and kwargs.get("update_fields") is None and not kwargs.get("force_insert"):
+            self.updated_at = django_timezone.now()
+            kwargs["update_fields"] = [
+                field.name
+                for field in self._meta.concrete_fields
+                if field.name not in self.STATE and not field.primary_key
+            ]
+        super().save(*args, **kwargs)
+
+    def _check_timing(self) -> None:
+        try:
+            timing = timing_of(self.cron, self.every, self.timezone)
+        except ValueError as error:
+            if (self.cron is None) == (self.every is None):
+                raise _Wrong(NON_FIELD_ERRORS, error) from None
+            field = "every" if self.cron is None else "cron"
+            raise _Wrong("timezone" if "time zone" in str(error) else field, error) from None
+        try:
+            check_jitter(timing, self.jitter)
+        except ValueError as error:
+            raise _Wrong("jitter", error) from None
+
+    def _check_call(self) -> None:
+        for field, wanted in (("args", list), ("kwargs", dict)):
+            if not isinstance(getattr(self, field), wanted):
+                what = "list" if wanted is list else "object"
+                raise _Wrong(field, f"This must be a JSON {what}.")
+        try:
+            task = find_task(self.task_path)
+        except UnknownTask as error:
+            raise _Wrong("task_path", error) from None
+        try:
+            check_call(task, self.args, self.kwargs)
+            encode_arguments(self.args, self.kwargs, conf.current().max_payload_bytes)
+        except (TypeError, ValueError) as error:
+            raise _Wrong("args", error) from None
+
+    def _check_queue(self) -> None:
+        if self.queue_name is not None:
+            try:
+                validation.queue_name(self.queue_name)
+            except InvalidTask as error:
+                raise _Wrong("queue_name", error) from None
+
+
+class ScheduleTick(models.Model):
+    """A time at which a schedule was due, and what came of it.
+
+    Its unique constraint is the guarantee that a tick becomes one job.
+    """
+
+    class Outcome(models.TextChoices):
+        """What came of a tick."""
+
+        ENQUEUED = "enqueued", _("enqueued")
+        WAITING = "waiting", _("waiting for the previous job")
+        SKIPPED = "skipped", _("skipped, because the previous job was not over")
+        MISSED = "missed", _("missed, because no worker was there")
+        MANUAL = "manual", _("run by hand")
+
+    id = models.BigAutoField(primary_key=True)
+    schedule = models.ForeignKey(
+        Schedule,
+        models.CASCADE,
+        related_name="ticks",
+        db_column="schedule",
+        db_index=False,
+        verbose_name=_("schedule"),
+    )
+    tick = models.DateTimeField(_("tick"))
+    job_id = models.BigIntegerField(_("job"), null=True)
+    outcome = models.CharField(_("outcome"), max_length=8, choices=Outcome.choices)
+
+    class Meta:
+        db_table = "pgqueue_tick"
+        required_db_vendor = "postgresql"
+        default_permissions = ("view",)
+        verbose_name = _("tick")
+        verbose_name_plural = _("ticks")
+        constraints = (models.UniqueConstraint(fields=["schedule", "tick"], name="pgqueue_tick_once"),)
+        indexes = (models.Index(fields=["tick"], name="pgqueue_tick_age"),)
+
+    def __str__(self) -> str:
+        return f"{self.schedule_id} {self.tick:%Y-%m-%d %H:%M:%S}"
+
+
+class _Wrong(Exception):
+    """What is wrong with a field."""
+
+    def __init__(self, field: str, text: object) -> None:
+        super().__init__(str(text))
+        self.field = field
+
+
+def definition_of(schedule: Schedule) -> dict[str, Any]:
+    """Return the definition in the form of `Schedule.declared`: JSON, with durations in seconds."""
+    return {name: _plain(getattr(schedule, name)) for name in Schedule.DECLARED}
+
+
+def differences(definition: Mapping[str, Any], declared: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields that differ. Cron and every are one choice, so they differ together."""
+    names = {name for name in Schedule.DECLARED if definition[name] != declared.get(name)}
+    if names & {"cron", "every"}:
+        names |= {"cron", "every"}
+    return sorted(names)
+
+
+def _plain(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -1,0 +1,210 @@
+"""The times at which a schedule is due: cron expressions in a time zone, and intervals.
+
+cronsim finds the times of a cron expression, the way Debian's cron does. An expression with fixed minutes and
+hours runs once on every day that it names: on the day when clocks go forward, a time that does not exist
+becomes the first moment after the gap, and on the day when they go back, only the first of two equal times
+counts. An expression whose minute or hour begins with ``*`` follows the time that really passes.
+
+Intervals are counted from 1970-01-01 00:00 UTC. So they need no memory and do not drift: an interval of an
+hour is due at every full hour, however late a tick was noticed and however often the schedule was edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+__all__ = [
+    "EPOCH",
+    "LONGEST",
+    "SHORTEST",
+    "Timing",
+    "check_jitter",
+    "expand",
+    "latest_ticks",
+    "next_runs",
+    "next_tick",
+    "timing_of",
+    "zone",
+]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SHORTEST = timedelta(seconds=1)
+LONGEST = timedelta(days=3660)
+_FIRST_WINDOW = timedelta(hours=1)
+
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+class Timing(NamedTuple):
+    """When a schedule is due: exactly one of ``cron`` and ``every`` is set."""
+
+    cron: str | None
+    every: timedelta | None
+    timezone: str = "UTC"
+
+
+class HasTiming(Protocol):
+    """Something that is scheduled: a row, or a declaration."""
+
+    @property
+    def cron(self) -> str | None:
+        """A cron expression."""
+
+    @property
+    def every(self) -> timedelta | None:
+        """An interval."""
+
+    @property
+    def timezone(self) -> str:
+        """The name of the time zone of the cron expression."""
+
+
+def timing_of(cron: Any, every: Any, timezone: Any = "UTC") -> Timing:
+    """Return what these values mean. Raise ValueError for everything that could never be due, and for an
+    unknown time zone.
+    """
+    if (cron is None) == (every is None):
+        raise ValueError(
+            "A schedule takes either cron or every. "
+            + ("Neither is set." if cron is None else f"Both are set: {cron!r} and {every!r}.")
+        )
+    zone(timezone)
+    if cron is None:
+        return Timing(None, _interval(every), timezone)
+    if not isinstance(cron, str) or len(cron) > 100:
+        raise ValueError(f"cron must be an expression of at most 100 characters. It is {cron!r}.")
+    timing = Timing(cron, None, timezone)
+    next_tick(timing, datetime.now(UTC))
+    return timing
+
+
+def check_jitter(timing: Timing, jitter: timedelta) -> None:
+    """Raise ValueError unless ``jitter`` is at most the time between two of the next ticks."""
+    if jitter < timedelta(0):
+        raise ValueError(f"jitter must not be negative. It is {jitter}.")
+    if not jitter:
+        return
+    ticks = list(islice(_ticks(timing, datetime.now(UTC)), 8))
+    shortest = min(later - earlier for earlier, later in zip(ticks, ticks[1:], strict=False))
+    if jitter > shortest:
+        raise ValueError(
+            f"jitter must not be longer than the time between two ticks ({shortest}). It is {jitter}."
+        )
+
+
+def expand(cron: str) -> str:
+    """Return the five fields of an expression; ``@daily`` and its like are names for some."""
+    return _NICKNAMES.get(cron.strip().lower(), cron)
+
+
+@lru_cache(maxsize=256)
+def zone(name: str) -> tzinfo:
+    """Return the time zone. Raise ValueError for an unknown one."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    # The name of a folder, a path, an empty name and no string at all each raise something else.
+    except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"There is no time zone {name!r}. Use a name such as 'Europe/Paris'. If this is one, the system "
+            "has no or old time zone data: install the package tzdata."
+        ) from error
+
+
+def next_tick(timing: Timing, after: datetime) -> datetime:
+    """Return the first tick that is later than ``after``, in UTC. Raise ValueError as `timing_of` does."""
+    return next(_ticks(timing, after))
+
+
+def next_runs(schedule: HasTiming, count: int, after: datetime | None = None) -> list[datetime]:
+    """Return the next ticks after a time (default: now), in UTC."""
+    timing = Timing(schedule.cron, schedule.every, schedule.timezone)
+    return list(islice(_ticks(timing, datetime.now(UTC) if after is None else after), count))
+
+
+def latest_ticks(timing: Timing, after: datetime, until: datetime, limit: int) -> list[datetime]:
+    """Return the last ``limit`` ticks that are later than ``after`` and not later than ``until``.
+
+    It looks back from ``until`` in growing windows: workers may have been away for a year, and counting all
+    ticks of a year takes half a minute.
+    """
+    if timing.every is not None:
+        return _latest_of_interval(timing.every, after, until, limit)
+    window = _FIRST_WINDOW
+    while True:
+        start = max(after, until - window)
+        found = []
+        for tick in _ticks(timing, start):
+            if tick > until:
+                break
+            found.append(tick)
+        if len(found) >= limit or start == after:
+            return found[-limit:]
+        window *= 2
+
+
+def _ticks(timing: Timing, after: datetime) -> Iterator[datetime]:
+    after = after.astimezone(UTC)
+    if timing.every is not None:
+        step = _interval(timing.every)
+        tick = EPOCH + ((after - EPOCH) // step) * step
+        while True:
+            tick += step
+            yield tick
+    assert timing.cron is not None
+    local = zone(timing.timezone)
+    fields = expand(timing.cron)
+    if len(fields.split()) != 5:
+        raise ValueError(
+            f"The cron expression {timing.cron!r} does not have five fields: minute, hour, day of the month, "
+            "month, day of the week. For seconds, use every."
+        )
+    last = after
+    try:
+        for named in CronSim(fields, after.astimezone(local)):
+            tick = named.astimezone(UTC)
+            # When clocks go back, cronsim may name a time before the start, if the start lies in the second
+            # of the two equal hours. When they go forward, it may name the first moment after the gap twice.
+            if tick > last:
+                last = tick
+                yield tick
+    except CronSimError as error:
+        raise ValueError(
+            f"The cron expression {timing.cron!r} is wrong, or names a day that does not exist: {error}."
+        ) from error
+    raise ValueError(f"The cron expression {timing.cron!r} is never due within the next 50 years.")
+
+
+def _latest_of_interval(every: timedelta, after: datetime, until: datetime, limit: int) -> list[datetime]:
+    step = _interval(every)
+    last, first = (until - EPOCH) // step, (after - EPOCH) // step + 1
+    return [EPOCH + number * step for number in range(max(first, last - limit + 1), last + 1)]
+
+
+def _interval(every: Any) -> timedelta:
+    if isinstance(every, (int, float)) and not isinstance(every, bool):
+        try:
+            every = timedelta(seconds=every)
+        except (OverflowError, ValueError):
+            pass
+    if not isinstance(every, timedelta) or not SHORTEST <= every <= LONGEST or every.microseconds:
+        raise ValueError(
+            f"every must be whole seconds or a timedelta, from 1 second to {LONGEST.days} days. It is {every!r}."
+        )
+    return every

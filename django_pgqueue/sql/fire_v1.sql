@@ -1,0 +1,80 @@
+-- Turn due ticks into jobs, and move their schedules on: all or nothing. The caller has read the schedules without
+-- locks and has computed, for each, the ticks that have passed, the next one, and the last one that has passed.
+-- Returns how many schedules it has moved on.
+--
+-- Races: the definition or the state may have changed since it was read: an edit, a pause, another round. So a
+-- schedule counts only if its row is still the version that was read, which is checked under its lock, with a
+-- snapshot that is younger than the lock. The next round reads the others again. Rows that are locked, by an open
+-- transaction that edits them, are left to the next round, too: nobody waits here.
+--
+-- The unique constraint of pgqueue_tick is the guarantee that a tick becomes at most one job, whatever the clock, or
+-- people who move next_tick by hand, do.
+CREATE FUNCTION pgqueue_fire_v1(
+    p_names text[], p_versions text[], p_next timestamptz[], p_last timestamptz[],
+    p_tick_names text[], p_ticks timestamptz[], p_missed boolean[]
+) RETURNS integer LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    mine text[];
+    busy text[];
+    names text[];
+    ticks timestamptz[];
+BEGIN
+    mine := ARRAY(
+        SELECT schedule.name FROM pgqueue_schedule AS schedule WHERE schedule.name = ANY (p_names)
+        ORDER BY schedule.name FOR NO KEY UPDATE SKIP LOCKED);
+    mine := ARRAY(
+        SELECT schedule.name FROM pgqueue_schedule AS schedule
+        JOIN unnest(p_names, p_versions) AS given (name, version) ON given.name = schedule.name
+        WHERE schedule.name = ANY (mine) AND schedule.xmin::text = given.version);
+    busy := ARRAY(
+        SELECT schedule.name FROM pgqueue_schedule AS schedule
+        WHERE schedule.name = ANY (mine) AND (schedule.overlap <> 'allow' OR schedule.waiting > 0)
+            AND EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = ANY (schedule.live_jobs)));
+    WITH passed AS (
+        SELECT schedule.name, schedule.overlap, schedule.catch_up_limit, schedule.waiting, given.tick, given.missed,
+            schedule.name = ANY (busy) AS is_busy,
+            row_number() OVER (PARTITION BY schedule.name, given.missed ORDER BY given.tick) AS place
+        FROM unnest(p_tick_names, p_ticks, p_missed) AS given (name, tick, missed)
+        JOIN pgqueue_schedule AS schedule ON schedule.name = given.name
+        WHERE schedule.name = ANY (mine) AND (schedule.last_tick IS NULL OR given.tick > schedule.last_tick)
+    ), fresh AS (
+        INSERT INTO pgqueue_tick (schedule, tick, outcome)
+        SELECT passed.name, passed.tick, CASE
+            WHEN passed.missed THEN 'missed'
+            WHEN passed.overlap = 'allow' THEN 'enqueued'
+            WHEN passed.place = 1 AND NOT passed.is_busy AND passed.waiting = 0 THEN 'enqueued'
+            WHEN passed.overlap = 'queue' AND passed.waiting + passed.place <= passed.catch_up_limit THEN 'waiting'
+            ELSE 'skipped' END
+        FROM passed ORDER BY passed.tick, passed.name
+        ON CONFLICT DO NOTHING RETURNING schedule, tick, outcome
+    ), woken AS (
+        UPDATE pgqueue_tick AS waiting SET outcome = 'enqueued'
+        FROM (
+            SELECT line.schedule, min(line.tick) AS tick
+            FROM pgqueue_tick AS line JOIN pgqueue_schedule AS schedule ON schedule.name = line.schedule
+            WHERE line.outcome = 'waiting' AND schedule.waiting > 0 AND line.schedule = ANY (mine)
+                AND NOT line.schedule = ANY (busy)
+            GROUP BY line.schedule
+        ) AS head
+        WHERE waiting.schedule = head.schedule AND waiting.tick = head.tick
+        RETURNING waiting.schedule, waiting.tick
+    )
+    SELECT array_agg(due.schedule ORDER BY due.tick, due.schedule), array_agg(due.tick ORDER BY due.tick, due.schedule)
+    INTO names, ticks
+    FROM (
+        SELECT fresh.schedule, fresh.tick FROM fresh WHERE fresh.outcome = 'enqueued'
+        UNION ALL SELECT woken.schedule, woken.tick FROM woken
+    ) AS due;
+    IF names IS NOT NULL THEN
+        PERFORM pgqueue_enqueue_ticks_v1(names, ticks);
+    END IF;
+    UPDATE pgqueue_schedule AS schedule SET
+        next_tick = given.next,
+        last_tick = greatest(schedule.last_tick, given.last),
+        waiting = CASE WHEN schedule.overlap <> 'queue' AND schedule.waiting = 0 THEN 0 ELSE (
+            SELECT count(*) FROM pgqueue_tick AS line
+            WHERE line.schedule = schedule.name AND line.outcome = 'waiting') END
+    FROM unnest(p_names, p_next, p_last) AS given (name, next, last)
+    WHERE schedule.name = given.name AND schedule.name = ANY (mine);
+    RETURN cardinality(mine);
+END $$;

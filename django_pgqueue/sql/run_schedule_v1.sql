@@ -1,0 +1,22 @@
+-- Enqueue one job of a schedule now, whatever its timing says, and return its id. Its ticks stay as they are. Python
+-- and pgqueue_run_schedule call this.
+--
+-- Race: a round may be firing the schedule at this moment. This waits for its lock, so that neither loses the job of
+-- the other from live_jobs. The moment has microseconds, which a tick never has, so it is never that of a tick.
+CREATE FUNCTION pgqueue_run_schedule_v1(p_name text) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    moment timestamptz;
+BEGIN
+    PERFORM FROM pgqueue_schedule AS schedule WHERE schedule.name = p_name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'pgqueue: there is no schedule %', quote_literal(p_name)
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    moment := clock_timestamp();
+    IF moment = date_trunc('second', moment) THEN
+        moment := moment + interval '1 microsecond';
+    END IF;
+    INSERT INTO pgqueue_tick (schedule, tick, outcome) VALUES (p_name, moment, 'manual');
+    RETURN (pgqueue_enqueue_ticks_v1(ARRAY[p_name], ARRAY[moment]))[1];
+END $$;
