@@ -27,6 +27,7 @@ __all__ = [
     "enqueue_many",
     "extend",
     "retry",
+    "schedule",
     "task",
 ]
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .models.current import CurrentJob
+    from .schedules.declare import schedule
 else:
     _HOMES = {
         "decorator": ("task",),
@@ -47,6 +49,7 @@ else:
         "lifecycle.current": ("current_job",),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "models.current": ("CurrentJob",),
+        "schedules.declare": ("schedule",),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -18,4 +18,6 @@ class PgQueueConfig(AppConfig):
 
         database_settings.remember()
         if not checks.check_django_tasks(None):
+            from . import checks_schedules  # noqa: F401
+
             checks_backends.silence_django()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -20,6 +20,10 @@ from django.core.signals import setting_changed
 NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
 POLL_INTERVAL = 1.0
+SCHEDULE_OPTIONS = (
+    "task", "cron", "every", "timezone", "args", "kwargs", "catch_up", "catch_up_limit", "overlap", "jitter",
+    "queue_name", "priority",
+)  # fmt: skip
 _HUNDRED_YEARS = 36525 * 86400.0
 _MAX_JSONB = 2**28 - 1  # the most that PostgreSQL can store in one jsonb string
 
@@ -63,6 +67,8 @@ class Settings:
     """How many times a job may crash its worker before it fails."""
     unknown_task_patience: float = 3600.0
     """How long a job waits for a worker that knows its task before it fails."""
+    schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    """Schedules by name; `schedules.declare` reads their options."""
 
     @property
     def shortest_poll(self) -> float:
@@ -162,6 +168,26 @@ def _period(value: Any) -> timedelta:
     return timedelta(seconds=_seconds(1)(value))
 
 
+def _schedules(value: Any) -> dict[str, dict[str, Any]]:
+    """Accept what has the right shape. The values are read when tasks can be imported."""
+    shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
+    if not isinstance(value, Mapping):
+        raise _Bad(f"a dict such as {shape}")
+    for name, options in value.items():
+        if not isinstance(name, str) or not isinstance(options, Mapping):
+            raise _Bad(f"a dict of names and dicts, such as {shape}, but {name!r} is {options!r}")
+        if not isinstance(options.get("task"), str):
+            raise _Bad(f"schedules with a task, such as {shape}, but {name!r} names none")
+        for option in options:
+            if option not in SCHEDULE_OPTIONS:
+                near = get_close_matches(str(option), SCHEDULE_OPTIONS, n=1)
+                hint = (
+                    f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(SCHEDULE_OPTIONS)}"
+                )
+                raise _Bad(f"schedules without unknown options. {name!r} has {option!r}; {hint}")
+    return {name: dict(options) for name, options in value.items()}
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "MAX_ATTEMPTS": _whole(1, 2**31 - 1),
     "BACKOFF_BASE": _seconds(0),
@@ -180,6 +206,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "IDLE_CONNECTION_SECONDS": _or_none(1, 86400),
     "CRASH_LIMIT": _whole(1, 1000),
     "UNKNOWN_TASK_PATIENCE": _seconds(0),
+    "SCHEDULES": _schedules,
 }
 
 

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from django_pgqueue import conf
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "max_attempts": 5,
     "backoff_base": 15.0,
     "backoff_ceiling": 3600.0,
@@ -28,6 +28,7 @@ DEFAULTS = {
     "grace": 30.0,
     "crash_limit": 3,
     "unknown_task_patience": 3600.0,
+    "schedules": {},
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -154,6 +155,8 @@ def _value(value: Any) -> str:
     if isinstance(value, timedelta):
         days = value / timedelta(days=1)
         return counted(int(days), "day") if days.is_integer() else f"{value.total_seconds():g} s"
+    if isinstance(value, Mapping):
+        return counted(len(value), "schedule")
     return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 

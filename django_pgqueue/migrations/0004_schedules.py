@@ -81,7 +81,7 @@ class Migration(migrations.Migration):
                     "cron",
                     models.CharField(
                         blank=True,
-                        help_text="Minute, hour, day of the month, month, day of the week. “0 3 * * 1-5”: weekdays at 3:00.",
+                        help_text="Minute, hour, day, month, weekday. “0 3 * * 1-5”: weekdays at 3:00.",
                         max_length=100,
                         null=True,
                         verbose_name="cron expression",
@@ -121,7 +121,7 @@ class Migration(migrations.Migration):
                     models.IntegerField(
                         db_default=100,
                         default=100,
-                        help_text="The most missed ticks that run, and the most ticks that wait for the previous job.",
+                        help_text="The most missed ticks that run, and the most that wait for a job.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10000),
@@ -301,7 +301,7 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         name="pgqueue_schedule_jitter",
-                        violation_error_message="The jitter must not be negative or longer than the interval.",
+                        violation_error_message="The jitter must be from zero to the interval.",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -320,8 +320,8 @@ class Migration(migrations.Migration):
                                 (
                                     "next_tick__range",
                                     (
-                                        datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-                                        datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
+                                        datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                                        datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.UTC),
                                     ),
                                 ),
                                 _connector="OR",
@@ -331,8 +331,8 @@ class Migration(migrations.Migration):
                                 (
                                     "last_tick__range",
                                     (
-                                        datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-                                        datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
+                                        datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                                        datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.UTC),
                                     ),
                                 ),
                                 _connector="OR",
@@ -342,8 +342,8 @@ class Migration(migrations.Migration):
                                 (
                                     "since__range",
                                     (
-                                        datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-                                        datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
+                                        datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                                        datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.UTC),
                                     ),
                                 ),
                                 _connector="OR",

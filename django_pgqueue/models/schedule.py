@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
@@ -19,14 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone as django_timezone
 from django.utils.translation import gettext_lazy as _
 
-from .. import conf, validation
-from ..compat import InvalidTask
-from ..definition import find_task
-from ..exceptions import UnknownTask
-from ..payload import encode_arguments
-from ..schedules.cron import LONGEST, SHORTEST, Timing, check_jitter, timing_of
-from ..schedules.policy import policy_of
-from ..signatures import check_call
+from ..schedules.cron import LONGEST, SHORTEST, Timing
 from .fields import ArrayColumn
 
 __all__ = ["MOST_CAUGHT_UP", "Schedule", "ScheduleTick", "definition_of", "differences"]
@@ -98,9 +91,7 @@ class Schedule(models.Model):
         max_length=100,
         null=True,
         blank=True,
-        help_text=_(
-            "Minute, hour, day of the month, month, day of the week. “0 3 * * 1-5”: weekdays at 3:00."
-        ),
+        help_text=_("Minute, hour, day, month, weekday. “0 3 * * 1-5”: weekdays at 3:00."),
     )
     every = models.DurationField(
         _("interval"), null=True, blank=True, help_text=_("Instead of a cron expression. “00:00:30”: 30 s.")
@@ -118,7 +109,7 @@ class Schedule(models.Model):
         default=100,
         db_default=100,
         validators=[MinValueValidator(1), MaxValueValidator(MOST_CAUGHT_UP)],
-        help_text=_("The most missed ticks that run, and the most ticks that wait for the previous job."),
+        help_text=_("The most missed ticks that run, and the most that wait for a job."),
     )
     overlap = models.CharField(
         _("while the previous job is not over"),
@@ -195,7 +186,7 @@ class Schedule(models.Model):
             models.CheckConstraint(
                 condition=Q(jitter__gte=timedelta(0)) & (Q(every__isnull=True) | Q(jitter__lte=F("every"))),
                 name="pgqueue_schedule_jitter",
-                violation_error_message=_("The jitter must not be negative or longer than the interval."),
+                violation_error_message=_("The jitter must be from zero to the interval."),
             ),
             models.CheckConstraint(
                 condition=Q(
@@ -231,24 +222,20 @@ class Schedule(models.Model):
 
     def clean(self) -> None:
         """Refuse what could never run: the timing, the task, arguments that do not fit it."""
+        from ..schedules.validate import problems
+
         self.cron, self.queue_name = self.cron or None, self.queue_name or None
-        wrong: dict[str, Any] = {}
-        for check in (self._check_timing, self._check_call, self._check_queue):
-            try:
-                check()
-            except _Wrong as error:
-                wrong.setdefault(error.field, []).append(str(error))
-        if wrong:
-            raise ValidationError(wrong)
+        if wrong := problems(self):
+            raise ValidationError(dict(wrong))
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Save the definition; of an existing row, nothing else. Note what differs from what is declared."""
+        from ..schedules.policy import known_policy
+
         if self.declared is not None:
             self.overridden = differences(definition_of(self), self.declared)
-        try:
-            self.policy = policy_of(find_task(self.task_path))
-        except UnknownTask:  # a process that knows the task writes the policy when it synchronizes
-            pass
+        # A process that does not know the task leaves the policy to one that does.
+        self.policy = known_policy(self.task_path) or self.policy
         if not self._state.adding and kwargs.get("update_fields") is None and not kwargs.get("force_insert"):
             self.updated_at = django_timezone.now()
             kwargs["update_fields"] = [
@@ -257,41 +244,6 @@ class Schedule(models.Model):
                 if field.name not in self.STATE and not field.primary_key
             ]
         super().save(*args, **kwargs)
-
-    def _check_timing(self) -> None:
-        try:
-            timing = timing_of(self.cron, self.every, self.timezone)
-        except ValueError as error:
-            if (self.cron is None) == (self.every is None):
-                raise _Wrong(NON_FIELD_ERRORS, error) from None
-            field = "every" if self.cron is None else "cron"
-            raise _Wrong("timezone" if "time zone" in str(error) else field, error) from None
-        try:
-            check_jitter(timing, self.jitter)
-        except ValueError as error:
-            raise _Wrong("jitter", error) from None
-
-    def _check_call(self) -> None:
-        for field, wanted in (("args", list), ("kwargs", dict)):
-            if not isinstance(getattr(self, field), wanted):
-                what = "list" if wanted is list else "object"
-                raise _Wrong(field, f"This must be a JSON {what}.")
-        try:
-            task = find_task(self.task_path)
-        except UnknownTask as error:
-            raise _Wrong("task_path", error) from None
-        try:
-            check_call(task, self.args, self.kwargs)
-            encode_arguments(self.args, self.kwargs, conf.current().max_payload_bytes)
-        except (TypeError, ValueError) as error:
-            raise _Wrong("args", error) from None
-
-    def _check_queue(self) -> None:
-        if self.queue_name is not None:
-            try:
-                validation.queue_name(self.queue_name)
-            except InvalidTask as error:
-                raise _Wrong("queue_name", error) from None
 
 
 class ScheduleTick(models.Model):
@@ -335,16 +287,10 @@ class ScheduleTick(models.Model):
         return f"{self.schedule_id} {self.tick:%Y-%m-%d %H:%M:%S}"
 
 
-class _Wrong(Exception):
-    """What is wrong with a field."""
-
-    def __init__(self, field: str, text: object) -> None:
-        super().__init__(str(text))
-        self.field = field
-
-
-def definition_of(schedule: Schedule) -> dict[str, Any]:
-    """Return the definition in the form of `Schedule.declared`: JSON, with durations in seconds."""
+def definition_of(schedule: Any) -> dict[str, Any]:
+    """Return the definition (of a row, or a declaration) in the form of `Schedule.declared`: JSON, with
+    durations in seconds.
+    """
     return {name: _plain(getattr(schedule, name)) for name in Schedule.DECLARED}
 
 

@@ -1,4 +1,4 @@
-"""Pause, resume and run a schedule by hand. Each is one statement, which waits for a round that is firing it."""
+"""Pause, resume and run a schedule by hand. Each is one statement, which waits for a round that fires it."""
 
 from __future__ import annotations
 

@@ -12,9 +12,10 @@ hour is due at every full hour, however late a tick was noticed and however ofte
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
@@ -100,7 +101,7 @@ def check_jitter(timing: Timing, jitter: timedelta) -> None:
     if not jitter:
         return
     ticks = list(islice(_ticks(timing, datetime.now(UTC)), 8))
-    shortest = min(later - earlier for earlier, later in zip(ticks, ticks[1:], strict=False))
+    shortest = min(later - earlier for earlier, later in pairwise(ticks))
     if jitter > shortest:
         raise ValueError(
             f"jitter must not be longer than the time between two ticks ({shortest}). It is {jitter}."
@@ -199,12 +200,11 @@ def _latest_of_interval(every: timedelta, after: datetime, until: datetime, limi
 
 def _interval(every: Any) -> timedelta:
     if isinstance(every, (int, float)) and not isinstance(every, bool):
-        try:
+        with suppress(OverflowError, ValueError):
             every = timedelta(seconds=every)
-        except (OverflowError, ValueError):
-            pass
     if not isinstance(every, timedelta) or not SHORTEST <= every <= LONGEST or every.microseconds:
         raise ValueError(
-            f"every must be whole seconds or a timedelta, from 1 second to {LONGEST.days} days. It is {every!r}."
+            "every must be whole seconds, as a number or a timedelta, from 1 second to "
+            f"{LONGEST.days} days. It is {every!r}."
         )
     return every

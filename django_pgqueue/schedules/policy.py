@@ -7,14 +7,26 @@ and when the schedule is saved. A job without a policy gets it from the worker t
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from .. import conf
+from ..definition import find_task
+from ..exceptions import UnknownTask
+from ..payload import encode_metadata
 
 if TYPE_CHECKING:
     from ..definition import Task
 
-__all__ = ["policy_of"]
+__all__ = ["known_policy", "policy_of"]
+
+
+def known_policy(task_path: str) -> dict[str, Any] | None:
+    """Return the policy of the task at a path; None if this process cannot import it."""
+    try:
+        return policy_of(find_task(task_path))
+    except UnknownTask:
+        return None
 
 
 def policy_of(task: Task[..., Any]) -> dict[str, Any]:
@@ -29,5 +41,5 @@ def policy_of(task: Task[..., Any]) -> dict[str, Any]:
         "timeout": task.timeout or settings.timeout,
         "on_lost": task.on_lost,
         "expires_after": None if expires_after is None else expires_after.total_seconds(),
-        "metadata": dict(task.metadata),
+        "metadata": json.loads(encode_metadata(task.metadata)),
     }

@@ -1,5 +1,4 @@
--- Enqueue one job of a schedule now, whatever its timing says, and return its id. Its ticks stay as they are. Python
--- and pgqueue_run_schedule call this.
+-- Enqueue one job of a schedule now, whatever its timing says, and return its id. Its ticks stay as they are.
 --
 -- Race: a round may be firing the schedule at this moment. This waits for its lock, so that neither loses the job of
 -- the other from live_jobs. The moment has microseconds, which a tick never has, so it is never that of a tick.

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import random
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .. import conf
+from ..schedules.fire import Firing
 from .recovery import BATCH, recover_dead, requeued_strays
 
 if TYPE_CHECKING:
@@ -22,10 +24,21 @@ logger = logging.getLogger(__name__)
 
 SWEEP_EVERY = 10.0  # seconds
 ROTATE_AT_MOST = 60.0  # seconds
+#: How long ticks are kept, in addition to the last one of each schedule. A schedule never fires a tick that
+#: is not later than its last one. The ticks are the second line, if that row is changed by hand.
+TICKS_KEPT = timedelta(days=8)
 
 # A single statement (``Session.run``).
 _SWEEP_SQL = """
-    WITH old AS (DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s)
+    WITH old AS (DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s), passed AS (
+        DELETE FROM pgqueue_tick WHERE id = ANY (ARRAY(
+            SELECT passed.id FROM pgqueue_tick AS passed
+            JOIN pgqueue_schedule AS schedule ON schedule.name = passed.schedule
+            WHERE passed.tick < statement_timestamp() - %s AND passed.outcome <> 'waiting'
+                AND passed.tick IS DISTINCT FROM schedule.last_tick
+            ORDER BY passed.tick LIMIT %s
+        ))
+    )
     SELECT swept, strays.jobs, strays.notable
     FROM pgqueue_sweep_v1(%s) AS swept, pgqueue_recover_strays_v1(%s, %s, %s) AS strays
 """
@@ -38,11 +51,12 @@ class Rounds:
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._next_rotation = 0.0
+        self.schedules = Firing()
 
     @property
     def next_round(self) -> float:
         """When ``run`` must be called next."""
-        return min(self._next_recovery, self._next_sweep, self._next_rotation)
+        return min(self._next_recovery, self._next_sweep, self._next_rotation, self.schedules.next_round)
 
     def recover_at(self, when: float) -> None:
         """Do a round of recovery then: the heartbeat has found a worker that may be dead by that time."""
@@ -51,6 +65,7 @@ class Rounds:
     def run(self, session: Session, now: float) -> None:
         """Do the rounds that are due."""
         settings = conf.current()
+        self.schedules.run(session, now)
         if now >= self._next_recovery:
             self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else float("inf"))
         if now >= self._next_sweep:
@@ -77,12 +92,14 @@ def tell_retention(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, and old statistics, and requeue jobs of workers that are no longer
-    registered. Return the number of jobs that were deleted or requeued, whichever is larger.
+    """Delete old jobs from the kept leaf, old statistics and ticks, and requeue jobs of workers that are no
+    longer registered. Return the number of jobs that were deleted or requeued, whichever is larger.
     """
     settings = conf.current()
     longest = max(settings.retention, settings.failed_retention)
-    parameters = (longest, BATCH, settings.crash_limit, BATCH, settings.keep_errors)
+    parameters = (
+        longest, TICKS_KEPT, BATCH, BATCH, settings.crash_limit, BATCH, settings.keep_errors
+    )  # fmt: skip
     swept, strays, notable = session.row(_SWEEP_SQL, parameters)
     return max(int(swept), requeued_strays(int(strays), notable))
 

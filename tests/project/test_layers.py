@@ -25,17 +25,17 @@ ROOT = Path(__file__).resolve().parents[2]
 #: ``worker.options``) has its own entry.
 LAYERS = """
     compat conf database_settings exceptions operations prepared sentry wording
-    job_log paths payload routing schedules.cron schedules.policy session signatures
+    job_log paths payload routing schedules.cron session signatures
     validation
     definition
-    decorator policy
+    decorator policy schedules.declare schedules.policy schedules.validate
     models
     migrations queue_names results
     lifecycle
     backend checks_backends
     schedules
     checks
-    checks_database
+    checks_database checks_schedules
     apps upkeep
     admin
     worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker
@@ -53,6 +53,7 @@ INSIDE_FUNCTIONS = {
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
     "checks": "E006 tells that compat cannot be imported",
     "checks_backends": "E006 tells that compat cannot be imported",
+    "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
     "worker.__main__": "Django is set up first",
 }
 

@@ -75,9 +75,17 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         first = names(fresh)
         assert "pgqueue_job_past_8" in first
         assert "pgqueue_finish_one_v1" in first
-        assert names(fresh, TRIGGERS) == ["pgqueue_guard", "pgqueue_wake_insert", "pgqueue_wake_update"]
-        migrate(fresh, "0002")
+        assert names(fresh, TRIGGERS) == [
+            "pgqueue_guard", "pgqueue_schedule_changed", "pgqueue_wake_insert", "pgqueue_wake_update",
+        ]  # fmt: skip
+        migrate(fresh, "0003")
+        assert "pgqueue_schedule" not in names(fresh)
+        migrate(fresh)
         assert names(fresh) == first
+        migrate(fresh, "0003")
+        without_schedules = names(fresh)
+        migrate(fresh, "0002")
+        assert names(fresh) == without_schedules
         assert names(fresh, TRIGGERS) == []
         migrate(fresh, "0001")
         assert "pgqueue_finish_one_v1" not in names(fresh)

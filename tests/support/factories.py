@@ -9,7 +9,7 @@ from django.utils import timezone
 from factory.declarations import LazyFunction, Sequence, Trait
 from factory.django import DjangoModelFactory
 
-from django_pgqueue.models import Job, JobStat, Queue, Worker
+from django_pgqueue.models import Job, JobStat, Queue, Schedule, Worker
 from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
 
 ERROR = {
@@ -108,3 +108,14 @@ class JobStatFactory(DjangoModelFactory[JobStat]):
     done = 10
     wait_histogram = LazyFunction(lambda: [0] * (len(HISTOGRAM_BOUNDS) + 1))
     run_histogram = LazyFunction(lambda: [0] * (len(HISTOGRAM_BOUNDS) + 1))
+
+
+class ScheduleFactory(DjangoModelFactory[Schedule]):
+    """A schedule that someone has made in the admin: every minute, with the first tick ahead."""
+
+    class Meta:
+        model = Schedule
+
+    name = Sequence(lambda n: f"schedule-{n}")
+    task_path = "tests.app.tasks.noop"
+    cron = "* * * * *"

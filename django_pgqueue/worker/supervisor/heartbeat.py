@@ -5,7 +5,7 @@ blocking the supervisor, which continues to watch its processes.
 The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
-(``sql/allowed_silence_v1.sql``).
+(``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import psycopg
 
 from ... import conf
 from ...lifecycle.arrays import number_array
+from ...schedules.fire import NEXT_LOOK
 from ...session import LOST_CONNECTION, connect
 from ...upkeep.recovery import EndedProcess, EndedProcesses
 from ...upkeep.rounds import Rounds, tell_retention
@@ -39,9 +40,9 @@ SOON = 0.02  # seconds between two attempts to requeue the jobs of a process tha
 
 # The started jobs are stored for the supervisor that recovers them if this one dies, too.
 # Returns the seconds until the first late worker may be dead. A worker is late if that is less than 1.3
-# intervals away. No worker gets there that sends its heartbeats.
+# intervals away. No worker gets there that sends its heartbeats. And the seconds until a schedule is due.
 # Race: a heartbeat that another supervisor sends at this moment is not seen. Recovery reads the rows again.
-_BEAT_SQL = """
+_BEAT_SQL = f"""
     WITH beat AS (
         UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(),
             started_jobs = given.begun::bigint[], holds_lock = worker.holds_lock AND NOT given.lost_lock
@@ -49,13 +50,13 @@ _BEAT_SQL = """
             AS given (id, begun, lost_lock)
         WHERE worker.id = given.id
     )
-    SELECT min(late.seconds_left) FROM (
+    SELECT min(late.seconds_left), {NEXT_LOOK} FROM (
         SELECT date_part('epoch', other.heartbeat_at - clock_timestamp()) + CASE WHEN other.holds_lock
             THEN pgqueue_allowed_silence_v1(other.started_jobs, %(interval)s, %(lease)s)
             ELSE %(lease)s END AS seconds_left
         FROM pgqueue_worker AS other WHERE other.id <> ALL (%(ids)s::bigint[])
     ) AS late WHERE late.seconds_left < 1.3 * %(interval)s
-"""
+"""  # noqa: S608 - consists of constants
 _AFTER = 0.02  # seconds; the round of recovery comes after that moment, not before it
 _EXTENDED_SQL = """
     SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND deadline > clock_timestamp()
@@ -185,9 +186,12 @@ class Heartbeat:
         settings = conf.current()
         states = _states(living)
         times = {"interval": settings.heartbeat, "lease": settings.lease}
-        late: float | None = session.value(_BEAT_SQL, {**states, **times})
+        late: float | None
+        due: float | None
+        late, due = session.row(_BEAT_SQL, {**states, **times, **self._rounds.schedules.parameters})
         self._sent = states
         self._may_skip = late is None and settings.lease >= 6 * settings.heartbeat
+        self._rounds.schedules.look_in(due, monotonic())
         if late is not None:
             self._rounds.recover_at(monotonic() + max(0.0, late) + _AFTER)
 

@@ -1,0 +1,209 @@
+"""Write the schedules that code and settings declare into the database, once, when a worker starts.
+
+    declared, no row:         added
+    declared, another row:    changed, except for the fields that the admin overrides
+    a row, not declared:      retired, if this process can see that it is gone
+    declared, a retired row:  comes back
+
+Several workers may start at the same time, with old and with new code. They do this one after the other, and
+none of them does it again while it runs: what the last one that started declares is what counts. Usually
+nothing has changed, and nothing is locked.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.db import OperationalError, connections, transaction
+from django.db.models.functions import Now
+from django.utils.module_loading import module_has_submodule
+
+from .. import conf
+from ..definition import find_task
+from ..exceptions import UnknownTask, WrongBackend
+from ..models import Schedule
+from ..models.schedule import definition_of, differences
+from ..routing import default_backend, is_ours, resolve
+from .declare import Declaration, declared_schedules, schedules_in_settings, settings_module
+from .policy import known_policy
+
+if TYPE_CHECKING:
+    from ..definition import Task
+
+__all__ = ["database_of", "import_task_modules", "synchronize"]
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = "10s"  # how long to wait for a lock
+_LOCK_SQL = (
+    "SELECT set_config('lock_timeout', %s, true),"
+    " pg_advisory_xact_lock(pgqueue_lock_key_v1('schedules', 'synchronize'))"
+)
+
+
+def synchronize(alias: str) -> None:
+    """Make the rows in the database ``alias`` what code and settings declare for it.
+
+    If someone holds a lock on a row for ten seconds, this is logged, and nothing has changed.
+    """
+    import_task_modules()
+    known = Schedule.objects.using(alias)
+    _import_declaring_modules(known.filter(source="code").values_list("declared_by", flat=True).distinct())
+    declared = _declared_for(alias)
+    if not _changes(list(known), declared):
+        return
+    try:
+        with transaction.atomic(using=alias):
+            with connections[alias].cursor() as cursor:
+                cursor.execute(_LOCK_SQL, (PATIENCE,))
+            _write(alias, _changes(list(known.select_for_update(no_key=True)), declared))
+    except OperationalError as error:
+        logger.error("the schedules were not synchronized: %s. Restart this worker.", str(error).strip())
+
+
+def import_task_modules() -> None:
+    """Import the ``tasks`` module of each app, as the system checks do, which report those that fail."""
+    for config in apps.get_app_configs():
+        if config.module is not None and module_has_submodule(config.module, "tasks"):
+            _import(f"{config.name}.tasks")
+
+
+def database_of(task: Task[..., Any]) -> str:
+    """Return the alias of the database of the jobs of a task. Raise WrongBackend if they are not ours."""
+    backend = resolve(task.backend)
+    if not is_ours(backend):
+        raise WrongBackend(
+            f"{task.module_path} uses the backend {task.backend!r}, which is not one of django_pgqueue, so "
+            "it cannot be scheduled."
+        )
+    return task.database or backend.home()
+
+
+def _declared_for(alias: str) -> dict[str, Declaration]:
+    """Return the schedules whose jobs go to this database. An unknown task has no database of its own."""
+    in_settings, wrong = schedules_in_settings()
+    for name, problem in wrong.items():
+        logger.error("the schedule %r in PGQUEUE is left as it is: %s", name, problem)
+    found = {}
+    for name, declaration in {**in_settings, **declared_schedules()}.items():
+        try:
+            task = find_task(declaration.task_path)
+            database = database_of(task)
+        except UnknownTask as error:
+            logger.error("schedule %r: %s", name, error)
+            database = default_backend().home()
+        except WrongBackend as error:
+            logger.error("schedule %r: %s", name, error)
+            continue
+        if database == alias:
+            found[name] = declaration
+    return found
+
+
+def _changes(rows: list[Schedule], declared: dict[str, Declaration]) -> dict[str, dict[str, Any]]:
+    """Return the columns to write, by the name of the schedule; those of a new one are complete."""
+    changes: dict[str, dict[str, Any]] = {}
+    present = {row.name: row for row in rows}
+    for name, declaration in declared.items():
+        row = present.get(name)
+        values = _new(declaration) if row is None else _update(row, declaration)
+        if values:
+            changes[name] = values
+    for name, row in present.items():
+        if name not in declared:
+            values = _retirement(row) or _new_policy(row)
+            if values:
+                changes[name] = values
+    return changes
+
+
+def _new(declaration: Declaration) -> dict[str, Any]:
+    columns = {name: getattr(declaration, name) for name in Schedule.DECLARED}
+    return {
+        **columns,
+        "source": declaration.source,
+        "declared_by": declaration.declared_by,
+        "declared": definition_of(declaration),
+        "policy": known_policy(declaration.task_path),
+    }
+
+
+def _update(row: Schedule, declaration: Declaration) -> dict[str, Any]:
+    """Return the columns that differ. The values of a schedule that the admin has made become overrides."""
+    new = _new(declaration)
+    overridden = differences(definition_of(row), new["declared"]) if row.declared is None else row.overridden
+    kept = {*overridden}
+    new = {name: value for name, value in new.items() if name not in kept}
+    new["overridden"] = overridden
+    if new["policy"] is None:
+        del new["policy"]
+    elif "task_path" in kept:
+        new["policy"] = known_policy(row.task_path) or row.policy
+    values = {name: value for name, value in new.items() if getattr(row, name) != value}
+    if row.retired_at is not None:
+        values["retired_at"] = None
+    if "declared_by" in values and row.declared_by and not _is_visible(row.declared_by):
+        logger.warning(
+            "schedule %r is now declared by %s, no longer by %s. If another project declares it, too, give "
+            "it another name.", row.name, declaration.declared_by, row.declared_by,
+        )  # fmt: skip
+    return values
+
+
+def _retirement(row: Schedule) -> dict[str, Any]:
+    if row.source == "admin" or row.retired_at is not None:
+        return {}
+    if row.source == "settings":
+        is_gone = row.declared_by == settings_module() and row.name not in conf.current().schedules
+    else:
+        is_gone = _is_visible(row.declared_by)
+    return {"retired_at": Now()} if is_gone else {}
+
+
+def _new_policy(row: Schedule) -> dict[str, Any]:
+    """Return the policy of the task of a schedule that nobody declares, if it has changed."""
+    policy = known_policy(row.task_path)
+    return {} if policy is None or policy == row.policy else {"policy": policy}
+
+
+def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:
+    for name, values in sorted(changes.items()):
+        # Only what differs: the trigger sees an edit of the timing in the columns that are set.
+        rows = Schedule.objects.using(alias)
+        if rows.filter(name=name).update(**values, updated_at=Now()):
+            what = "retired" if values.get("retired_at") else "changed"
+            logger.info("schedule %r: %s (%s)", name, what, ", ".join(sorted(values)))
+        else:
+            rows.bulk_create([Schedule(name=name, **values)], ignore_conflicts=True)
+            logger.info("schedule %r: added", name)
+
+
+def _import_declaring_modules(names: Any) -> None:
+    for name in names:
+        if name and apps.get_containing_app_config(name) is not None:
+            _import(name)
+
+
+def _is_visible(module: str) -> bool:
+    """Return whether this process knows what the module declares: it belongs to an app, and was imported, or
+    does not exist any more.
+    """
+    if apps.get_containing_app_config(module) is None:
+        return False
+    return module in sys.modules or _import(module)
+
+
+def _import(name: str) -> bool:
+    """Import a module. Return False if it exists, but cannot be imported."""
+    try:
+        import_module(name)
+    except ModuleNotFoundError as error:
+        return error.name is not None and (name == error.name or name.startswith(f"{error.name}."))
+    except (Exception, SystemExit) as error:  # whatever the module raises
+        logger.debug("%s cannot be imported: %r", name, error)
+        return False
+    return True

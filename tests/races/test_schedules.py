@@ -1,0 +1,280 @@
+"""Rounds that fire schedules, against each other and against people who change a schedule at that moment.
+
+A round has two steps, a look and a statement that fires, so that an interleaving can be forced between them.
+The statement is one transaction; the tests keep it open to see who waits for whom.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from datetime import timedelta
+from threading import Thread
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from django.db import connections
+
+from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.schedules import pause, run_now
+from django_pgqueue.schedules.declare import Declaration, _declared
+from django_pgqueue.schedules.fire import due_plans, fire_plans
+from django_pgqueue.schedules.synchronize import synchronize
+from tests.app.tasks import noop
+from tests.support.jobs import value
+from tests.support.schedules import ago, fire, jobs_of, outcomes, overdue, rows_of, ticks_of
+from tests.support.sessions import Background, Connect, Connection
+from tests.support.waiting import DEADLINE, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RARELY: dict[str, Any] = {"cron": None, "every": timedelta(days=3660)}
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    """A supervisor. Its statements stay in a transaction until the test commits."""
+    return connect()
+
+
+@pytest.fixture
+def two(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def in_background(call: Callable[[], T]) -> Background[T]:
+    """Call a function that uses Django's connection, in another thread with a connection of its own."""
+    opened: Future[Connection] = Future()
+
+    def run() -> T:
+        try:
+            connections["default"].ensure_connection()
+            opened.set_result(connections["default"].connection)
+            return call()
+        finally:
+            connections["default"].close()
+
+    answer: Future[T] = Future()
+
+    def thread() -> None:
+        try:
+            answer.set_result(run())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    Thread(target=thread, daemon=True).start()
+    return Background(opened.result(DEADLINE), lambda: answer.result(DEADLINE))
+
+
+# -- two rounds
+
+
+def test_two_rounds_fire_a_tick_once_and_none_waits(one: Connection, two: Connection) -> None:
+    schedules = [overdue() for _ in range(3)]
+    assert fire(one) == 3
+    assert fire(two) == 0  # the rows are locked
+    one.commit()
+    assert fire(two) == 0  # nothing is due any more
+    assert [len(jobs_of(each)) for each in schedules] == [1, 1, 1]
+
+
+def test_a_round_that_has_looked_earlier_fires_nothing_again(one: Connection, two: Connection) -> None:
+    """Both have read the same ticks. The version of the row tells the second one that it is late."""
+    schedule = overdue(ago(minutes=1), **RARELY)
+    plans = due_plans(rows_of(two), {})
+    fire(one)
+    one.commit()
+    version = value(two, "SELECT xmin::text FROM pgqueue_schedule")
+    assert fire_plans(rows_of(two), plans, {}) == 0
+    assert outcomes(schedule) == ["enqueued"]
+    assert value(two, "SELECT xmin::text FROM pgqueue_schedule") == version
+
+
+def test_a_locked_schedule_does_not_hold_up_the_others(one: Connection, two: Connection) -> None:
+    locked, free = overdue(), overdue()
+    one.execute("SELECT FROM pgqueue_schedule WHERE name = %s FOR UPDATE", (locked.name,))
+    assert fire(two) == 1
+    assert (len(jobs_of(locked)), len(jobs_of(free))) == (0, 1)
+    one.rollback()
+    assert fire(two) == 1
+    assert len(jobs_of(locked)) == 1
+
+
+def test_a_supervisor_that_dies_inside_its_round_leaves_nothing(one: Connection, two: Connection) -> None:
+    schedules = [overdue() for _ in range(3)]
+    assert fire(one) == 3
+    two.execute("SELECT pg_terminate_backend(%s)", (one.info.backend_pid,))
+    with pytest.raises(psycopg.OperationalError):
+        one.commit()
+    assert not Job.objects.exists()
+    assert not ScheduleTick.objects.exists()
+    until(lambda: fire(two) == 3, what="a round of the other supervisor")
+    assert [len(jobs_of(each)) for each in schedules] == [1, 1, 1]
+
+
+def test_a_waiting_tick_is_woken_once(one: Connection, two: Connection) -> None:
+    schedule = overdue(ago(minutes=2), overlap="queue", **RARELY)
+    fire(two)
+    Schedule.objects.update(next_tick=ago(minutes=1))
+    fire(two)
+    assert outcomes(schedule) == ["enqueued", "waiting"]
+    two.execute("SELECT pgqueue_cancel_v1(%s::bigint[])", ([jobs_of(schedule)[0].pk],))
+    plans = due_plans(rows_of(two), {})
+    assert fire(one) == 1
+    one.commit()
+    assert fire_plans(rows_of(two), plans, {}) == 0
+    assert fire(two) == 0
+    assert len(jobs_of(schedule)) == 2
+
+
+# -- edits
+
+
+def test_an_edit_after_the_look_counts(one: Connection, two: Connection) -> None:
+    """The ticks were computed from a timing that is no longer true. The tick that was due is not lost."""
+    schedule = overdue(ago(minutes=5), cron=None, every=timedelta(days=30))
+    plans = due_plans(rows_of(two), {})
+    assert plans[0].next_tick < ago(days=-31)
+    Schedule.objects.update(every=timedelta(days=300))
+    assert fire_plans(rows_of(two), plans, {}) == 0
+    assert not Job.objects.exists()
+    assert fire(two) == 1
+    schedule.refresh_from_db()
+    assert ticks_of(schedule) == [schedule.last_tick]
+    assert schedule.next_tick is not None
+    assert (schedule.next_tick.timestamp() / 86400) % 300 == 0
+
+
+@pytest.mark.parametrize("column", ["paused_at", "retired_at"])
+def test_a_pause_or_retirement_after_the_look_counts(two: Connection, column: str) -> None:
+    overdue()
+    plans = due_plans(rows_of(two), {})
+    Schedule.objects.update(**{column: ago(seconds=0)})
+    assert fire_plans(rows_of(two), plans, {}) == 0
+    assert not Job.objects.exists()
+
+
+def test_a_pause_waits_for_the_round_and_then_holds(one: Connection, two: Connection) -> None:
+    schedule = overdue(ago(minutes=1), **RARELY)
+    fire(one)
+    pausing = in_background(lambda: pause(schedule.name, reason="audit", by="kim")).blocked()
+    one.commit()
+    assert pausing.result() is True
+    schedule.refresh_from_db()
+    assert (schedule.paused_by, schedule.pause_reason) == ("kim", "audit")
+    assert len(jobs_of(schedule)) == 1
+    Schedule.objects.update(next_tick=ago(seconds=1))
+    assert fire(two) == 0
+
+
+def test_a_save_writes_back_nothing_that_a_round_has_moved(one: Connection) -> None:
+    """An admin opens the page, the tick passes, the admin saves."""
+    schedule = overdue(ago(minutes=1), **RARELY)
+    stale = Schedule.objects.get()
+    fire(one)
+    one.commit()
+    stale.jitter = timedelta(seconds=5)
+    stale.save()
+    saved = Schedule.objects.get()
+    assert saved.jitter == timedelta(seconds=5)
+    assert saved.last_tick == schedule.next_tick
+    assert saved.next_tick is not None
+    assert saved.next_tick > ago(seconds=0)
+    assert saved.live_jobs == [jobs_of(schedule)[0].pk]
+
+
+# -- by hand
+
+
+def test_a_run_by_hand_waits_for_the_round_and_both_jobs_are_known(one: Connection, two: Connection) -> None:
+    """The overlap of the next tick depends on both."""
+    schedule = overdue(ago(minutes=1), overlap="skip", **RARELY)
+    fire(one)
+    running = in_background(lambda: run_now(schedule.name).pk).blocked()
+    one.commit()
+    by_hand = running.result()
+    schedule.refresh_from_db()
+    assert {*schedule.live_jobs} == {job.pk for job in jobs_of(schedule)}
+    assert len(schedule.live_jobs) == 2
+    assert by_hand in schedule.live_jobs
+    assert sorted(outcomes(schedule)) == ["enqueued", "manual"]
+
+
+def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(one: Connection, two: Connection) -> None:
+    schedule = overdue(ago(minutes=1), overlap="skip", **RARELY)
+    one.execute("SELECT pgqueue_run_schedule_v1(%s)", (schedule.name,))
+    assert fire(two) == 0
+    one.commit()
+    assert fire(two) == 1
+    assert sorted(outcomes(schedule)) == ["manual", "skipped"]
+
+
+# -- workers that start
+
+
+@pytest.fixture
+def declared() -> Iterator[None]:
+    before = dict(_declared)
+    _declared.clear()
+    for number in range(3):
+        name = f"declared-{number}"
+        declaration = Declaration(
+            name=name,
+            task_path=noop.module_path,
+            source="code",
+            declared_by="tests.app.tasks",
+            cron="0 3 * * *",
+        )
+        _declared[name] = (noop, declaration)
+    yield
+    _declared.clear()
+    _declared.update(before)
+
+
+@pytest.mark.usefixtures("declared")
+def test_two_workers_that_start_synchronize_one_after_the_other(one: Connection) -> None:
+    """The first is about to write; the second has already seen that the rows are missing."""
+    one.execute("SELECT pg_advisory_xact_lock(pgqueue_lock_key_v1('schedules', 'synchronize'))")
+    second = in_background(lambda: synchronize("default")).blocked()
+    one.execute(
+        "INSERT INTO pgqueue_schedule (name, task_path, cron, source, declared_by, paused_by)"
+        " VALUES ('declared-0', 'tests.app.tasks.noop', '0 3 * * *', 'code', 'tests.app.tasks', 'the first')"
+    )
+    one.commit()
+    second.result()
+    assert Schedule.objects.count() == 3
+    assert Schedule.objects.get(pk="declared-0").paused_by == "the first"
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_worker_that_starts_does_not_lose_an_edit(one: Connection) -> None:
+    """An admin overrides a field in the moment between the look and the lock."""
+    synchronize("default")
+    Schedule.objects.update(declared_by="")  # something to write
+    one.execute(
+        "UPDATE pgqueue_schedule SET cron = '0 4 * * *', overridden = '[\"cron\", \"every\"]'"
+        " WHERE name = 'declared-0'"
+    )
+    worker = in_background(lambda: synchronize("default")).blocked()
+    one.commit()
+    worker.result()
+    assert Schedule.objects.get(pk="declared-0").cron == "0 4 * * *"
+    assert Schedule.objects.get(pk="declared-1").declared_by == "tests.app.tasks"
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_row_that_somebody_keeps_locked_does_not_stop_the_worker(
+    one: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    synchronize("default")
+    Schedule.objects.update(declared_by="")
+    one.execute("SELECT FROM pgqueue_schedule FOR UPDATE")
+    monkeypatch.setattr("django_pgqueue.schedules.synchronize.PATIENCE", "10ms")
+    with caplog.at_level(logging.ERROR):
+        synchronize("default")
+    assert "the schedules were not synchronized" in caplog.text
+    one.rollback()

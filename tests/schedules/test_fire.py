@@ -1,0 +1,484 @@
+"""The round: what it makes of due, missed and overlapping ticks, and of schedules that are broken."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.schedules import fire as fire_module
+from django_pgqueue.schedules.fire import NEXT_LOOK, Firing
+from django_pgqueue.schedules.policy import policy_of
+from django_pgqueue.session import connect as connect_session
+from django_pgqueue.upkeep import rounds
+from tests.app import tasks
+from tests.support.factories import ScheduleFactory
+from tests.support.jobs import value
+from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, ticks_of
+from tests.support.sessions import Connect, Connection
+from tests.support.workers import fresh, run_due
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MINUTE = timedelta(minutes=1)
+#: The only ticks that pass are those that the test makes due.
+RARELY: dict[str, Any] = {"cron": None, "every": timedelta(days=3660)}
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def tick_at(schedule: Schedule, when: datetime) -> None:
+    """Let a tick be due that nobody has fired, and forget that later ones have passed."""
+    Schedule.objects.filter(pk=schedule.pk).update(next_tick=when, last_tick=None)
+
+
+def due_at(schedule: Schedule) -> datetime:
+    """Return the next tick, which is known."""
+    assert schedule.next_tick is not None
+    return schedule.next_tick
+
+
+# -- one tick
+
+
+def test_a_due_tick_becomes_one_job_and_the_schedule_moves_on(one: Connection) -> None:
+    schedule = overdue(args=[1], kwargs={"a": "b"})
+    assert fire(one) == 1
+    (job,) = jobs_of(schedule)
+    assert (job.task_path, job.args, job.kwargs) == ("tests.app.tasks.noop", [1], {"a": "b"})
+    assert job.metadata == {"schedule": schedule.name, "tick": due_at(schedule).isoformat()}
+    assert abs(job.run_after - job.enqueued_at) < timedelta(milliseconds=1)
+    (tick,) = ScheduleTick.objects.all()
+    assert (tick.tick, tick.job_id, tick.outcome) == (schedule.next_tick, job.pk, "enqueued")
+    before, schedule = schedule, Schedule.objects.get()
+    assert schedule.last_tick == before.next_tick
+    assert schedule.next_tick == due_at(before) + MINUTE
+    assert schedule.live_jobs == [job.pk]
+    assert fire(one) == 0
+
+
+def test_the_job_runs(one: Connection) -> None:
+    schedule = overdue()
+    fire(one)
+    run_due()
+    assert [job.status for job in jobs_of(schedule)] == ["done"]
+
+
+def test_a_tick_that_is_not_due_waits(one: Connection) -> None:
+    schedule = overdue()
+    tick_at(schedule, datetime.now(UTC) + timedelta(seconds=30))
+    assert fire(one) == 0
+    assert not Job.objects.exists()
+
+
+def test_the_policy_of_the_task_applies(one: Connection) -> None:
+    schedule = overdue(task_path="tests.app.tasks.mail", args=[1])
+    assert schedule.policy == policy_of(tasks.mail)
+    fire(one)
+    (job,) = jobs_of(schedule)
+    assert (job.queue_name, job.priority, job.max_attempts, job.timeout, job.on_lost) == (
+        "mail",
+        10,
+        3,
+        60,
+        "fail",
+    )
+    assert job.metadata["of"] == "mail"
+
+
+def test_the_queue_and_the_priority_of_the_schedule_win(one: Connection) -> None:
+    schedule = overdue(task_path="tests.app.tasks.mail", args=[1], queue_name="reports", priority=0)
+    fire(one)
+    (job,) = jobs_of(schedule)
+    assert (job.queue_name, job.priority) == ("reports", 0)
+
+
+def test_the_expiry_counts_from_the_job(one: Connection) -> None:
+    schedule = overdue(task_path="tests.app.tasks.short_lived")
+    fire(one)
+    (job,) = jobs_of(schedule)
+    assert job.expires_at is not None
+    assert job.expires_at - job.run_after == timedelta(hours=2)
+
+
+def test_a_task_that_nobody_knows_holds_up_no_other(one: Connection) -> None:
+    """Its job waits for a worker that knows the task and fills in the policy."""
+    unknown, known = overdue(task_path="elsewhere.tasks.run"), overdue()
+    assert unknown.policy is None
+    assert fire(one) == 2
+    (job,) = jobs_of(unknown)
+    assert (job.queue_name, job.max_attempts, job.on_lost) == ("default", None, None)
+    assert len(jobs_of(known)) == 1
+
+
+def test_a_policy_of_another_task_does_not_apply(one: Connection) -> None:
+    """SQL has changed the task; the next process that knows it writes the policy."""
+    schedule = overdue(task_path="tests.app.tasks.mail", args=[1])
+    Schedule.objects.update(task_path="tests.app.tasks.noop")
+    fire(one)
+    (job,) = jobs_of(schedule)
+    assert (job.queue_name, job.max_attempts) == ("default", None)
+
+
+def test_jitter_delays_the_job_and_not_the_tick(one: Connection) -> None:
+    schedule = overdue(jitter=timedelta(seconds=50))
+    many = [overdue(jitter=timedelta(seconds=50)) for _ in range(20)]
+    fire(one)
+    delays = [job.run_after - job.enqueued_at for each in many for job in jobs_of(each)]
+    assert len({*delays}) > 10
+    assert timedelta(0) <= min(delays) < max(delays) <= timedelta(seconds=50)
+    assert ticks_of(schedule) == [schedule.next_tick]
+
+
+def test_a_new_schedule_gets_its_first_tick_from_the_round(one: Connection) -> None:
+    """It was inserted with plain SQL, which knows nothing of cron."""
+    one.execute(
+        "INSERT INTO pgqueue_schedule (name, task_path, cron, timezone)"
+        " VALUES ('by hand', 'tests.app.tasks.noop', '0 3 * * *', 'Europe/Paris')"
+    )
+    assert fire(one) == 1
+    schedule = Schedule.objects.get()
+    assert schedule.next_tick is not None
+    assert schedule.next_tick > datetime.now(UTC)
+    assert schedule.next_tick.hour in (1, 2)
+    assert not Job.objects.exists()
+
+
+def test_a_first_tick_that_passed_before_any_round_is_fired(one: Connection) -> None:
+    schedule = ScheduleFactory.create(every=timedelta(seconds=1), cron=None)
+    Schedule.objects.update(since=ago(seconds=1.5))
+    fire(one)
+    (job,) = jobs_of(schedule)
+    assert ticks_of(schedule)[0] > ago(seconds=3)
+    assert job.status == "pending"
+
+
+# -- missed ticks
+
+
+HOURS_AGO = 3
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "limit", "count"),
+    [("skip", 100, 0), ("latest", 100, 1), ("all", 1000, 1000), ("all", 10, 10)],
+)
+def test_missed_ticks(one: Connection, catch_up: str, limit: int, count: int) -> None:
+    """No worker for three hours, at every seventh minute: which ticks run?"""
+    now = minute()
+    first = now.replace(minute=0) - timedelta(hours=HOURS_AGO)
+    schedule = overdue(first, cron="*/7 * * * *", catch_up=catch_up, catch_up_limit=limit)
+    passed = [first]
+    while passed[-1] <= now:
+        hour = passed[-1].replace(minute=0)
+        following = passed[-1].minute + 7
+        passed.append(hour + (timedelta(hours=1) if following > 59 else timedelta(minutes=following)))
+    upcoming = passed.pop()
+    if catch_up == "skip" and datetime.now(UTC) - passed[-1] <= fire_module.PUNCTUAL:
+        count = 1  # the last one is not late enough
+    fire(one)
+    fired = [tick.tick for tick in ScheduleTick.objects.filter(outcome="enqueued").order_by("tick")]
+    assert fired == passed[len(passed) - min(count, len(passed)) :]
+    assert len(jobs_of(schedule)) == len(fired)
+    schedule.refresh_from_db()
+    assert (schedule.last_tick, schedule.next_tick) == (passed[-1], upcoming)
+    assert fire(one) == 0
+
+
+def test_skip_fires_a_tick_that_is_a_little_late_and_records_one_that_is_not(one: Connection) -> None:
+    interval = timedelta(days=1)
+    for late, outcome in ((timedelta(seconds=50), "enqueued"), (timedelta(seconds=70), "missed")):
+        schedule = overdue(datetime.now(UTC) - late, cron=None, every=interval, catch_up="skip")
+        fire(one)
+        assert outcomes(schedule) == [outcome]
+        assert len(jobs_of(schedule)) == (outcome == "enqueued")
+
+
+def test_a_year_without_workers_is_one_short_round(one: Connection) -> None:
+    schedule = overdue(
+        minute() - timedelta(days=365), cron="* * * * *", catch_up="all", catch_up_limit=10_000
+    )
+    fire(one)
+    assert len(jobs_of(schedule)) == 10_000
+    assert ticks_of(schedule)[-1] >= minute() - MINUTE
+
+
+# -- overlap
+
+
+def test_allow_runs_jobs_beside_each_other(one: Connection) -> None:
+    schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
+    fire(one)
+    assert len(jobs_of(schedule)) >= 4
+    schedule.refresh_from_db()
+    assert schedule.live_jobs == [jobs_of(schedule)[-1].pk]
+
+
+def test_skip_leaves_ticks_out_while_the_previous_job_lives(one: Connection) -> None:
+    schedule = overdue(ago(minutes=3), overlap="skip", **RARELY)
+    fire(one)
+    tick_at(schedule, ago(seconds=50))
+    fire(one)
+    assert outcomes(schedule) == ["enqueued", "skipped"]
+    end(one, jobs_of(schedule)[0].pk)
+    tick_at(schedule, ago(seconds=40))
+    fire(one)
+    assert sorted(outcomes(schedule)) == ["enqueued", "enqueued", "skipped"]
+    assert len(jobs_of(schedule)) == 2
+
+
+def test_skip_runs_one_of_several_missed_ticks(one: Connection) -> None:
+    schedule = overdue(minute() - 3 * MINUTE, overlap="skip", catch_up="all", catch_up_limit=3)
+    fire(one)
+    assert outcomes(schedule) == ["enqueued", "skipped", "skipped"]
+
+
+def test_queue_runs_the_ticks_one_after_the_other_in_order(one: Connection) -> None:
+    schedule = overdue(minute() - 5 * MINUTE, overlap="queue", catch_up="all", catch_up_limit=4)
+    fire(one)
+    assert outcomes(schedule) == ["enqueued", "waiting", "waiting", "waiting"]
+    for number in range(1, 4):
+        assert len(jobs_of(schedule)) == number
+        assert fire(one) == 0  # the job lives
+        end(one, jobs_of(schedule)[-1].pk)
+        assert fire(one) == 1
+    assert outcomes(schedule) == ["enqueued"] * 4
+    assert [job.metadata["tick"] for job in jobs_of(schedule)] == [
+        each.isoformat() for each in ticks_of(schedule)
+    ]
+    schedule.refresh_from_db()
+    assert schedule.waiting == 0
+    end(one, jobs_of(schedule)[-1].pk)
+    assert fire(one) == 0
+
+
+def test_a_new_tick_waits_behind_those_that_wait(one: Connection) -> None:
+    schedule = overdue(ago(minutes=2), overlap="queue", **RARELY)
+    fire(one)
+    tick_at(schedule, ago(minutes=1))
+    fire(one)
+    end(one, jobs_of(schedule)[0].pk)
+    tick_at(schedule, ago(seconds=1))
+    fire(one)
+    assert outcomes(schedule) == ["enqueued", "enqueued", "waiting"]
+
+
+def test_queue_lets_no_more_ticks_wait_than_the_limit(one: Connection) -> None:
+    schedule = overdue(ago(minutes=2), overlap="queue", catch_up_limit=2, **RARELY)
+    fire(one)
+    for second in (50, 40, 30, 20):
+        tick_at(schedule, ago(seconds=second))
+        fire(one)
+    assert sorted(outcomes(schedule)) == ["enqueued", "skipped", "skipped", "waiting", "waiting"]
+
+
+def test_a_run_by_hand_counts_as_the_previous_job(one: Connection) -> None:
+    schedule = overdue(ago(minutes=2), overlap="skip", **RARELY)
+    one.execute("SELECT pgqueue_run_schedule_v1(%s)", (schedule.name,))
+    fire(one)
+    assert sorted(outcomes(schedule)) == ["manual", "skipped"]
+
+
+def test_ticks_that_wait_run_although_the_schedule_now_allows_overlap(one: Connection) -> None:
+    schedule = overdue(minute() - 5 * MINUTE, overlap="queue", catch_up="all", catch_up_limit=3)
+    fire(one)
+    Schedule.objects.update(overlap="allow")
+    for _ in range(2):
+        end(one, jobs_of(schedule)[-1].pk)
+        fire(one)
+    assert outcomes(schedule) == ["enqueued"] * 3
+
+
+# -- once
+
+
+def test_a_schedule_that_is_set_back_fires_nothing_twice(one: Connection) -> None:
+    """What happens if a clock is set back and the row with it: the ticks are still there."""
+    schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
+    fire(one)
+    jobs = len(jobs_of(schedule))
+    Schedule.objects.update(next_tick=minute() - 3 * MINUTE, last_tick=None)
+    fire(one)
+    assert len(jobs_of(schedule)) <= jobs + 1  # a minute may have begun
+    assert len(ticks_of(schedule)) == len({*ticks_of(schedule)})
+
+
+def test_no_tick_is_fired_that_is_not_later_than_the_last(one: Connection) -> None:
+    """Not even if upkeep has deleted it: the clock of the server was set back by a month."""
+    schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
+    Schedule.objects.update(last_tick=datetime.now(UTC) + timedelta(days=30))
+    fire(one)
+    assert not Job.objects.exists()
+    schedule.refresh_from_db()
+    assert schedule.next_tick is not None
+    assert schedule.next_tick > datetime.now(UTC) + timedelta(days=30)
+
+
+def test_a_tick_has_one_row(one: Connection) -> None:
+    schedule = overdue()
+    fire(one)
+    with pytest.raises(IntegrityError, match="pgqueue_tick_once"), transaction.atomic():
+        ScheduleTick.objects.create(schedule=schedule, tick=ticks_of(schedule)[0], outcome="enqueued")
+
+
+@pytest.mark.parametrize("state", ["paused_at", "retired_at"])
+def test_a_schedule_that_is_paused_or_retired_fires_nothing(one: Connection, state: str) -> None:
+    overdue()
+    Schedule.objects.update(**{state: datetime.now(UTC)})
+    assert fire(one) == 0
+    assert not Job.objects.exists()
+
+
+# -- broken schedules
+
+
+BROKEN: list[dict[str, object]] = [
+    {"cron": "61 * * * *"},
+    {"timezone": "Europe/Pari"},
+    {"task_path": "no path at all"},
+    {"queue_name": "mail, slow"},
+    {"args": {"not": "a list"}},
+    {"policy": {"task_path": "tests.app.tasks.noop", "priority": "high"}},
+]
+
+
+@pytest.mark.parametrize("columns", BROKEN, ids=lambda columns: "".join(columns))
+def test_a_broken_schedule_is_logged_once_and_costs_the_others_nothing(
+    one: Connection, caplog: pytest.LogCaptureFixture, columns: dict[str, object]
+) -> None:
+    broken, others = overdue(), [overdue() for _ in range(5)]
+    tick = broken.next_tick
+    Schedule.objects.filter(pk=broken.pk).update(**columns)
+    Schedule.objects.filter(pk=broken.pk).update(next_tick=tick)
+    left_out: dict[str, str] = {}
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            fire(one, left_out)
+    assert [len(jobs_of(each)) for each in others] == [1] * 5
+    assert not jobs_of(broken)
+    (record,) = caplog.records
+    assert f"schedule '{broken.name}' does not fire: " in record.getMessage()
+    assert "Correct it, in the admin or with SQL" in record.getMessage()
+    assert left_out.keys() == {broken.name}
+    # Corrected, it fires the tick that it owes.
+    Schedule.objects.filter(pk=broken.pk).update(
+        cron="* * * * *",
+        timezone="UTC",
+        task_path="tests.app.tasks.noop",
+        queue_name=None,
+        args=[],
+        policy=None,
+    )
+    fire(one, left_out)
+    assert len(jobs_of(broken)) == 1
+
+
+# -- when to look
+
+
+@pytest.fixture
+def firing() -> Firing:
+    return Firing()
+
+
+def seconds_to_next_look(one: Connection) -> float | None:
+    row = one.execute(f"SELECT {NEXT_LOOK}", {"broken": []}).fetchone()
+    return None if row is None else row[0]
+
+
+def test_nothing_to_look_at_without_schedules(one: Connection) -> None:
+    assert seconds_to_next_look(one) is None
+    ScheduleFactory.create()
+    Schedule.objects.update(paused_at=datetime.now(UTC))
+    assert seconds_to_next_look(one) is None
+
+
+def test_the_next_look_is_when_the_first_tick_is_due(one: Connection) -> None:
+    for seconds in (30, 20, 40):
+        schedule = ScheduleFactory.create()
+        when = datetime.now(UTC) + timedelta(seconds=seconds)
+        Schedule.objects.filter(pk=schedule.pk).update(next_tick=when)
+    assert seconds_to_next_look(one) == pytest.approx(20, abs=5)
+    ScheduleFactory.create()
+    assert (seconds_to_next_look(one) or 0) < 0  # its first tick is not computed yet
+
+
+def test_a_supervisor_looks_when_a_tick_is_due_and_again_at_the_next(
+    monkeypatch: pytest.MonkeyPatch, firing: Firing
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
+    schedule = overdue(cron=None, every=timedelta(hours=1))
+    session = connect_session("default")
+    try:
+        firing.look_in(None, 1000.0)
+        assert firing.next_round == float("inf")
+        firing.look_in(5.0, 1000.0)
+        firing.look_in(9.0, 1000.0)
+        assert firing.next_round == 1005.0
+        firing.run(session, 1004.9)
+        assert not jobs_of(schedule)
+        firing.run(session, 1005.0)
+        assert len(jobs_of(schedule)) == 1
+        schedule.refresh_from_db()
+        assert schedule.next_tick is not None
+        left = (schedule.next_tick - datetime.now(UTC)).total_seconds()
+        assert firing.next_round == pytest.approx(1005.0 + left, abs=5)
+    finally:
+        session.close()
+
+
+def test_a_locked_schedule_is_looked_at_again_soon(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect, firing: Firing
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
+    schedule = overdue()
+    editor = connect()
+    editor.execute("SELECT FROM pgqueue_schedule FOR UPDATE")
+    session = connect_session("default")
+    try:
+        firing.look_in(0.0, 1000.0)
+        firing.run(session, 1000.0)
+        assert firing.next_round == 1000.0 + fire_module.STUCK_PAUSE
+        editor.rollback()
+        firing.run(session, firing.next_round)
+        assert len(jobs_of(schedule)) == 1
+    finally:
+        session.close()
+
+
+# -- upkeep
+
+
+def test_old_ticks_are_deleted_except_the_last_and_those_that_wait(one: Connection) -> None:
+    schedule = ScheduleFactory.create()
+    last = ago(days=20)
+    for age, outcome in ((30, "enqueued"), (25, "waiting"), (9, "skipped"), (7, "enqueued")):
+        ScheduleTick.objects.create(schedule=schedule, tick=ago(days=age), outcome=outcome)
+    ScheduleTick.objects.create(schedule=schedule, tick=last, outcome="enqueued")
+    Schedule.objects.update(last_tick=last)
+    session = connect_session("default")
+    try:
+        rounds.sweep(session)
+    finally:
+        session.close()
+    kept = [round((datetime.now(UTC) - tick).total_seconds() / 86400) for tick in ticks_of(schedule)]
+    assert kept == [25, 20, 7]
+    assert value(one, "SELECT count(*) FROM pgqueue_tick") == 3
+
+
+def test_a_job_without_a_policy_gets_it_from_the_worker(one: Connection) -> None:
+    schedule = overdue(task_path="tests.app.tasks.mail", args=[1])
+    Schedule.objects.update(policy=None, queue_name="mail")
+    fire(one)
+    (job,) = jobs_of(schedule)
+    assert job.on_lost is None
+    run_due()
+    job = fresh(job)
+    assert (job.status, job.max_attempts, job.timeout, job.on_lost) == ("done", 3, 60, "fail")
