@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import timedelta
 from threading import Thread
 from typing import Any, TypeVar
@@ -252,9 +253,10 @@ def test_two_workers_that_start_synchronize_one_after_the_other(one: Connection)
 
 @pytest.mark.usefixtures("declared")
 def test_a_worker_that_starts_does_not_lose_an_edit(one: Connection) -> None:
-    """An admin overrides a field in the moment between the look and the lock."""
+    """An admin overrides a field between the look and the lock, and the code has changed it, too."""
     synchronize("default")
-    Schedule.objects.update(declared_by="")  # something to write
+    for name, (task, declaration) in list(_declared.items()):
+        _declared[name] = (task, replace(declaration, cron="0 5 * * *"))
     one.execute(
         "UPDATE pgqueue_schedule SET cron = '0 4 * * *', overridden = '[\"cron\", \"every\"]'"
         " WHERE name = 'declared-0'"
@@ -263,7 +265,7 @@ def test_a_worker_that_starts_does_not_lose_an_edit(one: Connection) -> None:
     one.commit()
     worker.result()
     assert Schedule.objects.get(pk="declared-0").cron == "0 4 * * *"
-    assert Schedule.objects.get(pk="declared-1").declared_by == "tests.app.tasks"
+    assert Schedule.objects.get(pk="declared-1").cron == "0 5 * * *"
 
 
 @pytest.mark.usefixtures("declared")

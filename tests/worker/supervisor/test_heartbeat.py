@@ -11,11 +11,12 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from django_pgqueue.models import Worker
+from django_pgqueue.models import Schedule, Worker
 from django_pgqueue.upkeep import recovery, rounds
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
-from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
+from tests.support.schedules import jobs_of, overdue
 from tests.support.workers import fresh
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
@@ -156,3 +157,27 @@ def test_all_batches_of_a_dead_worker_follow_each_other(
     turns = [supervisor.turn() for _ in range(5)]
     assert {fresh(job).status for job in jobs} == {"pending"}
     assert turns[2:] == pytest.approx([heartbeat_module._AFTER, 0.1, 0.1])
+
+
+def test_the_heartbeat_finds_a_schedule_that_is_due_and_fires_it_at_once(supervisor: Supervisor) -> None:
+    supervisor.turn()
+    schedule = overdue()
+    paused = 0.0
+    while not jobs_of(schedule):
+        paused += supervisor.turn()
+    assert paused <= 2.1  # every second heartbeat is left out
+
+
+def test_a_supervisor_wakes_for_the_next_tick_and_not_only_for_its_heartbeat(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: high)
+    schedule = ScheduleFactory.create()
+    due = timezone.now() + timedelta(seconds=0.5)
+    Schedule.objects.update(next_tick=due, since=due - timedelta(days=1))
+    supervisor.turn()
+    left = supervisor.heartbeat.seconds_left(supervisor.now)
+    assert 0.2 < left < 0.6
+    Schedule.objects.update(next_tick=due - timedelta(seconds=0.6))  # the time has come, as on the clock
+    supervisor.turn()
+    assert len(jobs_of(schedule)) == 1

@@ -1,0 +1,344 @@
+"""What a worker writes when it starts: schedules come, change, are overridden, go and come back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import schedule
+from django_pgqueue.models import Schedule
+from django_pgqueue.schedules.synchronize import database_of, synchronize
+from django_pgqueue.worker.supervisor.supervisor import Supervisor
+from tests.app import tasks
+from tests.support.factories import ScheduleFactory
+from tests.support.schedules import ago, fire, jobs_of, ticks_of
+from tests.support.sessions import Connect, Connection
+
+from .conftest import App
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def start_worker() -> dict[str, Schedule]:
+    """Do what a worker does when it starts. Return the schedules."""
+    synchronize("default")
+    return {row.name: row for row in Schedule.objects.all()}
+
+
+def the(app: App) -> Schedule:
+    return Schedule.objects.get(pk=f"{app.module}.report")
+
+
+# -- come and change
+
+
+def test_a_declared_schedule_is_added(app: App) -> None:
+    app.schedule("cron='0 3 * * *', timezone='Europe/Paris', kwargs={'day': 1}, jitter=5")
+    start_worker()
+    row = the(app)
+    assert (row.task_path, row.cron, row.timezone, row.kwargs) == (
+        row.name,
+        "0 3 * * *",
+        "Europe/Paris",
+        {"day": 1},
+    )
+    assert (row.source, row.declared_by, row.overridden) == ("code", app.module, [])
+    assert row.declared is not None
+    assert (row.declared["cron"], row.declared["jitter"]) == ("0 3 * * *", 5.0)
+    assert row.policy is not None
+    assert row.policy["queue_name"] == "reports"
+    assert row.since is not None
+    assert row.next_tick is None  # the round computes it
+
+
+def test_a_second_start_writes_nothing_and_locks_nothing(app: App) -> None:
+    app.schedule("every=60, kwargs={'day': 1}")
+    before = start_worker()
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        after = start_worker()
+    assert [query["sql"].split()[0] for query in queries] == ["SELECT"] * 3
+    assert not any("FOR " in query["sql"] for query in queries)
+    assert {row.updated_at for row in before.values()} == {row.updated_at for row in after.values()}
+
+
+def test_a_changed_timing_begins_at_the_moment_of_the_change(app: App, one: Connection) -> None:
+    """The ticks of the new timing that lie in the past are not caught up."""
+    app.schedule("every=3600, catch_up='all'")
+    start_worker()
+    fire(one)
+    Schedule.objects.update(since=ago(days=2), last_tick=ago(days=1))
+    app.schedule("every=60, catch_up='all'")
+    start_worker()
+    row = the(app)
+    assert row.next_tick is None
+    assert row.since is not None
+    assert row.since > ago(seconds=30)
+    fire(one)
+    assert not jobs_of(row)
+    after = the(app)
+    assert after.next_tick is not None
+    assert timedelta(0) <= after.next_tick - row.since <= timedelta(seconds=61)
+
+
+def test_a_changed_definition_leaves_the_next_tick_alone(app: App, one: Connection) -> None:
+    app.schedule("every=3600")
+    start_worker()
+    fire(one)
+    before = the(app)
+    assert before.next_tick is not None
+    app.schedule("every=3600, kwargs={'day': 3}, jitter=10, overlap='skip'")
+    start_worker()
+    after = the(app)
+    assert (after.kwargs, after.jitter, after.overlap) == ({"day": 3}, timedelta(seconds=10), "skip")
+    assert (after.next_tick, after.since) == (before.next_tick, before.since)
+
+
+def test_a_tick_that_is_due_at_the_change_is_not_lost(app: App, one: Connection) -> None:
+    """It was due a second ago; no round has fired it; the worker that starts now has new code."""
+    app.schedule("cron='0 3 * * *'")
+    start_worker()
+    due = ago(seconds=1)
+    Schedule.objects.update(next_tick=due, since=ago(days=1))
+    app.schedule("cron='0 5 * * *'")
+    start_worker()
+    fire(one)
+    assert ticks_of(the(app)) == [due]
+    fire(one)
+    assert len(jobs_of(the(app))) == 1
+    row = the(app)
+    assert row.next_tick is not None
+    assert row.next_tick.hour == 5
+
+
+def test_a_change_of_the_policy_arrives(app: App) -> None:
+    app.schedule("every=60")
+    start_worker()
+    app.deploy("@schedule(every=60)", "@task(queue_name='other', max_attempts=9)", "def report(day=0): pass")
+    start_worker()
+    policy = the(app).policy
+    assert policy is not None
+    assert (policy["queue_name"], policy["max_attempts"]) == ("other", 9)
+
+
+def test_the_policy_of_a_schedule_from_the_admin_is_kept_up_to_date(registry: None) -> None:
+    row = ScheduleFactory.create(task_path="tests.app.tasks.mail", args=[1])
+    Schedule.objects.update(policy=None)
+    start_worker()
+    row.refresh_from_db()
+    assert row.policy is not None
+    assert row.policy["queue_name"] == "mail"
+    assert row.source == "admin"
+
+
+# -- overrides
+
+
+def test_what_the_admin_overrides_stays(app: App) -> None:
+    app.schedule("cron='0 3 * * *', kwargs={'day': 1}")
+    start_worker()
+    row = the(app)
+    row.cron = "0 4 * * *"
+    row.save()
+    assert row.overridden == ["cron", "every"]
+    app.schedule("every=60, kwargs={'day': 2}")
+    start_worker()
+    row = the(app)
+    assert (row.cron, row.every, row.kwargs) == ("0 4 * * *", None, {"day": 2})
+    assert row.declared is not None
+    assert (row.declared["cron"], row.declared["every"]) == (None, 60.0)
+    # Back to what the code declares.
+    row.cron, row.every = None, timedelta(seconds=60)
+    row.save()
+    assert row.overridden == []
+
+
+def test_old_and_new_code_at_the_same_time_keep_the_override(app: App) -> None:
+    """A rolling deployment: workers start with old and with new code, in any order."""
+    old, new = "cron='0 3 * * *'", "cron='0 5 * * *', kwargs={'day': 2}"
+    app.schedule(old)
+    start_worker()
+    row = the(app)
+    row.queue_name = "slow"
+    row.save()
+    for code in (new, old, new):
+        app.schedule(code)
+        start_worker()
+    row = the(app)
+    assert (row.cron, row.kwargs, row.queue_name, row.overridden) == (
+        "0 5 * * *",
+        {"day": 2},
+        "slow",
+        ["queue_name"],
+    )
+
+
+def test_a_schedule_of_the_admin_that_code_declares_keeps_its_values_as_overrides(app: App) -> None:
+    row = ScheduleFactory.create(
+        name=f"{app.module}.report", task_path=f"{app.module}.report", cron="0 4 * * *"
+    )
+    app.schedule("cron='0 3 * * *'")
+    start_worker()
+    row.refresh_from_db()
+    assert (row.source, row.cron, row.overridden) == ("code", "0 4 * * *", ["cron", "every"])
+
+
+# -- go and come back
+
+
+def test_a_removed_schedule_is_retired_and_comes_back(app: App, one: Connection) -> None:
+    app.schedule("every=60")
+    start_worker()
+    app.deploy("@task", "def report(day=0): pass")
+    start_worker()
+    row = the(app)
+    assert row.retired_at is not None
+    Schedule.objects.update(next_tick=ago(minutes=5))
+    assert fire(one) == 0
+    app.schedule("every=60")
+    start_worker()
+    row = the(app)
+    assert row.retired_at is None
+    fire(one)
+    assert not jobs_of(row)  # nothing is caught up
+
+
+def test_a_removed_module_retires_its_schedules(app: App) -> None:
+    app.schedule("every=60")
+    start_worker()
+    app.remove()
+    start_worker()
+    assert the(app).retired_at is not None
+
+
+def test_a_module_that_cannot_be_imported_retires_nothing(app: App) -> None:
+    app.schedule("every=60")
+    start_worker()
+    app.deploy("import no_such_module_at_all")
+    start_worker()
+    app.deploy("1 / 0")
+    start_worker()
+    assert the(app).retired_at is None
+
+
+def test_a_project_without_the_app_retires_nothing(registry: None) -> None:
+    """Another project uses the same database."""
+    ScheduleFactory.create(name="theirs", source="code", declared_by="their.app.tasks", declared={})
+    ScheduleFactory.create(
+        name="their settings", source="settings", declared_by="their.settings", declared={}
+    )
+    ScheduleFactory.create(name="by hand")
+    rows = start_worker()
+    assert [row.retired_at for row in rows.values()] == [None] * 3
+
+
+def test_a_module_of_an_app_that_nothing_else_imports_is_asked(app: App) -> None:
+    """The row names a module that is not called ``tasks``; only its own import shows what it declares."""
+    app.in_module("reports").schedule("every=60, name='kept'")
+    for name in ("kept", "gone"):
+        ScheduleFactory.create(name=name, source="code", declared_by=f"{app.name}.reports", declared={})
+    rows = start_worker()
+    assert rows["kept"].retired_at is None
+    assert rows["kept"].declared["every"] == 60.0
+    assert rows["gone"].retired_at is not None
+
+
+def test_a_schedule_that_another_module_declares_moves_with_a_warning(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"{app.module}.report"
+    ScheduleFactory.create(name=name, source="code", declared_by="their.app.tasks", declared={})
+    app.schedule("every=60")
+    with caplog.at_level(logging.WARNING):
+        start_worker()
+    assert f"is now declared by {app.module}, no longer by their.app.tasks" in caplog.text
+    assert the(app).declared_by == app.module
+
+
+# -- settings
+
+
+NIGHT = {"task": "tests.app.tasks.mail", "cron": "0 3 * * *", "args": [1]}
+
+
+def test_settings_come_change_and_go(registry: None, settings: Any) -> None:
+    settings.PGQUEUE = {"SCHEDULES": {"night": NIGHT}}
+    row = start_worker()["night"]
+    assert (row.source, row.declared_by, row.args) == ("settings", "tests.settings", [1])
+    settings.PGQUEUE = {"SCHEDULES": {"night": {**NIGHT, "args": [2]}}}
+    assert start_worker()["night"].args == [2]
+    settings.PGQUEUE = {}
+    assert start_worker()["night"].retired_at is not None
+    settings.PGQUEUE = {"SCHEDULES": {"night": NIGHT}}
+    assert start_worker()["night"].retired_at is None
+
+
+def test_an_invalid_schedule_in_settings_is_left_as_it_is(
+    registry: None, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.PGQUEUE = {"SCHEDULES": {"night": NIGHT}}
+    start_worker()
+    settings.PGQUEUE = {"SCHEDULES": {"night": {**NIGHT, "cron": "x"}}}
+    with caplog.at_level(logging.ERROR):
+        row = start_worker()["night"]
+    assert (row.cron, row.retired_at) == ("0 3 * * *", None)
+    assert "the schedule 'night' in PGQUEUE is left as it is: " in caplog.text
+
+
+def test_a_schedule_that_moves_from_settings_to_code_keeps_its_ticks(
+    app: App, settings: Any, one: Connection
+) -> None:
+    settings.PGQUEUE = {"SCHEDULES": {"night": {"task": f"{app.module}.report", "every": 3600}}}
+    app.deploy("@task", "def report(day=0): pass")
+    start_worker()
+    fire(one)
+    before = Schedule.objects.get()
+    assert before.next_tick is not None
+    settings.PGQUEUE = {}
+    app.schedule("every=3600, name='night'")
+    start_worker()
+    after = Schedule.objects.get()
+    assert (after.source, after.declared_by, after.retired_at) == ("code", app.module, None)
+    assert (after.next_tick, after.since) == (before.next_tick, before.since)
+
+
+# -- databases and the command
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_schedule_lives_in_the_database_of_its_task(registry: None) -> None:
+    schedule(every=60, args=[1])(tasks.elsewhere)
+    schedule(every=60, args=[1])(tasks.mail)
+    assert (database_of(tasks.elsewhere), database_of(tasks.mail)) == ("other", "default")
+    synchronize("default")
+    synchronize("other")
+    assert [row.name for row in Schedule.objects.using("default")] == ["tests.app.tasks.mail"]
+    assert [row.name for row in Schedule.objects.using("other")] == ["tests.app.tasks.elsewhere"]
+
+
+def test_the_command_writes_the_schedules_before_it_starts(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.schedule("every=60")
+    seen = []
+
+    def supervise(self: Any, check: Callable[[], None]) -> int:
+        check()
+        seen.append(Schedule.objects.count())
+        return 0
+
+    monkeypatch.setattr(Supervisor, "run", supervise)
+    call_command("runqueueworker", verbosity=0, skip_checks=True)
+    assert seen == [1]
+    assert the(app).created_at > datetime.now(UTC) - timedelta(minutes=1)
