@@ -225,10 +225,12 @@ def _chunks(plans: list[Plan]) -> Iterator[list[Plan]]:
 
 def _leave_out(broken: dict[str, str], schedule: Due | Plan, error: Exception) -> None:
     broken[schedule.name] = schedule.version
+    # The rest of what the database says is the source of a function.
+    what = str(error).strip().partition("\n")[0].removesuffix(".")
     logger.error(
-        "schedule %r does not fire: %s Correct it, in the admin or with SQL; after that it fires again.",
+        "schedule %r does not fire: %s. Correct it, in the admin or with SQL; after that it fires again.",
         schedule.name,
-        str(error).strip(),
+        what,
     )
 
 

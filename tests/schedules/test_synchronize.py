@@ -252,7 +252,7 @@ def test_a_module_of_an_app_that_nothing_else_imports_is_asked(app: App) -> None
         ScheduleFactory.create(name=name, source="code", declared_by=f"{app.name}.reports", declared={})
     rows = start_worker()
     assert rows["kept"].retired_at is None
-    assert rows["kept"].declared["every"] == 60.0
+    assert (rows["kept"].declared or {})["every"] == 60.0
     assert rows["gone"].retired_at is not None
 
 

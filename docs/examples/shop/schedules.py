@@ -1,0 +1,36 @@
+from datetime import timedelta
+
+from django.utils import timezone
+
+from django_pgqueue import schedule, task
+from django_pgqueue.schedules import pause, resume, run_now
+
+from .models import DailyReport, Order
+
+
+@schedule(cron="0 3 * * *", timezone="Europe/Paris")
+@task(queue_name="reports")
+def build_daily_report() -> None:
+    text = f"{Order.objects.count()} orders"
+    DailyReport.objects.update_or_create(day=timezone.localdate(), defaults={"text": text})
+
+
+@schedule(every=timedelta(minutes=5), overlap="skip", jitter=timedelta(seconds=30))
+@task
+def sync_stock() -> None: ...
+
+
+@schedule(name="summary-of-the-week", cron="0 9 * * 1", args=["week"])
+@schedule(name="summary-of-the-month", cron="0 9 1 * *", args=["month"])
+@task
+def send_summary(period: str) -> str:
+    return f"the summary of the {period}"
+
+
+def stop_for_the_audit() -> None:
+    pause("summary-of-the-month", reason="the books are being audited", by="kim")
+
+
+def go_on() -> None:
+    resume("summary-of-the-month")
+    run_now("summary-of-the-month")
