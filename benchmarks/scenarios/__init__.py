@@ -28,6 +28,7 @@ NAMES = {
     "retries": "retries",
     "history-off": "history_off",
     "idle": "idle",
+    "schedules": "schedules",
     # Ours alone: bad days.
     "spread": "spread",
     "future": "future",
