@@ -174,11 +174,14 @@ def plan(due: Due) -> Plan:
     floor = max(_time(due.since) or EPOCH, last or EPOCH)
     limit = due.catch_up_limit if due.catch_up == "all" else 1
     start = floor if expected is None else max(floor, expected)
-    ticks = latest_ticks(timing, start, now, limit) if start < now else []
+    ticks: list[datetime] = []
+    upcoming = expected if expected is not None and expected > now else next_tick(timing, start)
+    if upcoming <= now:
+        ticks = latest_ticks(timing, start, now, limit)
+        upcoming = next_tick(timing, now)
     # What was expected counts even if the timing has changed since.
     if expected is not None and expected <= now and (last is None or expected > last):
         ticks = [expected, *ticks][-limit:]
-    upcoming = expected if expected is not None and expected > now else next_tick(timing, max(floor, now))
     is_missed = due.catch_up == "skip" and bool(ticks) and now - ticks[-1] > PUNCTUAL
     return Plan(due.name, due.version, upcoming, ticks, is_missed)
 
