@@ -6,8 +6,9 @@ from .current import CurrentJob
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
 from .queue import Queue
-from .schedule import Schedule, ScheduleTick
+from .schedule import Schedule
 from .stat import JobStat
+from .tick import ScheduleTick
 from .worker import Worker
 
 __all__ = [

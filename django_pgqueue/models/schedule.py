@@ -1,4 +1,4 @@
-"""``Schedule`` and ``ScheduleTick``: what is enqueued when, and which of these times have passed.
+"""``Schedule``: which task is enqueued when.
 
 The definition of a schedule comes from code, settings, the admin or SQL. Its state (`Schedule.STATE`) belongs
 to the round (``schedules/fire.py``) and to a trigger (``sql/schedule_changed_v1.sql``). So ``save()`` of an
@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from ..schedules.cron import LONGEST, SHORTEST, Timing
 from .fields import ArrayColumn
 
-__all__ = ["MOST_CAUGHT_UP", "Schedule", "ScheduleTick", "definition_of", "differences"]
+__all__ = ["MOST_CAUGHT_UP", "Schedule", "definition_of", "differences"]
 
 MOST_CAUGHT_UP = 10_000
 _TIMES = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
@@ -244,47 +244,6 @@ class Schedule(models.Model):
                 if field.name not in self.STATE and not field.primary_key
             ]
         super().save(*args, **kwargs)
-
-
-class ScheduleTick(models.Model):
-    """A time at which a schedule was due, and what came of it.
-
-    Its unique constraint is the guarantee that a tick becomes one job.
-    """
-
-    class Outcome(models.TextChoices):
-        """What came of a tick."""
-
-        ENQUEUED = "enqueued", _("enqueued")
-        WAITING = "waiting", _("waiting for the previous job")
-        SKIPPED = "skipped", _("skipped, because the previous job was not over")
-        MISSED = "missed", _("missed, because no worker was there")
-        MANUAL = "manual", _("run by hand")
-
-    id = models.BigAutoField(primary_key=True)
-    schedule = models.ForeignKey(
-        Schedule,
-        models.CASCADE,
-        related_name="ticks",
-        db_column="schedule",
-        db_index=False,
-        verbose_name=_("schedule"),
-    )
-    tick = models.DateTimeField(_("tick"))
-    job_id = models.BigIntegerField(_("job"), null=True)
-    outcome = models.CharField(_("outcome"), max_length=8, choices=Outcome.choices)
-
-    class Meta:
-        db_table = "pgqueue_tick"
-        required_db_vendor = "postgresql"
-        default_permissions = ("view",)
-        verbose_name = _("tick")
-        verbose_name_plural = _("ticks")
-        constraints = (models.UniqueConstraint(fields=["schedule", "tick"], name="pgqueue_tick_once"),)
-        indexes = (models.Index(fields=["tick"], name="pgqueue_tick_age"),)
-
-    def __str__(self) -> str:
-        return f"{self.schedule_id} {self.tick:%Y-%m-%d %H:%M:%S}"
 
 
 def definition_of(schedule: Any) -> dict[str, Any]:

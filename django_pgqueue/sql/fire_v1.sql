@@ -46,7 +46,7 @@ BEGIN
             WHEN passed.overlap = 'queue' AND passed.waiting + passed.place <= passed.catch_up_limit THEN 'waiting'
             ELSE 'skipped' END
         FROM passed ORDER BY passed.tick, passed.name
-        ON CONFLICT DO NOTHING RETURNING schedule, tick, outcome
+        ON CONFLICT (schedule, tick) DO NOTHING RETURNING schedule, tick, outcome
     ), woken AS (
         UPDATE pgqueue_tick AS waiting SET outcome = 'enqueued'
         FROM (
