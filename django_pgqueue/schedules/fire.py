@@ -68,7 +68,7 @@ _DUE_SQL = f"""
         {_microseconds("schedule.next_tick")}, {_microseconds("schedule.last_tick")},
         {_microseconds("schedule.since")}, {_microseconds("statement_timestamp()")}
     FROM pgqueue_schedule AS schedule
-    WHERE {_ACTIVE} AND (
+    WHERE {_ACTIVE} AND (%(only)s::text IS NULL OR schedule.name = %(only)s) AND (
         coalesce(schedule.next_tick, {_EPOCH}) <= statement_timestamp()
         OR (schedule.waiting > 0
             AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = ANY (schedule.live_jobs)))
@@ -144,20 +144,20 @@ class Firing:
         self.look_in(seconds, now)
 
 
-def fire_due(rows: Rows, broken: dict[str, str]) -> int:
-    """Fire the schedules that are due, at most `LOOK_LIMIT`. Return how many were moved on.
+def fire_due(rows: Rows, broken: dict[str, str], only: str | None = None) -> int:
+    """Fire the schedules that are due, at most `LOOK_LIMIT`, or only this one. Return how many moved on.
 
     `rows` runs a statement and returns its rows. Schedules that cannot fire are logged and added to `broken`.
     """
-    plans = due_plans(rows, broken)
+    plans = due_plans(rows, broken, only)
     return sum(fire_plans(rows, chunk, broken) for chunk in _chunks(plans))
 
 
-def due_plans(rows: Rows, broken: dict[str, str]) -> list[Plan]:
+def due_plans(rows: Rows, broken: dict[str, str], only: str | None = None) -> list[Plan]:
     """Read the schedules that are due, and decide what to do with each."""
-    left_out = {"broken": [f"{name}/{version}" for name, version in broken.items()]}
+    left_out = [f"{name}/{version}" for name, version in broken.items()]
     plans = []
-    for row in rows(_DUE_SQL, left_out):
+    for row in rows(_DUE_SQL, {"broken": left_out, "only": only}):
         due = Due(*row)
         try:
             plans.append(plan(due))

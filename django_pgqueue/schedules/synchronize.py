@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.db import OperationalError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.models.functions import Now
 from django.utils.module_loading import module_has_submodule
 
@@ -29,6 +31,7 @@ from ..models import Schedule
 from ..models.schedule import definition_of, differences
 from ..routing import default_backend, is_ours, resolve
 from .declare import Declaration, declared_schedules, schedules_in_settings, settings_module
+from .fire import fire_due
 from .policy import known_policy
 
 if TYPE_CHECKING:
@@ -172,6 +175,10 @@ def _new_policy(row: Schedule) -> dict[str, Any]:
 
 def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:
     for name, values in sorted(changes.items()):
+        if values.keys() & {"cron", "every", "timezone"}:
+            # What the old timing still owes. A broken schedule owes nothing, and is about to be corrected.
+            with suppress(DatabaseError), transaction.atomic(using=alias):
+                fire_due(partial(_rows, alias), {}, only=name)
         # Only what differs: the trigger sees an edit of the timing in the columns that are set.
         rows = Schedule.objects.using(alias)
         if rows.filter(name=name).update(**values, updated_at=Now()):
@@ -180,6 +187,12 @@ def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:
         else:
             rows.bulk_create([Schedule(name=name, **values)], ignore_conflicts=True)
             logger.info("schedule %r: added", name)
+
+
+def _rows(alias: str, query: str, parameters: Any) -> list[Any]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(query, parameters)
+        return list(cursor.fetchall())
 
 
 def _import_declaring_modules(names: Any) -> None:

@@ -18,7 +18,7 @@ from django_pgqueue.schedules.synchronize import database_of, synchronize
 from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory
-from tests.support.schedules import ago, fire, jobs_of, ticks_of
+from tests.support.schedules import ago, fire, jobs_of, minute, ticks_of
 from tests.support.sessions import Connect, Connection
 
 from .conftest import App
@@ -122,6 +122,32 @@ def test_a_tick_that_is_due_at_the_change_is_not_lost(app: App, one: Connection)
     row = the(app)
     assert row.next_tick is not None
     assert row.next_tick.hour == 5
+
+
+def test_all_ticks_that_are_owed_at_the_change_are_fired(app: App, one: Connection) -> None:
+    """No worker ran for three minutes; the one that starts now has new code."""
+    app.schedule("every=60, catch_up='all'")
+    start_worker()
+    Schedule.objects.update(next_tick=minute() - timedelta(minutes=3), since=ago(days=1))
+    app.schedule("cron='0 5 * * *', catch_up='all'")
+    start_worker()
+    owed = ticks_of(the(app))
+    assert owed[:4] == [minute() - timedelta(minutes=number) for number in (3, 2, 1, 0)]
+    fire(one)
+    assert ticks_of(the(app)) == owed
+    assert len(jobs_of(the(app))) == len(owed)
+
+
+@pytest.mark.parametrize("broken", [{"queue_name": "a b"}, {"timezone": "Mars"}])
+def test_a_broken_row_does_not_stop_a_worker_whose_code_changes_it(app: App, broken: dict[str, str]) -> None:
+    app.schedule("every=60")
+    start_worker()
+    Schedule.objects.update(**broken)
+    Schedule.objects.update(next_tick=ago(minutes=3))
+    app.schedule("cron='0 5 * * *'")
+    start_worker()
+    row = the(app)
+    assert (row.cron, row.timezone, row.queue_name) == ("0 5 * * *", "UTC", None)
 
 
 def test_a_change_of_the_policy_arrives(app: App) -> None:

@@ -26,6 +26,7 @@ from django_pgqueue import (
     enqueue,
     enqueue_many,
     retry,
+    schedule,
     task,
 )
 from django_pgqueue.models import Job
@@ -54,6 +55,16 @@ def send(order_id: int, *, note: str = "") -> str:
 @task
 def bare(x: int) -> list[int]:
     return [x]
+
+
+@schedule(cron="0 3 * * *", timezone="Europe/Paris", name="night", args=[1])
+@schedule(every=timedelta(hours=1), args=(2,), jitter=5, overlap="skip", catch_up="all")
+@task
+def scheduled(x: int) -> list[int]:
+    return [x]
+
+
+assert_type(scheduled.call(1), list[int])
 
 
 @task()
