@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -71,20 +73,30 @@ def test_the_page_of_settings_lists_each_with_its_default() -> None:
     assert found == expected
 
 
-def test_the_page_of_commands_lists_each_option_with_its_default() -> None:
-    command = load_command_class("django_pgqueue", "runqueueworker")
-    common = {"--help", "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color",
-              "--force-color", "--skip-checks"}  # fmt: skip
-    options = {
-        action.option_strings[-1]: action
-        for action in command.create_parser("manage.py", "runqueueworker")._actions
-        if action.option_strings and action.option_strings[-1] not in common
-    }
-    listed = {row[0].split()[0]: row[1] for row in rows(reference("commands")) if row[0].startswith("--")}
-    assert set(listed) == set(options)
-    for name, action in options.items():
-        if isinstance(action.default, int) and not isinstance(action.default, bool):
-            assert listed[name] == str(action.default)
+#: Django's own options, which every command has.
+COMMON = {"--help", "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color",
+          "--force-color", "--skip-checks"}  # fmt: skip
+
+
+def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from actions(inner)
+
+
+@pytest.mark.parametrize("name", ["runqueueworker", "pgqueue"])
+def test_the_page_of_commands_lists_each_option_with_its_default(name: str) -> None:
+    parser = load_command_class("django_pgqueue", name).create_parser("manage.py", name)
+    options = {action.option_strings[-1]: action for action in actions(parser) if action.option_strings}
+    section = reference("commands").split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+    listed = {row[0].split()[0]: row[1] for row in rows(section) if row[0].startswith("--")}
+    assert set(listed) == set(options) - COMMON
+    for option, default in listed.items():
+        if isinstance(options[option].default, int) and not isinstance(options[option].default, bool):
+            assert default == str(options[option].default)
 
 
 def test_the_page_of_checks_lists_each_id() -> None:

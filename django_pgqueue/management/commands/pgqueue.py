@@ -1,0 +1,65 @@
+"""``manage.py pgqueue``: look at the queue and change it from a terminal."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.db import OperationalError, connections
+
+from ...exceptions import PgQueueError
+from .._arguments import database_alias
+from .._conditions import check_database, check_vendor, unreachable
+from .._subcommands import accept_options, found
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+_USAGE = 2  # the exit code for arguments that cannot be used
+
+
+class Command(BaseCommand):
+    """Parse, call the subcommand, exit code."""
+
+    help = "Show and change the state of django_pgqueue."
+    # A project whose checks fail must still be able to pause its work.
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Add the subcommands."""
+        parser.add_argument(
+            "--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs"
+        )
+        chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
+        for name, subcommand in found().items():
+            inner = chosen.add_parser(
+                name,
+                help=subcommand.HELP,
+                description=f"{subcommand.HELP}.",
+                formatter_class=DjangoHelpFormatter,
+            )
+            accept_options(inner, parser)
+            subcommand.add_arguments(inner)
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        """Run the subcommand."""
+        subcommand = found()[given["subcommand"]]
+        try:
+            alias = database_alias(given["database"])
+            check_vendor(alias)
+            _check(alias)
+            subcommand.run({**given, "database": alias}, self.stdout)
+        except ArgumentTypeError as error:
+            raise CommandError(str(error), returncode=_USAGE) from error
+        except (ImproperlyConfigured, PgQueueError) as error:
+            raise CommandError(str(error)) from error
+
+
+def _check(alias: str) -> None:
+    try:
+        connections[alias].ensure_connection()
+    except OperationalError as error:
+        raise unreachable(alias, error) from error
+    check_database(alias)

@@ -1,0 +1,149 @@
+"""``manage.py pgqueue``: how it finds its subcommands, reads their options, and ends."""
+
+from __future__ import annotations
+
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, ManagementUtility, call_command
+from django.db import OperationalError, connection
+
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.management import _subcommands, subcommands
+from django_pgqueue.management.commands import pgqueue
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+
+
+class Echo(SimpleNamespace):
+    """A subcommand that prints its options, or raises an error."""
+
+    NAME = "echo"
+    HELP = "Print the options"
+    error: Exception | None = None
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument("--times", type=int, default=1)
+
+    def run(self, options: dict[str, Any], stdout: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        stdout.write(" ".join(str(options[name]) for name in ("database", "times", "verbosity")))
+
+
+@pytest.fixture
+def echo(monkeypatch: pytest.MonkeyPatch) -> Echo:
+    subcommand = Echo()
+    monkeypatch.setattr(pgqueue, "found", lambda: {"echo": subcommand})
+    return subcommand
+
+
+def run(*arguments: str, **options: Any) -> str:
+    out = StringIO()
+    call_command("pgqueue", *arguments, stdout=out, **options)
+    return out.getvalue().strip()
+
+
+def exit_code(*arguments: str) -> Any:
+    """Of a program that is nothing but the command."""
+    with pytest.raises(SystemExit) as ended:
+        ManagementUtility(["manage.py", "pgqueue", *arguments]).execute()
+    return ended.value.code
+
+
+def test_every_module_is_a_subcommand_of_its_name() -> None:
+    for name, module in _subcommands.found().items():
+        assert module.__name__ == f"{subcommands.__name__}.{name}"  # type: ignore[attr-defined]
+        assert module.HELP
+        assert not module.HELP.endswith(".")
+        assert callable(module.add_arguments)
+        assert callable(module.run)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["echo"], "default 1 1"),
+        (["echo", "--times", "2"], "default 2 1"),
+        (["--database", "other", "-v", "0", "echo"], "other 1 0"),
+        (["echo", "--database=other", "-v", "0"], "other 1 0"),
+        (["-v", "2", "echo", "--database=other", "--no-color"], "other 1 2"),
+    ],
+)
+def test_options_come_before_or_after_the_subcommand(echo: Echo, arguments: list[str], printed: str) -> None:
+    assert run(*arguments) == printed
+
+
+def test_options_are_keywords_of_call_command(echo: Echo) -> None:
+    assert run("echo", times=3, database="other") == "other 3 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "SUBCOMMAND"),
+        (["ecko"], "invalid choice: 'ecko'"),
+        (["echo", "--times", "many"], "invalid int value: 'many'"),
+        (
+            ["echo", "--database", "nowhere"],
+            r"'nowhere' is not in DATABASES\. The aliases are default, other\.",
+        ),
+    ],
+)
+def test_wrong_arguments(echo: Echo, arguments: list[str], message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        run(*arguments)
+    assert exit_code(*arguments) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (pgqueue.ArgumentTypeError("it is not given"), 2),
+        (ImproperlyConfigured("it is wrong"), 1),
+        (PgQueueError("it is gone"), 1),
+        (CommandError("it is late", returncode=7), 7),
+    ],
+)
+def test_errors_of_a_subcommand(echo: Echo, error: Exception, code: int) -> None:
+    echo.error = error
+    with pytest.raises(CommandError, match=str(error)) as raised:
+        run("echo")
+    assert raised.value.returncode == code
+
+
+def test_an_alias_given_as_a_keyword_is_checked(echo: Echo) -> None:
+    with pytest.raises(CommandError, match="'nowhere' is not in DATABASES") as raised:
+        run("echo", database="nowhere")
+    assert raised.value.returncode == 2
+
+
+def test_a_database_that_is_not_postgresql(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "vendor", "sqlite", raising=False)
+    with pytest.raises(CommandError, match=r"'default' is sqlite\. Name another one with --database"):
+        run("echo")
+
+
+def test_a_database_that_cannot_be_reached(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(connection, "ensure_connection", refuse)
+    with pytest.raises(CommandError, match="'default' cannot be reached: connection refused") as raised:
+        run("echo")
+    assert raised.value.returncode == 1
+
+
+def test_a_database_that_lacks_functions(echo: Echo) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER FUNCTION pgqueue_retain_v1 RENAME TO retain_elsewhere")
+    with pytest.raises(CommandError, match=r"lacks .*: pgqueue_retain_v1.*\bmigrate --database default"):
+        run("echo")
+
+
+def test_failing_system_checks_do_not_stop_it() -> None:
+    """A project whose checks fail must still be able to pause its work."""
+    assert pgqueue.Command().requires_system_checks == ()
