@@ -1,8 +1,12 @@
-"""Counts with a noun, for log lines and for the output of the command: "1 job", "2 jobs"."""
+"""Counts with a noun, for log lines and for the output of commands: "1 job", "2 jobs"; lengths of time."""
 
 from __future__ import annotations
 
-__all__ = ["counted"]
+from datetime import timedelta
+
+from django.utils.translation import gettext as _
+
+__all__ = ["counted", "period"]
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -11,3 +15,22 @@ def counted(number: int, one: str, many: str = "") -> str:
     These texts are for logs and terminals and are not translated; the admin uses ``ngettext``.
     """
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def period(length: timedelta | None) -> str:
+    """A length of time, coarse: '3 s', '5 min', '2 h 5 min', '2 h', '4 d 3 h', '4 d'; empty for None."""
+    if length is None:
+        return ""
+    seconds = max(0, int(length.total_seconds()))
+    if seconds < 60:
+        return _("%(seconds)d s") % {"seconds": seconds}
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return _("%(minutes)d min") % {"minutes": minutes}
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        text = _("%(hours)d h %(minutes)d min") if minutes else _("%(hours)d h")
+        return text % {"hours": hours, "minutes": minutes}
+    days, hours = divmod(hours, 24)
+    text = _("%(days)d d %(hours)d h") if hours else _("%(days)d d")
+    return text % {"days": days, "hours": hours}

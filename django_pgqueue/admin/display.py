@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from ..models.job import Status
+from ..wording import period
 
 __all__ = ["badge", "json_block", "number", "period", "seconds", "span", "status_badge", "time"]
 
@@ -26,25 +27,6 @@ def time(moment: datetime | None) -> str:
     return format_html(
         '<time class="pgqueue-time" datetime="{}">{}</time>', moment.isoformat(), f"{local:%Y-%m-%d %H:%M:%S}"
     )
-
-
-def period(length: timedelta | None) -> str:
-    """A length of time, coarse: '3 s', '5 min', '2 h 5 min', '2 h', '4 d 3 h', '4 d'; empty for None."""
-    if length is None:
-        return ""
-    seconds = max(0, int(length.total_seconds()))
-    if seconds < 60:
-        return _("%(seconds)d s") % {"seconds": seconds}
-    minutes, seconds = divmod(seconds, 60)
-    if minutes < 60:
-        return _("%(minutes)d min") % {"minutes": minutes}
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        text = _("%(hours)d h %(minutes)d min") if minutes else _("%(hours)d h")
-        return text % {"hours": hours, "minutes": minutes}
-    days, hours = divmod(hours, 24)
-    text = _("%(days)d d %(hours)d h") if hours else _("%(days)d d")
-    return text % {"days": days, "hours": hours}
 
 
 def seconds(count: float | None) -> str:

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from ..models import Job, Schedule
 
-__all__ = ["pause", "resume", "run_now"]
+__all__ = ["pause", "require", "resume", "run_now"]
 
 
 def pause(name: str, *, reason: str = "", by: str = "", using: str | None = None) -> bool:
@@ -21,7 +21,7 @@ def pause(name: str, *, reason: str = "", by: str = "", using: str | None = None
     active = Schedule.objects.using(alias).filter(name=name, paused_at__isnull=True)
     if active.update(paused_at=Now(), paused_by=by[:255], pause_reason=reason[:500]):
         return True
-    _require(name, alias)
+    require(name, alias)
     return False
 
 
@@ -34,7 +34,7 @@ def resume(name: str, *, using: str | None = None) -> bool:
     paused = Schedule.objects.using(alias).filter(name=name, paused_at__isnull=False)
     if paused.update(paused_at=None, paused_by="", pause_reason=""):
         return True
-    _require(name, alias)
+    require(name, alias)
     return False
 
 
@@ -44,14 +44,15 @@ def run_now(name: str, *, using: str | None = None) -> Job:
     It works for a paused schedule, too. Raise ``Schedule.DoesNotExist`` for an unknown name.
     """
     alias = using or router.db_for_write(Schedule)
-    _require(name, alias)
+    require(name, alias)
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT pgqueue_run_schedule_v1(%s)", (name,))
         (pk,) = cursor.fetchone()
     return Job.objects.using(alias).get(pk=pk)
 
 
-def _require(name: str, alias: str) -> None:
+def require(name: str, alias: str) -> None:
+    """Raise ``Schedule.DoesNotExist``, with a similar name, if there is no such schedule."""
     known = Schedule.objects.using(alias)
     if known.filter(name=name).exists():
         return

@@ -1,0 +1,234 @@
+"""Schedules on a terminal: a table if it is wide, otherwise a few lines for each; and as JSON.
+
+All times are in Django's current time zone, which the output names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from datetime import datetime, timedelta
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from ..schedules import board, words
+from ..schedules.cron import zone
+from ..wording import counted, period
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..models import Schedule, ScheduleTick
+
+__all__ = ["NEXT_RUNS", "as_json", "details", "listing", "next_run"]
+
+NEXT_RUNS = 5
+LAST_TICKS = 5
+_NARROW, _WIDE = 80, 160
+_INDENT = " " * 15
+
+
+class Row(NamedTuple):
+    """A schedule in the list."""
+
+    name: str
+    state: str
+    when: str
+    next: str
+    last: str
+    task: str
+    source: str
+
+    @classmethod
+    def of(cls, schedule: Any) -> Row:
+        """Describe a schedule ``with_clock`` and with its last tick."""
+        return cls(
+            schedule.name,
+            _state(schedule),
+            _when(schedule),
+            next_run(schedule),
+            _tick(schedule.last),
+            schedule.task_path,
+            words.origin(schedule),
+        )
+
+
+def listing(alias: str, schedules: Sequence[Any]) -> str:
+    """Return the list, for the width of the terminal."""
+    where = f'in the database "{alias}"'
+    if not schedules:
+        return f"There are no schedules {where}."
+    rows = [Row.of(schedule) for schedule in schedules]
+    width = _width()
+    lines = _blocks(rows, width) if width < _WIDE else _table(rows, width)
+    head = f"{counted(len(rows), 'schedule')} {where}. Times are in {words.zone_name()}."
+    return "\n".join([head, "", *lines])
+
+
+def details(schedule: Any, ticks: Sequence[ScheduleTick]) -> str:
+    """Return everything about one schedule ``with_clock`` and with its last tick."""
+    row, width = Row.of(schedule), _width()
+    lines = [
+        *_block(row._replace(task=words.call(schedule)), width),
+        *_facts(_definition(schedule), width),
+        "",
+        *_runs(schedule),
+    ]
+    if ticks:
+        lines += ["", "Last ticks:", *(f"  {_tick(tick)}" for tick in ticks)]
+    return "\n".join(lines)
+
+
+def next_run(schedule: Any) -> str:
+    """Return when a schedule ``with_clock`` runs next, and how soon."""
+    if not schedule.is_active:
+        return "-"
+    try:
+        [run] = board.next_runs(schedule, 1)
+    except ValueError as error:
+        return str(error)
+    return f"{_clock(timezone.localtime(run))}, {_how_soon(run - schedule.now)}"
+
+
+def as_json(schedule: Any) -> dict[str, Any]:
+    """Return a schedule ``with_clock`` and with its last tick, with times in ISO format."""
+    last, runs, problem = schedule.last, [], ""
+    try:
+        runs = board.next_runs(schedule, 1)
+    except ValueError as error:
+        problem = str(error)
+    return {
+        "name": schedule.name,
+        "task": schedule.task_path,
+        "args": schedule.args,
+        "kwargs": schedule.kwargs,
+        "when": words.timing(schedule),
+        "cron": schedule.cron,
+        "every": None if schedule.every is None else schedule.every.total_seconds(),
+        "timezone": schedule.timezone,
+        "state": words.state(schedule)[0],
+        "paused_at": _iso(schedule.paused_at),
+        "paused_by": schedule.paused_by,
+        "pause_reason": schedule.pause_reason,
+        "retired_at": _iso(schedule.retired_at),
+        "next_tick": runs[0].isoformat() if runs and schedule.is_active else None,
+        "problem": problem,
+        "last_tick": None
+        if last is None
+        else {"tick": _iso(last.tick), "outcome": last.outcome, "job": last.job_id},
+        "source": schedule.source,
+        "declared_by": schedule.declared_by,
+        "overridden": words.changes(schedule),
+    }
+
+
+def _width() -> int:
+    return max(40, shutil.get_terminal_size((_NARROW, 24)).columns)
+
+
+def _table(rows: list[Row], width: int) -> list[str]:
+    """Return the rows as a table. The widest columns are wrapped until it fits."""
+    heads = Row("NAME", "STATE", "WHEN", "NEXT", "LAST", "TASK", "DECLARED IN")
+    table = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > width:
+        widths[widths.index(max(widths))] -= 1
+    return [line for row in table for line in _lines(row, widths)]
+
+
+def _lines(row: Row, widths: list[int]) -> Iterator[str]:
+    cells = [textwrap.wrap(text, width) for text, width in zip(row, widths, strict=True)]
+    for parts in zip_longest(*cells, fillvalue=""):
+        yield "  ".join(map(str.ljust, parts, widths)).rstrip()
+
+
+def _blocks(rows: list[Row], width: int) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        yield from _block(row, width)
+
+
+def _block(row: Row, width: int) -> Iterator[str]:
+    yield from textwrap.wrap(f"{row.name}: {row.state}", width, subsequent_indent=_INDENT)
+    facts = {
+        "When": row.when,
+        "Next": row.next,
+        "Last": row.last,
+        "Task": row.task,
+        "Declared in": row.source,
+    }
+    yield from _facts(facts, width)
+
+
+def _facts(facts: dict[str, str], width: int) -> Iterator[str]:
+    for label, text in facts.items():
+        yield from textwrap.wrap(f"  {f'{label}:':<13}{text}", width, subsequent_indent=_INDENT)
+
+
+def _definition(schedule: Schedule) -> dict[str, str]:
+    given = {
+        "Queue": schedule.queue_name,
+        "Priority": None if schedule.priority is None else str(schedule.priority),
+        "Missed": str(schedule.get_catch_up_display()),
+        "Overlap": str(schedule.get_overlap_display()),
+        "Jitter": period(schedule.jitter) if schedule.jitter else None,
+    }
+    return {label: text for label, text in given.items() if text is not None}
+
+
+def _runs(schedule: Any) -> Iterator[str]:
+    """Yield the next runs, also in the schedule's own time zone if its clock shows another time."""
+    try:
+        runs = board.next_runs(schedule, NEXT_RUNS)
+    except ValueError as error:
+        yield f"It cannot run: {error}"
+        return
+    yield "Next runs:" if schedule.is_active else f"Next runs, if it were not {words.state(schedule)[1]}:"
+    own = zone(schedule.timezone)
+    for run in runs:
+        here, there = timezone.localtime(run), run.astimezone(own)
+        also = "" if here.utcoffset() == there.utcoffset() else f"   {_clock(there)} {schedule.timezone}"
+        yield f"  {_clock(here)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
+
+
+def _state(schedule: Schedule) -> str:
+    text = words.state(schedule)[1]
+    note = words.state_note(schedule)
+    if note:
+        text += f" ({note})"
+    if changed := words.changes(schedule):
+        text += ", " + _("changed in the admin: %(fields)s") % {"fields": ", ".join(changed)}
+    return text
+
+
+def _when(schedule: Schedule) -> str:
+    text = words.timing(schedule)
+    if schedule.cron is None:
+        return text
+    shown = "" if text == schedule.cron else f" ({schedule.cron})"
+    return f"{text}{shown}, {schedule.timezone}"
+
+
+def _how_soon(ahead: timedelta) -> str:
+    if ahead > timedelta(0):
+        return _("in %(period)s") % {"period": period(ahead)}
+    return _("due for %(period)s") % {"period": period(-ahead)}
+
+
+def _tick(tick: ScheduleTick | None) -> str:
+    if tick is None:
+        return "-"
+    job = "" if tick.job_id is None else f" (job {tick.job_id})"
+    return f"{_clock(timezone.localtime(tick.tick))}, {tick.get_outcome_display()}{job}"
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,160 @@
+"""Schedules in plain language: "Every 5 minutes", "At 03:00 every day", "paused by anna: the bank is closed".
+
+cronsim explains most cron expressions, in English only. The frequent ones, intervals and states are texts of
+our own, which can be translated.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from cronsim import CronSim, CronSimError
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
+
+from .cron import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..models import Schedule
+    from .cron import HasTiming
+
+__all__ = ["call", "changes", "origin", "pause_note", "state", "state_note", "timing", "zone_name"]
+
+_EVERY_MINUTES = re.compile(r"\*/([1-9]\d?) \* \* \* \*")
+_EVERY_HOURS = re.compile(r"0 \*/([1-9]\d?) \* \* \*")
+# cronsim adds "th" to every number above nine: "on the 21th day".
+_ORDINAL = re.compile(r"\b([2-5])([123])th\b")
+_ENDINGS = {"1": "st", "2": "nd", "3": "rd"}
+
+
+def timing(schedule: HasTiming) -> str:
+    """Return when a schedule runs. A cron expression that is wrong is returned as it is."""
+    if schedule.every is not None:
+        return _interval(schedule.every)
+    fields = " ".join(expand(schedule.cron or "").split())
+    minutes, hours = _EVERY_MINUTES.fullmatch(fields), _EVERY_HOURS.fullmatch(fields)
+    if fields == "* * * * *":
+        return _every(1, _minutes)
+    # "*/7" is not every 7 minutes, because each hour starts again with minute 0.
+    if minutes and 60 % int(minutes[1]) == 0:
+        return _every(int(minutes[1]), _minutes)
+    if fields == "0 * * * *":
+        return _("Every hour, at minute 0")
+    if hours and 24 % int(hours[1]) == 0:
+        return _every(int(hours[1]), _hours)
+    return _explain(fields)
+
+
+def call(schedule: Schedule) -> str:
+    """Return the task with its arguments, as Python code."""
+    given = schedule.args if isinstance(schedule.args, list) else []
+    named = schedule.kwargs if isinstance(schedule.kwargs, dict) else {}
+    texts = [*map(repr, given), *(f"{name}={value!r}" for name, value in named.items())]
+    return f"{schedule.task_path}({', '.join(texts)})"
+
+
+def changes(schedule: Schedule) -> list[str]:
+    """Return the names of the fields that the admin overrides.
+
+    Cron and every are overridden together; the one that is empty in both places is left out.
+    """
+    declared = schedule.declared or {}
+    return [
+        name
+        for name in schedule.overridden
+        if getattr(schedule, name) is not None or declared.get(name) is not None
+    ]
+
+
+def state(schedule: Schedule) -> tuple[str, str]:
+    """Return the state of a schedule as a key, which is not translated, and in words."""
+    if schedule.retired_at is not None:
+        return "retired", _("retired")
+    if schedule.paused_at is not None:
+        return "paused", _("paused")
+    return "active", _("active")
+
+
+def state_note(schedule: Schedule) -> str:
+    """Return why a schedule does not run; empty if it is active."""
+    if schedule.retired_at is not None:
+        where = {
+            "code": _("The code no longer declares it."),
+            "settings": _("The settings no longer declare it."),
+        }
+        return where.get(schedule.source, _("It is no longer declared."))
+    return pause_note(schedule)
+
+
+def pause_note(schedule: Schedule) -> str:
+    """Return who paused a schedule and why: "by anna: the bank is closed"; empty if it is not paused."""
+    if schedule.paused_at is None:
+        return ""
+    who = _("by %(name)s") % {"name": schedule.paused_by} if schedule.paused_by else ""
+    return ": ".join(filter(None, [who, schedule.pause_reason]))
+
+
+def origin(schedule: Schedule) -> str:
+    """Return where a schedule is declared: "code (shop.tasks)"."""
+    label = str(schedule.get_source_display())
+    return f"{label} ({schedule.declared_by})" if schedule.declared_by else label
+
+
+def zone_name() -> str:
+    """Return the name of Django's current time zone, in which times are shown."""
+    return timezone.get_current_timezone_name()
+
+
+def _explain(fields: str) -> str:
+    try:
+        words = CronSim(fields, timezone.now()).explain()
+    except CronSimError:
+        return fields
+    return _ORDINAL.sub(lambda found: f"{found[1]}{found[2]}{_ENDINGS[found[2]]}", words)
+
+
+def _interval(every: timedelta) -> str:
+    days, seconds = every.days, every.seconds
+    parts = [
+        (days, _days),
+        (seconds // 3600, _hours),
+        (seconds // 60 % 60, _minutes),
+        (seconds % 60, _seconds),
+    ]
+    present = [(count, words) for count, words in parts if count]
+    if len(present) == 1:
+        return _every(*present[0])
+    lengths = " ".join(words(count) for count, words in present)
+    return _("Every %(length)s") % {"length": lengths}
+
+
+def _every(count: int, words: Callable[[int], str]) -> str:
+    if count == 1:
+        return {
+            _days: pgettext("interval", "Every day"),
+            _hours: pgettext("interval", "Every hour"),
+            _minutes: pgettext("interval", "Every minute"),
+            _seconds: pgettext("interval", "Every second"),
+        }[words]
+    return _("Every %(length)s") % {"length": words(count)}
+
+
+def _days(count: int) -> str:
+    return ngettext("%(count)d day", "%(count)d days", count) % {"count": count}
+
+
+def _hours(count: int) -> str:
+    return ngettext("%(count)d hour", "%(count)d hours", count) % {"count": count}
+
+
+def _minutes(count: int) -> str:
+    return ngettext("%(count)d minute", "%(count)d minutes", count) % {"count": count}
+
+
+def _seconds(count: int) -> str:
+    return ngettext("%(count)d second", "%(count)d seconds", count) % {"count": count}
