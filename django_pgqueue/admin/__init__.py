@@ -1,4 +1,4 @@
-"""The admin of the queue: jobs, queues, workers, statistics, and an overview of all of them.
+"""The admin of the queue: jobs, queues, schedules, workers, statistics, and an overview of all of them.
 
 The classes can be registered on any site. A subclass with ``using = "alias"`` shows another database than the
 one that the database routers choose. All changes are made with the public functions of the package. Jobs
@@ -11,6 +11,8 @@ cannot be edited.
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
     workers.py     workers and what they run
+    schedules.py   schedules; schedule_fields.py the columns of the list, schedule_page.py the top of a page,
+                   schedule_form.py the form, schedule_buttons.py and schedule_actions.py what can be done
     stats.py       statistics; last_hour.py the table above them, percentiles.py percentiles of the histograms
     changelist.py  a list that stays fast with a long history; its filters.py and names.py
 """
@@ -19,15 +21,17 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from ..models import Job, JobStat, Queue, Worker
+from ..models import Job, JobStat, Queue, Schedule, Worker
 from .jobs import JobAdmin
 from .queues import QueueAdmin
+from .schedules import ScheduleAdmin
 from .stats import JobStatAdmin
 from .workers import WorkerAdmin
 
-__all__ = ["JobAdmin", "JobStatAdmin", "QueueAdmin", "WorkerAdmin"]
+__all__ = ["JobAdmin", "JobStatAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]
 
 admin.site.register(Job, JobAdmin)
 admin.site.register(Queue, QueueAdmin)
+admin.site.register(Schedule, ScheduleAdmin)
 admin.site.register(Worker, WorkerAdmin)
 admin.site.register(JobStat, JobStatAdmin)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from ..models.job import Status
 from ..wording import period
 
-__all__ = ["badge", "json_block", "number", "period", "seconds", "span", "status_badge", "time"]
+__all__ = ["badge", "json_block", "number", "period", "plain_time", "seconds", "span", "status_badge", "time"]
 
 MOST_CHARACTERS = 20_000
 
@@ -23,10 +23,15 @@ def time(moment: datetime | None) -> str:
     """Format a time in the current time zone, to the second; empty for None (the admin shows a dash)."""
     if moment is None:
         return ""
-    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
     return format_html(
-        '<time class="pgqueue-time" datetime="{}">{}</time>', moment.isoformat(), f"{local:%Y-%m-%d %H:%M:%S}"
+        '<time class="pgqueue-time" datetime="{}">{}</time>', moment.isoformat(), plain_time(moment)
     )
+
+
+def plain_time(moment: datetime) -> str:
+    """Format a time in the same way, without markup."""
+    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def seconds(count: float | None) -> str:

@@ -165,6 +165,13 @@ class Fleet:
             return _("Jobs are waiting, and all workers are stopping.")
         return _("Jobs are waiting, and no worker is alive. Start one: manage.py runqueueworker")
 
+    @property
+    def standstill(self) -> str:
+        """A sentence to show with schedules if no worker is there to run them; empty if one is."""
+        if any(worker.vital == Vital.RUNNING for worker in self.workers):
+            return ""
+        return _("Schedules stand still, because no worker is running. Start one: manage.py runqueueworker")
+
 
 def _serves(worker: Worker, queue: str) -> bool:
     return queue in worker.queues if worker.queues else queue not in worker.exclude_queues

@@ -9,7 +9,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from ..models import Queue, Worker
+from ..models import Queue, Schedule, Worker
 from . import display
 from .depth import MOST_FAILURES, QueueDepth, depth
 from .fleet import Fleet, Vital, busy_text, queues_text
@@ -40,6 +40,7 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
         "media": admin.media,
         "jobs_url": reverse(f"{prefix}_changelist", current_app=site.name),
         "queues_url": page_url(site, request, Queue, "changelist"),
+        "schedules_url": page_url(site, request, Schedule, "changelist"),
         "workers_url": page_url(site, request, Worker, "changelist"),
         "trouble": fleet.trouble if any(queue.needs_workers for queue in queues) else "",
         "queues": [_queue_row(queue, fleet) for queue in queues],

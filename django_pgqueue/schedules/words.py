@@ -135,12 +135,13 @@ def _interval(every: timedelta) -> str:
 
 def _every(count: int, words: Callable[[int], str]) -> str:
     if count == 1:
-        return {
+        single: dict[Callable[[int], str], str] = {
             _days: pgettext("interval", "Every day"),
             _hours: pgettext("interval", "Every hour"),
             _minutes: pgettext("interval", "Every minute"),
             _seconds: pgettext("interval", "Every second"),
-        }[words]
+        }
+        return single[words]
     return _("Every %(length)s") % {"length": words(count)}
 
 

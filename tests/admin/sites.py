@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from django_pgqueue.admin import JobAdmin, JobStatAdmin, QueueAdmin, WorkerAdmin
-from django_pgqueue.models import Job, JobStat, Queue, Worker
+from django_pgqueue.admin import JobAdmin, JobStatAdmin, QueueAdmin, ScheduleAdmin, WorkerAdmin
+from django_pgqueue.models import Job, JobStat, Queue, Schedule, Worker
 
 
 class OtherJobAdmin(JobAdmin):
@@ -17,6 +17,12 @@ class OtherJobAdmin(JobAdmin):
 
 class OtherQueueAdmin(QueueAdmin):
     """The queues of another database."""
+
+    using = "other"
+
+
+class OtherScheduleAdmin(ScheduleAdmin):
+    """The schedules of another database."""
 
     using = "other"
 
@@ -36,6 +42,7 @@ class OtherJobStatAdmin(JobStatAdmin):
 other_site = admin.AdminSite(name="ops")
 other_site.register(Job, OtherJobAdmin)
 other_site.register(Queue, OtherQueueAdmin)
+other_site.register(Schedule, OtherScheduleAdmin)
 other_site.register(Worker, OtherWorkerAdmin)
 other_site.register(JobStat, OtherJobStatAdmin)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -102,7 +103,7 @@ def test_wrong_arguments(echo: Echo, arguments: list[str], message: str) -> None
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (pgqueue.ArgumentTypeError("it is not given"), 2),
+        (ArgumentTypeError("it is not given"), 2),
         (ImproperlyConfigured("it is wrong"), 1),
         (PgQueueError("it is gone"), 1),
         (CommandError("it is late", returncode=7), 7),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django_pgqueue.models import Schedule, ScheduleTick
 from django_pgqueue.models.schedule import definition_of
 
-__all__ = ["FAR", "PAST", "create", "declare", "tick"]
+__all__ = ["FAR", "NONE", "PAST", "SHORT", "create", "declare", "tick"]
 
 #: 2100-01-01 00:00 UTC is a Friday. A next tick that is so far away does not come while a test runs.
 FAR = datetime(2100, 1, 1, 3, tzinfo=UTC)
 PAST = datetime(2026, 11, 21, 3, tzinfo=UTC)
+SHORT, NONE = timedelta(minutes=5), timedelta(0)
 
 
 def create(name: str, *, using: str = "default", **columns: Any) -> Schedule:

@@ -1,0 +1,263 @@
+"""Pause, resume, run now, and back to what is declared: the buttons, the actions of the list, permissions."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue.admin import schedule_actions
+from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.schedules import pause
+from tests.support import shown_schedules as schedules
+
+from .helpers import Page, body, post, staff, url
+
+pytestmark = pytest.mark.django_db
+
+ALLOWED = {
+    "pause": "pause_schedule",
+    "resume": "pause_schedule",
+    "run": "run_schedule",
+    "restore": "change_schedule",
+}
+
+
+def ask(client: Client, action: str, *names: str, page: str = "", query: str = "") -> Page:
+    """Press a button, and return the page that asks for confirmation."""
+    address = url("act", action, model="schedule") + query
+    response = client.post(address, {"names": json.dumps(names), "page": page})
+    assert response.status_code == 200
+    return Page(address, response.content.decode())
+
+
+def effects(page: Page) -> list[str]:
+    """Return the sentences that say what would happen."""
+    found = re.findall(r"<li[^>]*><strong>([^<]*)</strong>([^<]*)</li>", page.content)
+    return [html.unescape(name + text) for name, text in found]
+
+
+def confirm(client: Client, page: Page, **more: str) -> tuple[str, str]:
+    """Press the button of the page that asks."""
+    assert page.offers_to_act
+    fields = {name: html.unescape(value) for name, [value] in page.fields.items()}
+    return post(client, page.address, **fields, **more)
+
+
+def test_pause_and_resume(root: Client) -> None:
+    schedules.create("nightly", every=timedelta(minutes=10))
+    page = ask(root, "pause", "nightly", page="nightly")
+    assert effects(page) == ["nightly would not run until it is resumed."]
+    assert Schedule.objects.get().is_active, "nothing has changed yet"
+    assert confirm(root, page, reason=" the bank is closed ") == ("1 schedule is paused.", "success")
+    schedule = Schedule.objects.get()
+    assert (schedule.paused_by, schedule.pause_reason) == ("root", "the bank is closed")
+    history = body(root, url("history", "nightly", model="schedule"))
+    assert "Action: Pause. Reason: the bank is closed" in history
+    page = ask(root, "resume", "nightly")
+    [effect] = effects(page)
+    assert re.fullmatch(
+        r"nightly would run next in \d+ (s|min)\. What it has missed since the pause would not run\.", effect
+    )
+    assert 'name="reason"' not in page.content
+    assert confirm(root, page) == ("1 schedule is resumed.", "success")
+    assert Schedule.objects.get().is_active
+
+
+def test_run_now(root: Client) -> None:
+    schedules.create("nightly", paused_at=timezone.now())
+    page = ask(root, "run", "nightly")
+    call = "tests.app.tasks.mail(7)"
+    assert effects(page) == [f"nightly would enqueue one job now, although it is paused: {call}"]
+    assert confirm(root, page) == ("1 job is enqueued.", "success")
+    assert Job.objects.get().args == [7]
+    assert ScheduleTick.objects.get().outcome == "manual"
+    assert "run by hand" in body(root, url("change", "nightly", model="schedule"))
+
+
+def test_back_to_what_is_declared(root: Client) -> None:
+    schedules.declare("nightly", cron=None, every=timedelta(hours=1), jitter=timedelta(minutes=5))
+    page = ask(root, "restore", "nightly")
+    [effect] = effects(page)
+    assert effect == (
+        "nightly would be as declared again: cron expression: 0 3 * * * instead of empty; "
+        "interval: empty instead of 1:00:00; jitter: 0:00:00 instead of 0:05:00."
+    )
+    assert confirm(root, page) == ("1 schedule is as declared again.", "success")
+    schedule = Schedule.objects.get()
+    assert (schedule.cron, schedule.every, schedule.jitter) == ("0 3 * * *", None, timedelta(0))
+    assert schedule.overridden == []
+
+
+def test_the_actions_of_the_list(root: Client) -> None:
+    schedules.create("b")
+    schedules.create("a", paused_at=timezone.now())
+    schedules.create("c", source="code", retired_at=timezone.now())
+    schedules.create("d")
+    data = {"action": "pause_schedules", "_selected_action": ["a", "b", "c"], "index": 0}
+    response = root.post(url("changelist", model="schedule") + "?q=a", data)
+    assert response.status_code == 200
+    page = Page(url("act", "pause", model="schedule") + "?q=a", response.content.decode())
+    assert f'action="{page.address}"' in page.content
+    assert "3 schedules are selected." in page.content
+    assert effects(page) == [
+        "a is already paused.",
+        "b would not run until it is resumed.",
+        "c is retired and does not run.",
+    ]
+    fields = {name: html.unescape(value) for name, [value] in page.fields.items()}
+    response = root.post(page.address, fields)
+    assert response["Location"] == url("changelist", model="schedule") + "?q=a"
+    assert {name for name in "abcd" if not Schedule.objects.get(pk=name).is_active} == {"a", "b", "c"}
+
+
+def test_a_list_of_schedules_that_the_action_does_not_fit(root: Client) -> None:
+    schedules.create("nightly")
+    page = ask(root, "resume", "nightly")
+    assert effects(page) == ["nightly is not paused."]
+    assert "Nothing would change." in page.content
+    assert not page.offers_to_act
+    page = ask(root, "restore", "nightly")
+    assert effects(page) == ["nightly does not differ from what is declared."]
+
+
+def test_the_button_leads_back_to_the_page_with_its_filters(root: Client) -> None:
+    schedules.create("nightly_1")
+    query = "?_changelist_filters=q%3Dn"
+    shown = body(root, url("change", "nightly_5F1", model="schedule") + query)
+    assert f'action="{url("act", "pause", model="schedule")}{query}"' in shown
+    page = ask(root, "pause", "nightly_1", page="nightly_1", query=query)
+    target = url("change", "nightly_5F1", model="schedule") + query
+    assert f'href="{target}"' in page.content
+    fields = {name: html.unescape(value) for name, [value] in page.fields.items()}
+    assert root.post(page.address, fields)["Location"] == target
+
+
+@pytest.mark.parametrize("column", ["paused_at", "retired_at"])
+def test_what_changed_after_the_page_was_shown_is_left_alone(root: Client, column: str) -> None:
+    schedules.create("nightly", source="code")
+    page = ask(root, "pause" if column == "paused_at" else "run", "nightly")
+    Schedule.objects.update(**{column: timezone.now()}, paused_by="anna")
+    assert confirm(root, page) == ("No schedule changed.", "warning")
+    assert not Job.objects.exists()
+    assert Schedule.objects.get().paused_by == "anna"
+    assert not LogEntry.objects.exists()
+
+
+def test_a_schedule_that_is_gone_in_the_meantime(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules.create("nightly")
+    schedules.create("other")
+
+    def pause_late(name: str, given: schedule_actions.Request) -> bool:
+        Schedule.objects.filter(pk="nightly").delete()
+        return pause(name, by=given.by, using=given.alias)
+
+    action = schedule_actions.ACTIONS["pause"]
+    monkeypatch.setitem(schedule_actions.ACTIONS, "pause", replace(action, run=pause_late))
+    assert confirm(root, ask(root, "pause", "nightly", "other")) == ("1 schedule is paused.", "success")
+
+
+@pytest.mark.parametrize("action", ALLOWED)
+def test_each_action_has_its_permission(action: str) -> None:
+    paused = timezone.now() if action == "resume" else None
+    schedule = schedules.declare("nightly", priority=5)
+    Schedule.objects.update(paused_at=paused)
+    client = staff("view_schedule", ALLOWED[action])
+    page = body(client, url("change", schedule.pk, model="schedule"))
+    for other in ALLOWED:
+        may = ALLOWED[other] == ALLOWED[action]
+        fits = other != ("pause" if paused else "resume")
+        assert (f'action="{url("act", other, model="schedule")}"' in page) is (may and fits)
+        response = client.post(url("act", other, model="schedule"), {"names": '["nightly"]', "page": ""})
+        assert response.status_code == (200 if may else 403)
+    assert confirm(client, ask(client, action, "nightly"))[1] == "success"
+    listing = body(client, url("changelist", model="schedule"))
+    assert ('value="run_schedules"' in listing) is (action == "run")
+    assert ('value="pause_schedules"' in listing) is (action in {"pause", "resume"})
+
+
+def test_who_may_not_look_may_do_nothing() -> None:
+    schedules.create("nightly")
+    client = staff("pause_schedule", "run_schedule")
+    data = {"names": '["nightly"]', "page": "", "confirmed": "1"}
+    assert client.post(url("act", "pause", model="schedule"), data).status_code == 403
+    assert Schedule.objects.get().is_active
+
+
+def test_actions_need_post_a_token_and_names() -> None:
+    schedules.create("nightly")
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create_superuser("root"))
+    address = url("act", "run", model="schedule")
+    data = {"names": '["nightly"]', "page": "", "confirmed": "1"}
+    assert client.get(address).status_code == 405
+    assert client.post(address, data).status_code == 403
+    page = body(client, url("change", "nightly", model="schedule"))
+    data["csrfmiddlewaretoken"] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[0]
+    for names in ("", "[]", "{}", "[1]", "nightly", '["\\u0000"]'):
+        assert client.post(address, {**data, "names": names}).status_code == 400
+    assert client.post(url("act", "nonsense", model="schedule"), data).status_code == 404
+    assert not Job.objects.exists()
+    assert client.post(address, data).status_code == 302
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.urls("tests.admin.sites")
+def test_another_site_on_another_database(root: Client) -> None:
+    schedules.create("same")
+    schedules.create("same", using="other", source="code")
+    schedules.create(
+        "there",
+        using="other",
+        source="code",
+        declared={"priority": None},
+        overridden=["priority"],
+        priority=3,
+    )
+    base = "/ops/django_pgqueue/schedule/"
+    assert [row.pk for row in root.get(base).context["cl"].result_list] == ["same", "there"]
+    page = body(root, f"{base}there/change/")
+    assert 'href="/admin/' not in page
+    for name in ("pause", "run", "restore"):
+        assert f'action="{base}act/{name}/"' in page
+        shown = root.post(f"{base}act/{name}/", {"names": '["there"]', "page": "there"}).content.decode()
+        assert 'href="/admin/' not in shown
+        post(root, f"{base}act/{name}/", names='["there"]', page="there", confirmed="1")
+    there = Schedule.objects.using("other").get(pk="there")
+    assert (there.paused_by, there.priority) == ("root", None)
+    assert Job.objects.using("other").count() == 1
+    assert not Job.objects.exists()
+    assert "/ops/django_pgqueue/job/" in body(root, f"{base}there/change/")
+    assert root.post(f"{base}same/delete/", {"post": "yes"}).status_code == 403
+    Schedule.objects.using("other").update(retired_at=timezone.now())
+    schedules.tick(Schedule.objects.using("other").get(pk="same"))
+    assert root.post(f"{base}same/delete/", {"post": "yes"}).status_code == 302
+    assert not Schedule.objects.using("other").filter(pk="same").exists()
+    assert Schedule.objects.get(pk="same").is_active
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.urls("tests.admin.sites")
+def test_a_form_of_another_database(root: Client) -> None:
+    schedules.create("here")
+    given: dict[str, Any] = {
+        "name": "here", "task_path": "tests.app.tasks.noop", "args": "", "kwargs": "", "every": "60",
+        "timezone": "UTC", "jitter": "0", "catch_up": "all", "catch_up_limit": "5", "overlap": "skip",
+    }  # fmt: skip
+    base = "/ops/django_pgqueue/schedule/"
+    assert root.post(f"{base}add/", given).status_code == 302
+    again = root.post(f"{base}add/", given).content.decode()
+    assert "A schedule with this name already exists." in again
+    assert root.post(f"{base}here/change/", {**given, "every": "90"}).status_code == 302
+    assert Schedule.objects.using("other").get().every == timedelta(seconds=90)
+    assert Schedule.objects.get().every is None
