@@ -58,9 +58,12 @@ class ScheduleFields(DatabaseAdmin[Schedule]):
 
     @admin.display(description=_("schedule"), ordering="name")
     def named(self, schedule: Schedule) -> str:
-        """The name, and below it the task with its arguments."""
-        call = breakable(Truncator(words.call(schedule)).chars(_MOST_OF_CALL))
-        return format_html("{}{}", breakable(schedule.name), _more(call))
+        """The name, and below it the task with its arguments. The name is often the path of the task."""
+        call = words.call(schedule)
+        if schedule.name == schedule.task_path:
+            call = call.removeprefix(schedule.name).removesuffix("()")
+        more = _more(breakable(Truncator(call).chars(_MOST_OF_CALL)))
+        return format_html("{}{}", breakable(schedule.name), more)
 
     @admin.display(description=_("when"))
     def when(self, schedule: Schedule) -> str:

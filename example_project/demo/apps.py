@@ -1,4 +1,4 @@
-"""The app of the demonstration. It contains only a command."""
+"""The app of the demonstration. It contains a command, and tasks with schedules."""
 
 from __future__ import annotations
 

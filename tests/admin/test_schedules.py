@@ -54,6 +54,14 @@ def test_the_list_says_what_runs_when_and_what_came_of_it(root: Client) -> None:
     assert "2 schedules" in page
 
 
+def test_a_name_that_is_the_path_of_the_task_is_not_repeated(root: Client) -> None:
+    for path, args in (("tests.app.tasks.mail", [7]), ("tests.app.tasks.noop", [])):
+        schedules.create(path, task_path=path, args=args)
+    page = listing(root)
+    assert 'mail<span class="pgqueue-more">(7)</span>' in page
+    assert "tasks.<wbr>noop</a>" in page
+
+
 def test_the_states_in_the_list(root: Client) -> None:
     now = timezone.now()
     schedules.create("on")
@@ -207,7 +215,7 @@ def test_a_schedule_is_made_edited_and_deleted(root: Client) -> None:
         ({"name": "taken"}, "A schedule with this name already exists."),
         ({"task_path": "tests.app.tasks.gone"}, "tests.app.tasks.gone"),
         ({"args": "[1, 2]"}, "mail"),
-        ({"args": "{}"}, "This must be a JSON list."),
+        ({"args": "{}"}, "args must be a JSON list."),
         ({"args": "[1"}, "Enter a valid JSON."),
         ({"cron": "0 0 30 2 *"}, "0 0 30 2 *"),
         ({"cron": "61 * * * *"}, "61 * * * *"),
