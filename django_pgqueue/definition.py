@@ -24,6 +24,7 @@ from .paths import check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
 from .validation import Backoff, OnLost
+from .variants import changed_values
 
 if TYPE_CHECKING:
     from typing import Self
@@ -120,19 +121,10 @@ class Task(GenericTask[P, R]):
         `run_after` is an aware datetime, or a timedelta that is counted from the enqueue, so that a stored
         variant never becomes outdated. `metadata` is merged key by key. Raise InvalidTask for invalid values.
         """
-        changes: dict[str, Any] = {}
-        if priority is not None:
-            changes["priority"] = validation.priority(priority)
-        if queue_name is not None:
-            changes["queue_name"] = validation.queue_name(queue_name)
-        if run_after is not None:
-            changes["run_after"], changes["run_after_delta"] = validation.run_after(run_after)
-        if backend is not None:
-            changes["backend"] = validation.alias("backend", backend)
-        if metadata is not None:
-            changes["metadata"] = {**self.metadata, **validation.metadata(metadata)}
-        if database is not None:
-            changes["database"] = validation.alias("database", database)
+        changes = changed_values(
+            self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
+            metadata=metadata, database=database,
+        )  # fmt: skip
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
         if apps.ready and (queue_name is not None or backend is not None):

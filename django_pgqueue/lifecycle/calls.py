@@ -1,0 +1,145 @@
+"""Check the calls that are to be enqueued, and turn each into what the statements take.
+
+What all calls of a task with the same options have in common is checked once (``call_options``), and what
+differs from call to call each time (``prepare``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .. import conf
+from ..compat import DjangoTask, InvalidTask
+from ..definition import BoundTask, adopt
+from ..exceptions import PayloadError, PgQueueError, WrongBackend
+from ..payload import encode_arguments, encode_metadata
+from ..routing import is_ours
+from ..signatures import check_call
+from .atomic import check_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..definition import Task
+
+__all__ = ["Call", "CallOptions", "as_ours", "call_options", "prepare", "prepare_all"]
+
+#: The exceptions that the checks of a call raise, besides TypeError and ValueError.
+_CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
+
+
+class CallOptions(NamedTuple):
+    """What all calls of a task with the same options have in common."""
+
+    alias: str
+    task_path: str
+    metadata: str
+    queue_name: str
+    priority: int
+    run_after: Any  # datetime or None
+    delay: float | None  # seconds
+    expires_after: float | None  # seconds
+    max_attempts: int
+    timeout: int | None
+    on_lost: str
+
+
+class Call(NamedTuple):
+    """One checked call. The arguments are JSON."""
+
+    options: CallOptions
+    args: str
+    kwargs: str
+
+    @property
+    def alias(self) -> str:
+        """The database of the job."""
+        return self.options.alias
+
+
+def as_ours(task: Any) -> Task[..., Any]:
+    """Return the task that a caller passed as one of ours. Raise ``TypeError`` if it is not a task."""
+    if not isinstance(task, DjangoTask):
+        hint = " Decorate the function with django_pgqueue.task." if callable(task) else ""
+        raise TypeError(f"enqueue() takes a task, not {task!r}.{hint}")
+    return adopt(task)
+
+
+def call_options(task: Task[..., Any]) -> CallOptions:
+    """Check a task with its options, and fill in the defaults from the settings."""
+    backend = task.get_backend()
+    if not is_ours(backend):
+        raise WrongBackend(
+            f"{task.module_path} uses the backend {task.backend!r} ({type(backend).__name__}), which is not "
+            "one of django_pgqueue. Call the task's own .enqueue(), or select another backend."
+        )
+    backend.validate_task(task)
+    alias = task.database or backend.home()
+    if task.atomic:
+        check_atomic(task, alias)
+    settings = conf.current()
+    metadata = encode_metadata(task.metadata) if task.metadata else "{}"
+    if len(metadata.encode()) > settings.max_payload_bytes:
+        raise PayloadError(
+            f"The metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
+            f"MAX_PAYLOAD_BYTES ({settings.max_payload_bytes:,}). Store the data and pass its key."
+        )
+    return CallOptions(
+        alias=alias,
+        task_path=task.module_path,
+        metadata=metadata,
+        queue_name=task.queue_name,
+        priority=task.priority,
+        run_after=task.run_after,
+        delay=task.run_after_delta.total_seconds() if task.run_after_delta is not None else None,
+        expires_after=task.expires_after.total_seconds() if task.expires_after is not None else None,
+        max_attempts=task.max_attempts or settings.max_attempts,
+        timeout=task.timeout or settings.timeout,
+        on_lost=task.on_lost,
+    )
+
+
+def prepare(
+    task: Task[..., Any], options: CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Call:
+    """Check a call of a task whose options have been checked."""
+    check_call(task, args, kwargs)
+    return Call(options, *encode_arguments(args, kwargs, conf.current().max_payload_bytes))
+
+
+def prepare_all(calls: Iterable[BoundTask]) -> Iterator[Call]:
+    """Check the calls one by one and yield them. A task is immutable, so each is checked only once."""
+    options_of: dict[int, tuple[Any, CallOptions]] = {}
+    first: CallOptions | None = None
+    place = 0
+    try:
+        for call in calls:  # a generator may raise here, if its next .bind() fails
+            if not isinstance(call, BoundTask):
+                raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}.")
+            known = options_of.get(id(call.task))
+            if known is None:
+                # The task is stored with its options, so that no other object can get the same id().
+                known = options_of[id(call.task)] = (call.task, call_options(as_ours(call.task)))
+            task, options = known
+            first = first or options
+            if options.alias != first.alias:
+                raise ValueError(
+                    f"The database is {options.alias!r}, but the items before use {first.alias!r}. "
+                    "Call enqueue_many() once for each database."
+                )
+            yield prepare(task, options, call.args, call.kwargs)
+            place += 1
+    except Exception as error:
+        _name_item(error, place)
+        raise
+
+
+def _name_item(error: Exception, place: int) -> None:
+    """Add to `error` which item of `enqueue_many` caused it."""
+    error.add_note(f"in item {place} of enqueue_many()")
+    # Any other exception comes from the caller's generator, and its arguments may be more than a message.
+    checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
+    if checked and error.args == (str(error),):
+        error.args = (f"item {place}: {error}",)
