@@ -12,10 +12,12 @@ __all__ = [
     "BoundTask",
     "CancelJob",
     "CurrentJob",
+    "JobExists",
     "RetryLater",
     "Snooze",
     "Task",
     "TaskTimeout",
+    "Unique",
     "acancel",
     "aenqueue",
     "aenqueue_many",
@@ -34,22 +36,24 @@ __all__ = [
 if TYPE_CHECKING:
     from .decorator import task
     from .definition import BoundTask, Task
-    from .exceptions import CancelJob, RetryLater, Snooze, TaskTimeout
+    from .exceptions import CancelJob, JobExists, RetryLater, Snooze, TaskTimeout
     from .lifecycle.control import acancel, aextend, aretry, cancel, extend, retry
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .models.current import CurrentJob
     from .schedules.declare import schedule
+    from .unique import Unique
 else:
     _HOMES = {
         "decorator": ("task",),
         "definition": ("BoundTask", "Task"),
-        "exceptions": ("CancelJob", "RetryLater", "Snooze", "TaskTimeout"),
+        "exceptions": ("CancelJob", "JobExists", "RetryLater", "Snooze", "TaskTimeout"),
         "lifecycle.control": ("acancel", "aextend", "aretry", "cancel", "extend", "retry"),
         "lifecycle.current": ("current_job",),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "models.current": ("CurrentJob",),
         "schedules.declare": ("schedule",),
+        "unique": ("Unique",),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -83,19 +83,26 @@ class PgQueueBackend(QueueBackend):
         task.check_reachable()
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
-        """Write a job with the connection of the task's database. It is part of the transaction there."""
+        """Write a job with the connection of the task's database. It is part of the transaction there.
+
+        If another job has the unique key of the call, this is the result of that job, and no signal is sent.
+        """
         from .lifecycle.enqueue import enqueue_task
 
-        result = self._result_of(enqueue_task(adopt(task), args, kwargs), task)
-        task_enqueued.send(type(self), task_result=result)
+        job = enqueue_task(adopt(task), args, kwargs)
+        result = self._result_of(job, task)
+        if job.enqueue_outcome == "created":
+            task_enqueued.send(type(self), task_result=result)
         return result
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """Like `enqueue`, for async code."""
         from .lifecycle.enqueue import aenqueue_task
 
-        result = self._result_of(await aenqueue_task(adopt(task), args, kwargs), task)
-        await task_enqueued.asend(type(self), task_result=result)
+        job = await aenqueue_task(adopt(task), args, kwargs)
+        result = self._result_of(job, task)
+        if job.enqueue_outcome == "created":
+            await task_enqueued.asend(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
@@ -123,6 +130,8 @@ class PgQueueBackend(QueueBackend):
         return results.task_result(job, self._task_of(job, definition), self.alias, home=home)
 
     def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
+        if job.get_deferred_fields():
+            return results.forgotten_result(job, task, self.alias, home=self.home())
         return results.task_result(job, task, self.alias, home=self.home())
 
     def _task_of(self, job: Job, definition: Task[..., Any]) -> Task[..., Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from .definition import Task
 from .routing import IMPLICIT
+from .unique import Unique
 from .validation import Backoff, ExceptionTypes, OnLost
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def task(
     expires_after: timedelta | None = ...,
     on_lost: OnLost = ...,
     atomic: bool = ...,
+    unique: Unique | None = ...,
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
 ) -> _ContextDecorator: ...
@@ -76,6 +78,7 @@ def task(
     expires_after: timedelta | None = ...,
     on_lost: OnLost = ...,
     atomic: bool = ...,
+    unique: Unique | None = ...,
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
 ) -> _Decorator: ...
@@ -95,6 +98,7 @@ def task(
     expires_after: timedelta | None = None,
     on_lost: OnLost = "rerun",
     atomic: bool = False,
+    unique: Unique | None = None,
     database: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -107,8 +111,9 @@ def task(
     value is used for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for
     no retry; `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start
     within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `atomic`: run the function and the
-    finish of its job in one transaction. With `takes_context` the function receives Django's TaskContext as
-    its first argument, `context`.
+    finish of its job in one transaction; `unique`: which calls are not enqueued again
+    (see `Unique`). With `takes_context` the function receives Django's TaskContext as its first argument,
+    `context`.
 
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
@@ -128,6 +133,7 @@ def task(
             expires_after=expires_after,
             on_lost=on_lost,
             atomic=atomic,
+            unique=unique,
             database=database,
             metadata={} if metadata is None else metadata,
         )

@@ -23,6 +23,7 @@ from .compat import DjangoTask, GenericTask, InvalidTask
 from .paths import check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
+from .unique import Unique, check_unique
 from .validation import Backoff, OnLost
 from .variants import changed_values
 
@@ -69,6 +70,8 @@ class Task(GenericTask[P, R]):
     """Whether a job whose worker died while running it runs again or fails."""
     atomic: bool = False
     """Whether the function and the finish of its job run in one transaction."""
+    unique: Unique | None = None
+    """Which calls are not enqueued again, and how long; None: every call is."""
     database: str | None = None
     """The database alias to enqueue on; None: that of the backend, or the one that the router returns."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -97,6 +100,7 @@ class Task(GenericTask[P, R]):
             fail_on=validation.exception_types("fail_on", self.fail_on),
             expires_after=validation.expires_after(self.expires_after),
             on_lost=validation.on_lost(self.on_lost),
+            unique=check_unique(self.unique, self.func, takes_context=takes_context),
             metadata=validation.metadata(self.metadata),
             _reachable=False,
         )
@@ -115,15 +119,18 @@ class Task(GenericTask[P, R]):
         backend: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         database: str | None = None,
+        unique: Unique | None = None,
+        unique_key: str | None = None,
     ) -> Self:
         """Return a variant of this task for a call; None leaves an option unchanged.
 
         `run_after` is an aware datetime, or a timedelta that is counted from the enqueue, so that a stored
-        variant never becomes outdated. `metadata` is merged key by key. Raise InvalidTask for invalid values.
+        variant never becomes outdated. `metadata` is merged key by key. `unique_key` takes the place of `by`
+        and `key` in `unique`. Raise InvalidTask for invalid values.
         """
         changes = changed_values(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
-            metadata=metadata, database=database,
+            metadata=metadata, database=database, unique=unique, unique_key=unique_key,
         )  # fmt: skip
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.

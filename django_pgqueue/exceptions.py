@@ -28,6 +28,26 @@ class WrongBackend(PgQueueError, TypeError):
     """A task was given to `enqueue` whose backend in TASKS does not belong to this package."""
 
 
+class UniqueKeyError(PgQueueError, ValueError):
+    """The callable that returns the unique key of a call (`Unique(by=...)`) raised an exception, or returned
+    something that cannot be a key. The job was not enqueued.
+    """
+
+
+class JobExists(PgQueueError):
+    """There is another job with the unique key of the call, whose `on_conflict` is "raise".
+
+    `job_id` is the id of that job.
+    """
+
+    def __init__(self, message: str, job_id: int) -> None:
+        super().__init__(message, job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class JobControl(Exception):
     """The base class of exceptions that a task raises to control its own job."""
 

@@ -59,3 +59,28 @@ def task_result(job: Job, task: Task[..., Any], backend_alias: str, *, home: str
     )
     object.__setattr__(result, "_return_value", job.result)
     return result
+
+
+def forgotten_result(
+    job: Job, task: Task[..., Any], backend_alias: str, *, home: str
+) -> TaskResult[..., Any]:
+    """Return a result for a job of which only the id is known, because it is over and no longer kept.
+
+    Such a job is found by an enqueue within the window of its unique key. Nothing is known about how it
+    ended, and `django.tasks` has no status for that, so it counts as successful.
+    """
+    result: TaskResult[..., Any] = TaskResult(
+        task=task,
+        id=public_id(job.pk, job._state.db, home),
+        status=TaskResultStatus.SUCCESSFUL,
+        enqueued_at=None,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=[],
+        kwargs={},
+        backend=backend_alias,
+        errors=[],
+        worker_ids=[],
+    )
+    return result

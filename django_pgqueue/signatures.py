@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from .compat import DjangoTask
 
-__all__ = ["check_call", "signature_of"]
+__all__ = ["bind_call", "check_call", "parameters_of_call", "signature_of"]
 
 
 def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -43,6 +43,32 @@ def check_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[
         message = str(error)
     colon = "" if message.startswith(("missing", "got")) else ":"
     raise TypeError(f"{task.module_path}(){colon} {message}")
+
+
+def bind_call(task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a correct call by name, with defaults, in the order of the signature."""
+    parameters = _parameters_of(task.func, task.takes_context)
+    assert parameters is not None
+    # These names are accepted only by ``**kwargs``, see check_call().
+    odd = {name: kwargs[name] for name in kwargs if name in parameters.positional_only}
+    rest = {name: kwargs[name] for name in kwargs if name not in odd}
+    bound = parameters.signature.bind(*parameters.context, *args, **rest)
+    bound.apply_defaults()
+    arguments = dict(list(bound.arguments.items())[len(parameters.context) :])
+    if odd:
+        last = next(reversed(arguments))
+        arguments[last] = {**arguments[last], **odd}
+    return arguments
+
+
+def parameters_of_call(
+    func: Callable[..., Any], *, takes_context: bool
+) -> dict[str, inspect.Parameter] | None:
+    """Return the parameters of a call by name, without the context. None: the signature cannot be read."""
+    parameters = _parameters_of(func, takes_context)
+    if parameters is None:
+        return None
+    return dict(list(parameters.signature.parameters.items())[len(parameters.context) :])
 
 
 def signature_of(func: Callable[..., Any]) -> inspect.Signature:
@@ -77,6 +103,8 @@ class Parameters(NamedTuple):
     """The keyword-only parameters without a default."""
     any_keyword: bool
     """Whether there is a ``**kwargs``, which accepts any other name."""
+    positional_only: frozenset[str]
+    """The parameters whose names cannot be keywords."""
 
     @classmethod
     def of(cls, signature: inspect.Signature, *, takes_context: bool) -> Parameters:
@@ -101,6 +129,7 @@ class Parameters(NamedTuple):
             free_until={**places, **dict.fromkeys((each.name for each in keywords), inf)},
             required_keywords=required_keywords,
             any_keyword=any(each.kind is each.VAR_KEYWORD for each in every),
+            positional_only=frozenset(each.name for each in every if each.kind is each.POSITIONAL_ONLY),
         )
 
     def fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

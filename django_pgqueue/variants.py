@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import validation
+from .unique import check_unique, with_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,13 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["changed_values"]
 
 
-def changed_values(task: DjangoTask[..., Any], **given: Any) -> dict[str, Any]:
+def changed_values(task: DjangoTask[..., Any], *, unique_key: str | None, **given: Any) -> dict[str, Any]:
     """Return the new values of the fields of `task`. Raise InvalidTask for invalid ones."""
     changes: dict[str, Any] = {}
     for name, value in given.items():
         if value is not None:
             changes.update(_CHANGES[name](task, value))
+    # Not in the table: the key goes into the new `unique` of the call, or into that of the task.
+    if unique_key is not None:
+        changes["unique"] = with_key(changes.get("unique", getattr(task, "unique", None)), unique_key)
     return changes
+
+
+def _unique(task: Any, value: Any) -> Mapping[str, Any]:
+    return {"unique": check_unique(value, task.func, takes_context=task.takes_context)}
 
 
 def _run_after(task: Any, value: Any) -> Mapping[str, Any]:
@@ -37,5 +45,6 @@ _CHANGES: dict[str, Any] = {
     "run_after": _run_after,
     "backend": lambda task, value: {"backend": validation.alias("backend", value)},
     "metadata": lambda task, value: {"metadata": {**task.metadata, **validation.metadata(value)}},
+    "unique": _unique,
     "database": lambda task, value: {"database": validation.alias("database", value)},
 }

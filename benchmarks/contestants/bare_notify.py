@@ -23,7 +23,7 @@ _PUT = """
     SELECT pg_notify('benchmark', '')
     FROM pgqueue_enqueue_v1(
         'benchmarks.tasks.stamp', %s::jsonb, '{}', '{}', 'default', 0, NULL, NULL, NULL, NULL, 5, NULL,
-        'rerun', NULL
+        'rerun', NULL, NULL
     )
 """
 

@@ -6,6 +6,7 @@ differs from call to call each time (``prepare``).
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,16 +14,18 @@ from django.core.exceptions import ImproperlyConfigured
 from .. import conf
 from ..compat import DjangoTask, InvalidTask
 from ..definition import BoundTask, adopt
-from ..exceptions import PayloadError, PgQueueError, WrongBackend
+from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
 from ..payload import encode_arguments, encode_metadata
 from ..routing import is_ours
 from ..signatures import check_call
+from ..unique import unique_key
 from .atomic import check_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ..definition import Task
+    from ..unique import EnqueueOutcome, Unique
 
 __all__ = ["Call", "CallOptions", "as_ours", "call_options", "prepare", "prepare_all"]
 
@@ -44,6 +47,7 @@ class CallOptions(NamedTuple):
     max_attempts: int
     timeout: int | None
     on_lost: str
+    unique: Unique | None
 
 
 class Call(NamedTuple):
@@ -52,11 +56,36 @@ class Call(NamedTuple):
     options: CallOptions
     args: str
     kwargs: str
+    unique_key: str | None = None
 
     @property
     def alias(self) -> str:
         """The database of the job."""
         return self.options.alias
+
+    def more(self) -> str | None:
+        """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing."""
+        unique = self.options.unique
+        if unique is None:
+            return None
+        more: dict[str, Any] = {
+            "unique_key": self.unique_key,
+            "unique_scope": unique.scope,
+            "on_conflict": unique.on_conflict,
+        }
+        if unique.window is not None:
+            more["unique_window"] = unique.window.total_seconds()
+        return json.dumps(more)
+
+    def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
+        """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""
+        unique = self.options.unique
+        if outcome == "existing" and unique is not None and unique.on_conflict == "raise":
+            raise JobExists(
+                f"{where}Job {job_id} has the unique key {self.unique_key!r} of this call of "
+                f"{self.options.task_path}.",
+                job_id,
+            )
 
 
 def as_ours(task: Any) -> Task[..., Any]:
@@ -98,6 +127,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
         max_attempts=task.max_attempts or settings.max_attempts,
         timeout=task.timeout or settings.timeout,
         on_lost=task.on_lost,
+        unique=task.unique,
     )
 
 
@@ -106,7 +136,10 @@ def prepare(
 ) -> Call:
     """Check a call of a task whose options have been checked."""
     check_call(task, args, kwargs)
-    return Call(options, *encode_arguments(args, kwargs, conf.current().max_payload_bytes))
+    encoded = encode_arguments(args, kwargs, conf.current().max_payload_bytes)
+    if options.unique is None:
+        return Call(options, *encoded)
+    return Call(options, *encoded, unique_key(options.unique, task, args, kwargs))
 
 
 def prepare_all(calls: Iterable[BoundTask]) -> Iterator[Call]:

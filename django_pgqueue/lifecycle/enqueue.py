@@ -8,7 +8,7 @@ removes the jobs together with the rows that they belong to. Calls are checked b
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.db import NotSupportedError, ProgrammingError, connections, transaction
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ..definition import AnyTask, BoundTask, Task
+    from ..unique import EnqueueOutcome
     from .calls import Call
 
 P = ParamSpec("P")
@@ -33,14 +34,15 @@ CHUNK = 2_000
 CHUNK_CHARACTERS = 4_000_000
 
 _ONE = (
-    "SELECT id, run_after, expires_at, enqueued_at FROM pgqueue_enqueue_v1("
+    "SELECT id, run_after, expires_at, enqueued_at, outcome FROM pgqueue_enqueue_v1("
     "%s, %s::jsonb, %s::jsonb, %s::jsonb, %s, %s::integer, %s::timestamptz, %s::double precision, NULL,"
-    " %s::double precision, %s::integer, %s::integer, %s, NULL)"
+    " %s::double precision, %s::integer, %s::integer, %s, NULL, %s::jsonb)"
 )
 _MANY = (
-    "SELECT pgqueue_enqueue_many_v1(%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[],"
-    " %s::text[], %s::integer[], %s::timestamptz[], %s::double precision[], %s::double precision[],"
-    " %s::integer[], %s::integer[], %s::text[], NULL)"
+    "SELECT ids, outcomes FROM pgqueue_enqueue_many_v1("
+    "%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[], %s::integer[],"
+    " %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[], %s::integer[],"
+    " %s::text[], NULL, %s::jsonb[])"
 )
 
 
@@ -53,6 +55,10 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     Raise ``TypeError`` for something that is not a task of this package and for arguments that the function
     does not take, ``InvalidTask`` for a call that cannot be enqueued, and ``PayloadError`` for arguments that
     cannot be written as JSON or are too large.
+
+    If the task is unique, and another job has the key of this call, return that job as it is in the database.
+    ``job.enqueue_outcome`` is "created", "existing" or "replaced". Raise ``JobExists`` if ``on_conflict`` is
+    "raise", and ``UniqueKeyError`` if the key cannot be determined.
     """
     return enqueue_task(as_ours(task), args, kwargs)
 
@@ -64,30 +70,33 @@ async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     return await aenqueue_task(as_ours(task), args, kwargs)
 
 
-def enqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
+@overload
+def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
+@overload
+def enqueue_many(
+    calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
+) -> list[tuple[int, EnqueueOutcome]]: ...
+def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
     """Enqueue many calls (``task.bind(...)``), all or none, and return their ids in the same order.
 
     The iterable may be a generator and may mix tasks, but not databases. Raise the same exceptions as
     ``enqueue()``; the message names the item that caused it (``item 3: ...``), and nothing is inserted.
+
+    For a call whose unique key is taken, by another job or by an earlier item, it is the id of that job. With
+    ``outcomes=True``, return pairs of the id and the outcome (see ``enqueue()``).
     """
-    prepared = prepare_all(calls)
-    chunk, is_last = _take_chunk(prepared)
-    if not chunk:
-        return []
-    alias = chunk[0].alias
-    if is_last:
-        return _insert(alias, 0, chunk)
-    ids: list[int] = []
-    with transaction.atomic(using=alias):
-        while chunk:
-            ids += _insert(alias, len(ids), chunk)
-            chunk, _ = _take_chunk(prepared)
-    return ids
+    return _enqueue_many(calls, outcomes)
 
 
-async def aenqueue_many(calls: Iterable[BoundTask], /) -> list[int]:
+@overload
+async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
+@overload
+async def aenqueue_many(
+    calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
+) -> list[tuple[int, EnqueueOutcome]]: ...
+async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
     """Like ``enqueue_many()``, for async code."""
-    return await sync_to_async(enqueue_many)(calls)
+    return await sync_to_async(_enqueue_many)(calls, outcomes)
 
 
 def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
@@ -96,31 +105,90 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """
     call = prepare(task, call_options(task), args, kwargs)
     options = call.options
-    pk, run_after, expires_at, enqueued_at = _execute(
+    pk, run_after, expires_at, enqueued_at, outcome = _execute(
         options.alias,
         _ONE,
         (
             options.task_path, call.args, call.kwargs, options.metadata, options.queue_name, options.priority,
             options.run_after, options.delay, options.expires_after, options.max_attempts, options.timeout,
-            options.on_lost,
+            options.on_lost, call.more(),
         ),
     )  # fmt: skip
+    if outcome != "created":
+        call.check_outcome(outcome, pk)
+        return _other_job(options.alias, pk, outcome)
     job = Job(
         id=pk, shelf=0, status=Job.Status.PENDING, task_path=options.task_path, args=json.loads(call.args),
         kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
         priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=enqueued_at,
         max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, waiting_reason="", errors=[],
-        error_fingerprint="",
+        error_fingerprint="", unique_key=call.unique_key,
+        unique_scope=options.unique.scope if options.unique is not None else None,
     )  # fmt: skip
     job._state.adding = False
     job._state.db = options.alias
+    job.enqueue_outcome = outcome
     return job
 
 
 async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
     """Run ``enqueue_task`` in the thread that async code uses for its database work."""
     return await sync_to_async(enqueue_task)(task, args, kwargs)
+
+
+def _enqueue_many(calls: Iterable[BoundTask], outcomes: bool) -> Any:
+    done = _enqueue_all(prepare_all(calls))
+    return done if outcomes else [job_id for job_id, _ in done]
+
+
+def _other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
+    """Return the job that has the unique key of a call.
+
+    Within the window of the key it may be over, and its retention as well. Then only its id is known, and
+    reading another field raises ``Job.DoesNotExist``.
+    """
+    job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
+    job.enqueue_outcome = outcome
+    return job
+
+
+def _enqueue_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    chunk, is_last = _take_chunk(prepared)
+    if not chunk:
+        return []
+    alias = chunk[0].alias
+    if is_last and not any(_may_raise(call) for call in chunk):
+        return _insert(alias, 0, chunk)
+    done: list[tuple[int, EnqueueOutcome]] = []
+    with transaction.atomic(using=alias):
+        while chunk:
+            if not is_last and any(call.unique_key for call in chunk):
+                return done + _insert_in_key_order(alias, len(done), [*chunk, *prepared])
+            done += _insert(alias, len(done), chunk)
+            chunk, is_last = _take_chunk(prepared)
+    return done
+
+
+def _insert_in_key_order(alias: str, first: int, calls: list[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    """Insert the rest of a large bulk with unique keys, of which all calls must be known.
+
+    Race: another one takes the same keys. A statement inserts in the order of the keys, so that they never
+    wait for each other, and so the statements of one transaction must be in that order, too.
+    """
+    order = sorted(range(len(calls)), key=lambda place: calls[place].unique_key or "")
+    answers: dict[int, tuple[int, EnqueueOutcome]] = {}
+    rest = iter([calls[place] for place in order])
+    chunk, _ = _take_chunk(rest)
+    while chunk:
+        places = order[len(answers) : len(answers) + len(chunk)]
+        answers.update(zip(places, _insert(alias, first, chunk, places), strict=True))
+        chunk, _ = _take_chunk(rest)
+    return [answers[place] for place in range(len(calls))]
+
+
+def _may_raise(call: Call) -> bool:
+    return call.options.unique is not None and call.options.unique.on_conflict == "raise"
 
 
 def _take_chunk(prepared: Iterator[Call]) -> tuple[list[Call], bool]:
@@ -137,7 +205,13 @@ def _take_chunk(prepared: Iterator[Call]) -> tuple[list[Call], bool]:
     return chunk, True
 
 
-def _insert(alias: str, first: int, calls: list[Call]) -> list[int]:
+def _insert(
+    alias: str, first: int, calls: list[Call], places: Sequence[int] | None = None
+) -> list[tuple[int, EnqueueOutcome]]:
+    """Insert calls in one statement. `first` is the place of the first one among all items; `places` are the
+    places after it, if the calls are in another order.
+    """
+    more = [call.more() for call in calls]
     options = [call.options for call in calls]
     parameters = (
         first,
@@ -153,9 +227,14 @@ def _insert(alias: str, first: int, calls: list[Call]) -> list[int]:
         number_array([each.max_attempts for each in options]),
         number_array([each.timeout for each in options]),
         text_array([each.on_lost for each in options]),
+        None if more.count(None) == len(more) else text_array(more),
     )
-    (ids,) = _execute(alias, _MANY, parameters)
-    return cast("list[int]", ids)
+    ids, outcomes = _execute(alias, _MANY, parameters)
+    if outcomes is None:
+        return [(job_id, "created") for job_id in ids]
+    for place, call, job_id, outcome in zip(places or range(len(calls)), calls, ids, outcomes, strict=True):
+        call.check_outcome(outcome, job_id, f"item {first + place}: ")
+    return list(zip(ids, outcomes, strict=True))
 
 
 def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -59,6 +59,8 @@ class Migration(migrations.Migration):
                 RunSQLFile("job_live_v1.sql", "DROP TABLE pgqueue_job_live"),
                 RunSQLFile("job_claim_index_v1.sql", "DROP INDEX pgqueue_job_claim"),
                 RunSQLFile("job_running_index_v1.sql", "DROP INDEX pgqueue_job_running"),
+                RunSQLFile("job_unique_waiting_index_v1.sql", "DROP INDEX pgqueue_job_unique_waiting"),
+                RunSQLFile("job_unique_live_index_v1.sql", "DROP INDEX pgqueue_job_unique_live"),
                 RunSQLFile(
                     "job_past_v1.sql",
                     "DROP TABLE " + ", ".join(f"pgqueue_job_past_{shelf}" for shelf in range(1, 9)),
@@ -146,6 +148,22 @@ class Migration(migrations.Migration):
                             "on_lost",
                             models.CharField(
                                 blank=True, max_length=8, null=True, verbose_name="if the worker is lost"
+                            ),
+                        ),
+                        (
+                            "unique_key",
+                            models.CharField(
+                                blank=True, max_length=200, null=True, verbose_name="unique key"
+                            ),
+                        ),
+                        (
+                            "unique_scope",
+                            models.CharField(
+                                blank=True,
+                                choices=[("waiting", "while it waits"), ("live", "until it is over")],
+                                max_length=8,
+                                null=True,
+                                verbose_name="unique",
                             ),
                         ),
                         ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),

@@ -9,6 +9,7 @@ from .queue import Queue
 from .schedule import Schedule
 from .stat import JobStat
 from .tick import ScheduleTick
+from .unique_window import UniqueWindow
 from .worker import Worker
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "Ring",
     "Schedule",
     "ScheduleTick",
+    "UniqueWindow",
     "Worker",
 ]

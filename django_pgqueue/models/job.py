@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from django.db.models.base import ModelBase
 
+    from ..unique import EnqueueOutcome
+
 __all__ = ["Job", "JobQuerySet", "LiveJob", "Status"]
 
 
@@ -53,6 +55,13 @@ class Status(models.TextChoices):
     def is_claimable(self) -> bool:
         """Whether a worker may claim the job once it is due."""
         return self in {Status.PENDING, Status.RETRY}
+
+
+class UniqueScope(models.TextChoices):
+    """How long no other job may have the same unique key."""
+
+    WAITING = "waiting", _("while it waits")
+    LIVE = "live", _("until it is over")
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -103,6 +112,10 @@ class JobFields(models.Model):
 
     Status: ClassVar[type[Status]] = Status
 
+    enqueue_outcome: EnqueueOutcome | None = None
+    """What ``enqueue`` did: "created"; or "existing" or "replaced", if this is another job with the same
+    unique key. None for a job that was read from the database."""
+
     id = models.BigAutoField(primary_key=True)
     shelf = models.SmallIntegerField(_("shelf"), db_default=0, editable=False)
     status = models.CharField(
@@ -123,6 +136,10 @@ class JobFields(models.Model):
     max_attempts = models.IntegerField(_("maximum attempts"), null=True, blank=True)
     timeout = models.IntegerField(_("timeout in seconds"), null=True, blank=True)
     on_lost = models.CharField(_("if the worker is lost"), max_length=8, null=True, blank=True)
+    unique_key = models.CharField(_("unique key"), max_length=200, null=True, blank=True)
+    unique_scope = models.CharField(
+        _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
+    )
 
     attempts = models.IntegerField(_("attempts"), db_default=0)
     forgiven_attempts = models.IntegerField(_("attempts before the last manual retry"), db_default=0)

@@ -21,14 +21,14 @@ BEGIN
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint, unique_key, unique_scope
         )
         SELECT gone.id, pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring), 'cancelled',
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
             gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
             gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.worker, gone.lease, gone.started_at,
             gone.last_attempted_at, gone.deadline, clock_timestamp(), gone.waiting_reason, clock_timestamp(),
-            gone.duration, gone.result, gone.errors, gone.error_fingerprint
+            gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.unique_key, gone.unique_scope
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )

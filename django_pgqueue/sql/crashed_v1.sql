@@ -5,20 +5,16 @@ CREATE FUNCTION pgqueue_crashed_v1(
     p_keep_errors integer
 ) RETURNS text LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    job record;
+    notable jsonb;
 BEGIN
     -- Race: recovery may take the job from this worker at the same moment. The row lock decides which is first.
-    SELECT live.cancel_requested_at, live.crash_count + 1 AS crashes, live.on_lost INTO job
-    FROM pgqueue_job_live AS live WHERE live.id = p_id AND live.lease = p_lease FOR UPDATE;
+    PERFORM FROM pgqueue_job_live AS live WHERE live.id = p_id AND live.lease = p_lease FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'lost';
     END IF;
-    PERFORM pgqueue_give_back_v1(
+    SELECT given.notable INTO notable
+    FROM pgqueue_give_back_v1(
         ARRAY[p_id], ARRAY[p_lease], ARRAY[true], ARRAY[false], ARRAY[true], p_reason, p_delay, p_crash_limit,
-        p_keep_errors);
-    RETURN CASE
-        WHEN job.crashes >= p_crash_limit OR job.on_lost = 'fail' THEN 'failed'
-        WHEN job.cancel_requested_at IS NOT NULL THEN 'cancelled'
-        ELSE 'crash'
-    END;
+        p_keep_errors) AS given;
+    RETURN notable -> 0 ->> 'outcome';  -- a crash is always in it
 END $$;

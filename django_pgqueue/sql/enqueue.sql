@@ -1,6 +1,7 @@
 -- The stable name for plain SQL, triggers and other languages. The worker that claims the job fills in policy
 -- that is NULL from the task. Later releases add new arguments to `options`, because a second signature would
--- make every existing call ambiguous.
+-- make every existing call ambiguous. With a unique key, current_setting('pgqueue.enqueue_outcome') says until the end
+-- of the transaction what became of the call.
 CREATE FUNCTION pgqueue_enqueue(
     task_path text,
     args jsonb DEFAULT '[]',
@@ -16,14 +17,17 @@ CREATE FUNCTION pgqueue_enqueue(
     options jsonb DEFAULT NULL
 ) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    unknown text := (SELECT min(key) FROM jsonb_object_keys(options) AS key WHERE key <> 'max_payload_bytes');
+    more jsonb := nullif(options - 'max_payload_bytes', '{}');
+    job record;
 BEGIN
-    IF unknown IS NOT NULL THEN
-        RAISE EXCEPTION 'pgqueue: unknown option %', unknown
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'The only option is max_payload_bytes.';
-    END IF;
-    RETURN (pgqueue_enqueue_v1(
+    SELECT one.id, one.outcome INTO job FROM pgqueue_enqueue_v1(
         task_path, args, kwargs, metadata, queue_name, priority, run_after, NULL, expires_at, NULL,
-        max_attempts, timeout, on_lost, coalesce((options ->> 'max_payload_bytes')::integer, 1048576)
-    )).id;
+        max_attempts, timeout, on_lost, coalesce((options ->> 'max_payload_bytes')::integer, 1048576), more) AS one;
+    IF more ->> 'on_conflict' = 'raise' AND job.outcome = 'existing' THEN
+        RAISE EXCEPTION 'pgqueue: job % has the unique key %', job.id, quote_literal(more ->> 'unique_key')
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'pgqueue_job_unique';
+    ELSIF more IS NOT NULL THEN
+        PERFORM set_config('pgqueue.enqueue_outcome', job.outcome, true);
+    END IF;
+    RETURN job.id;
 END $$;

@@ -1,15 +1,21 @@
 -- Enqueue a chunk of jobs in one statement, and return their ids in the order of the arrays. The first invalid
--- job raises an error that names its place, before anything is inserted.
+-- job raises an error that names its place, before anything is inserted. The outcomes are NULL if no job has options:
+-- then all were created.
+--
+-- Race: two statements with the same unique keys in different orders would wait for each other. So jobs with a key are
+-- inserted one by one in the order of the keys: a statement that waits for a key holds only smaller ones.
 CREATE FUNCTION pgqueue_enqueue_many_v1(
     p_first integer, p_task_paths text[], p_args jsonb[], p_kwargs jsonb[], p_metadata jsonb[],
     p_queue_names text[], p_priorities integer[], p_run_after timestamptz[], p_delays double precision[],
     p_expires_after double precision[], p_max_attempts integer[], p_timeouts integer[], p_on_lost text[],
-    p_max_bytes integer
-) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    p_max_bytes integer, p_options jsonb[],  -- NULL: none
+    OUT ids bigint[], OUT outcomes text[]
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     bad record;
+    item record;
+    held record;
     now timestamptz := clock_timestamp();
-    ids bigint[];
 BEGIN
     SELECT checked.place, checked.problem INTO bad
     FROM (
@@ -26,33 +32,55 @@ BEGIN
         )
     ) AS checked
     WHERE checked.problem IS NOT NULL LIMIT 1;
+    IF NOT FOUND AND p_options IS NOT NULL THEN
+        SELECT given.place, pgqueue_options_problem_v1(given.options) AS problem INTO bad
+        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
+        WHERE pgqueue_options_problem_v1(given.options) IS NOT NULL LIMIT 1;
+    END IF;
     IF FOUND THEN
         RAISE EXCEPTION 'pgqueue: item %: %', p_first + bad.place - 1, bad.problem
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    WITH given AS MATERIALIZED (
-        SELECT nextval('pgqueue_job_id_seq') AS id, item.*
-        FROM unnest(
-            p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
-            p_expires_after, p_max_attempts, p_timeouts, p_on_lost
-        ) AS item (
-            task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
-            max_attempts, timeout, on_lost
-        )
-    ), timed AS (
-        SELECT given.*,
-            greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
-        FROM given
-    ), inserted AS (
-        INSERT INTO pgqueue_job_live (
-            id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-            max_attempts, timeout, on_lost
-        )
-        SELECT timed.id, timed.task_path, timed.args, timed.kwargs, timed.metadata, timed.queue_name,
-            timed.priority, timed.due, timed.due + timed.expires_after * interval '1 second', now,
-            timed.max_attempts, timed.timeout, timed.on_lost
-        FROM timed
+    ids := ARRAY(SELECT nextval('pgqueue_job_id_seq') FROM generate_subscripts(p_task_paths, 1));
+    INSERT INTO pgqueue_job_live (
+        id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
+        max_attempts, timeout, on_lost
     )
-    SELECT array_agg(given.id) INTO ids FROM given;
-    RETURN ids;
+    SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
+        given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
+        given.max_attempts, given.timeout, given.on_lost
+    FROM unnest(
+        ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
+        p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options
+    ) AS given (
+        id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
+        max_attempts, timeout, on_lost, options
+    ), LATERAL (
+        SELECT greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
+    ) AS timed
+    WHERE NOT coalesce(given.options ? 'unique_key', false);
+
+    IF p_options IS NULL THEN
+        RETURN;
+    END IF;
+    outcomes := array_fill('created'::text, ARRAY[cardinality(ids)]);
+    FOR item IN
+        SELECT given.*, greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
+        FROM unnest(
+            ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
+            p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options
+        ) WITH ORDINALITY AS given (
+            id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
+            max_attempts, timeout, on_lost, options, place
+        )
+        WHERE given.options ? 'unique_key'
+        ORDER BY given.options ->> 'unique_key' COLLATE "C", given.place
+    LOOP
+        SELECT one.id, one.outcome INTO held FROM pgqueue_insert_unique_v1(
+            item.id, item.task_path, item.args, item.kwargs, item.metadata, item.queue_name, item.priority,
+            item.due, item.due + item.expires_after * interval '1 second', now, item.max_attempts, item.timeout,
+            item.on_lost, item.options) AS one;
+        ids[item.place] := held.id;
+        outcomes[item.place] := held.outcome;
+    END LOOP;
 END $$;

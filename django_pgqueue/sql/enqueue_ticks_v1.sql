@@ -8,7 +8,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ids bigint[];
 BEGIN
-    SELECT pgqueue_enqueue_many_v1(
+    SELECT (pgqueue_enqueue_many_v1(
         p_first => 1,
         p_task_paths => array_agg(call.task_path::text ORDER BY call.place),
         p_args => array_agg(call.args ORDER BY call.place),
@@ -28,8 +28,9 @@ BEGIN
         p_max_attempts => array_agg((call.policy ->> 'max_attempts')::integer ORDER BY call.place),
         p_timeouts => array_agg((call.policy ->> 'timeout')::integer ORDER BY call.place),
         p_on_lost => array_agg(call.policy ->> 'on_lost' ORDER BY call.place),
-        p_max_bytes => NULL
-    ) INTO ids
+        p_max_bytes => NULL,
+        p_options => NULL
+    )).ids INTO ids
     FROM (
         SELECT given.place, given.tick, schedule.name, schedule.task_path, schedule.args, schedule.kwargs,
             schedule.queue_name, schedule.priority, schedule.jitter, passed.outcome = 'manual' AS by_hand,

@@ -1,11 +1,14 @@
 -- Enqueue one job. Python calls this, and so does pgqueue_enqueue, the stable name for all other callers. The
--- delay and the expiry are computed here, with the database's clock. A job never becomes claimable with a time
+-- delay and the expiry are computed here, with the database's clock. The outcome is created, or what
+-- pgqueue_insert_unique_v1 says of a job with a unique key; then the times are those of this call, and not those of the
+-- job that has the key. A job never becomes claimable with a time
 -- in the past, because workers skip jobs that are below their marks (worker/producer/ranges.py).
 CREATE FUNCTION pgqueue_enqueue_v1(
     p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,
     p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,
     p_max_attempts integer, p_timeout integer, p_on_lost text, p_max_bytes integer,
-    OUT id bigint, OUT run_after timestamptz, OUT expires_at timestamptz, OUT enqueued_at timestamptz
+    p_options jsonb,  -- NULL: none
+    OUT id bigint, OUT run_after timestamptz, OUT expires_at timestamptz, OUT enqueued_at timestamptz, OUT outcome text
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
@@ -13,6 +16,9 @@ DECLARE
         p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after, p_expires_at,
         p_max_attempts, p_timeout, p_on_lost, p_max_bytes);
 BEGIN
+    IF p_options IS NOT NULL THEN
+        problem := coalesce(problem, pgqueue_options_problem_v1(p_options));
+    END IF;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -20,6 +26,13 @@ BEGIN
     enqueued_at := clock_timestamp();
     run_after := greatest(coalesce(p_run_after, enqueued_at + p_delay * interval '1 second'), enqueued_at);
     expires_at := coalesce(p_expires_at, run_after + p_expires_after * interval '1 second');
+    IF p_options ? 'unique_key' THEN
+        SELECT held.id, held.outcome INTO id, outcome FROM pgqueue_insert_unique_v1(
+            id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
+            enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options) AS held;
+        RETURN;
+    END IF;
+    outcome := 'created';
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
         max_attempts, timeout, on_lost

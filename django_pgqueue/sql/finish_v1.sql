@@ -2,8 +2,8 @@
 -- history), retry, snooze (run again after a delay), release (requeued unstarted), unknown (requeued by a worker
 -- that does not know the task; started_at keeps the time when this was first found). Of those that run again,
 -- only retry counts as an attempt. Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease
--- of a job that is missing there was lost. cancelled has those that would run again, but were asked to cancel; it is
--- NULL if there are none.
+-- of a job that is missing there was lost. cancelled has those that would run again, but were asked to cancel or met a
+-- twin; it is NULL if there are none.
 --
 -- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of
 -- running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows that are joined: for
@@ -22,18 +22,31 @@ CREATE FUNCTION pgqueue_finish_v1(
     p_durations double precision[],      -- seconds that it ran, if it ended before this report; NULL: until now
     p_reasons text[],                    -- why the job waits, or why it was cancelled
     p_keep_errors integer,
+    p_twins bigint[] DEFAULT NULL,       -- the jobs that met a twin (pgqueue_finish_keyed_v1); NULL: not known yet
     OUT accepted bigint[],
     OUT cancelled bigint[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ring pgqueue_ring;
     returned bigint[];
+    keyed bigint[];
     goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown'], false);
 BEGIN
     SELECT * INTO STRICT ring FROM pgqueue_ring;
     IF goes_back THEN
         -- Race: neither of the two statements below would see a cancel that comes between them.
-        PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
+        -- With a WHERE instead of the FILTER, only the jobs with a key would be locked.
+        SELECT array_agg(locked.id) FILTER (WHERE locked.unique_scope = 'waiting') INTO keyed FROM (
+            SELECT job.id, job.unique_scope FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids)
+            ORDER BY job.id FOR UPDATE
+        ) AS locked;
+        IF keyed IS NOT NULL AND p_twins IS NULL THEN
+            SELECT finished.accepted, finished.cancelled INTO accepted, cancelled
+            FROM pgqueue_finish_keyed_v1(
+                keyed, p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_delays, p_started_ago,
+                p_durations, p_reasons, p_keep_errors) AS finished;
+            RETURN;
+        END IF;
     END IF;
 
     WITH given AS (
@@ -45,7 +58,8 @@ BEGIN
     ), gone AS (
         DELETE FROM pgqueue_job_live AS job USING given
         WHERE job.id = ANY (p_ids) AND job.id = given.id AND job.lease = given.lease
-            AND (given.outcome IN ('done', 'failed', 'cancelled') OR job.cancel_requested_at IS NOT NULL)
+            AND (given.outcome IN ('done', 'failed', 'cancelled') OR job.cancel_requested_at IS NOT NULL
+                OR job.id = ANY (p_twins))
         RETURNING job.id, job.task_path, job.args, job.kwargs, job.metadata, job.queue_name, job.priority,
             job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
             job.attempts - (
@@ -54,6 +68,7 @@ BEGIN
             )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
+            job.unique_key, job.unique_scope,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
             given.result, given.error, given.fingerprint, given.reason,
@@ -64,7 +79,7 @@ BEGIN
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint, unique_key, unique_scope
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
@@ -74,7 +89,7 @@ BEGIN
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
             gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
-            coalesce(gone.fingerprint, gone.error_fingerprint)
+            coalesce(gone.fingerprint, gone.error_fingerprint), gone.unique_key, gone.unique_scope
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )

@@ -1,7 +1,7 @@
 -- Requeue jobs whose process is gone. This spends no attempt. A job that counts a crash fails at the limit, and a job
 -- that must not run twice (on_lost = 'fail') fails if it had started. The caller has locked the rows. Return how many
 -- jobs were accepted; the others had lost their lease. notable has an object for each job that is logged: it failed
--- or was cancelled here, or it counts a crash.
+-- or was cancelled here (it had been asked to, or met a twin), or it counts a crash.
 CREATE FUNCTION pgqueue_give_back_v1(
     p_ids bigint[],
     p_leases bigint[],
@@ -13,6 +13,7 @@ CREATE FUNCTION pgqueue_give_back_v1(
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     lost record;
+    finished record;
 BEGIN
     UPDATE pgqueue_job_live AS job SET
         crash_count = least(
@@ -28,11 +29,11 @@ BEGIN
             'worker', fate.worker::text, 'attempt', fate.attempts) END) AS errors,
         array_agg(fate.reason) AS reasons,
         array_agg(CASE WHEN fate.error_class IS NULL THEN p_delay END) AS delays,
-        jsonb_agg(jsonb_build_object(
+        array_agg(jsonb_build_object(
             'id', fate.id, 'task_path', fate.task_path, 'queue_name', fate.queue_name, 'attempts', fate.attempts,
             'forgiven_attempts', fate.forgiven_attempts, 'max_attempts', fate.max_attempts, 'outcome', fate.outcome,
             'error_class', 'django_pgqueue.exceptions.' || fate.error_class, 'reason', fate.reason
-        )) FILTER (WHERE fate.outcome IS NOT NULL) AS notable
+        )) AS fates
     INTO lost
     FROM (
         SELECT job.id, job.lease, job.worker, job.task_path, job.queue_name, job.attempts, job.forgiven_attempts,
@@ -63,11 +64,21 @@ BEGIN
         ORDER BY job.id
     ) AS fate;
     jobs := 0;
-    notable := coalesce(lost.notable, '[]');
+    notable := '[]';
     IF lost.ids IS NOT NULL THEN
-        SELECT cardinality(finished.accepted) INTO jobs
+        SELECT * INTO finished
         FROM pgqueue_finish_v1(
             lost.ids, lost.leases, lost.outcomes, NULL, lost.errors, NULL, lost.delays, NULL, NULL,
-            lost.reasons, p_keep_errors) AS finished;
+            lost.reasons, p_keep_errors);
+        jobs := cardinality(finished.accepted);
+        SELECT coalesce(jsonb_agg(told.fate ORDER BY told.place), '[]') INTO notable
+        FROM (
+            SELECT given.place, CASE
+                WHEN given.id = ANY (finished.cancelled) AND given.fate ->> 'outcome' IS DISTINCT FROM 'cancelled'
+                    THEN given.fate || '{"outcome": "cancelled", "reason": "a job with the same unique key waits in its place"}'
+                ELSE given.fate END AS fate
+            FROM unnest(lost.ids, lost.fates) WITH ORDINALITY AS given (id, fate, place)
+        ) AS told
+        WHERE told.fate ->> 'outcome' IS NOT NULL;
     END IF;
 END $$;

@@ -25,6 +25,8 @@ CREATE TABLE pgqueue_job (
     kwargs jsonb NOT NULL DEFAULT '{}',
     metadata jsonb NOT NULL DEFAULT '{}',
     on_lost varchar(8),
+    unique_key varchar(200),
+    unique_scope varchar(8),
     expires_at timestamptz,
     status varchar(16) NOT NULL DEFAULT 'pending',
     attempts integer NOT NULL DEFAULT 0,

@@ -6,6 +6,8 @@
 --
 -- If a worker turns out to be alive, its reports are refused, because a finish needs the lease of the job.
 -- Race: two supervisors may recover at once. Each of them skips the rows that the other one has locked.
+-- Race: a twin of a job with a unique key is in a transaction that is still open (pgqueue_finish_keyed_v1). Then the jobs
+-- are requeued one by one, and those that would have to wait stay for a later round.
 CREATE FUNCTION pgqueue_recover_v1(
     p_workers bigint[],
     p_begun bigint[],     -- the jobs that had started, if the supervisor saw the process end. NULL: it did not. Then
@@ -34,10 +36,18 @@ BEGIN
     ) AS job;
     jobs := 0;
     notable := '[]';
-    IF lost.ids IS NOT NULL THEN
+    IF lost.ids IS NULL THEN
+        RETURN;
+    END IF;
+    BEGIN
         SELECT given.jobs, given.notable INTO jobs, notable
         FROM pgqueue_give_back_v1(
             lost.ids, lost.leases, lost.crashed, lost.lost, lost.begun, p_reason, NULL, p_crash_limit, p_keep_errors
         ) AS given;
-    END IF;
+    EXCEPTION WHEN lock_not_available THEN
+        SELECT given.jobs, given.notable INTO jobs, notable
+        FROM pgqueue_give_back_each_v1(
+            lost.ids, lost.leases, lost.crashed, lost.lost, lost.begun, p_reason, p_crash_limit, p_keep_errors
+        ) AS given;
+    END;
 END $$;

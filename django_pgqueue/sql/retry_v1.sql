@@ -1,7 +1,10 @@
 -- Run jobs again, now, with a new budget of attempts. Jobs that are over come back from history with their id,
 -- attempts and errors, and waiting jobs become due. Running jobs do not change. Returns the number of changed
--- rows. A DELETE that waits for another retry, or for the TRUNCATE of the shelf, finds nothing afterwards, which
+-- rows. A SELECT that waits for another retry, or for the TRUNCATE of the shelf, finds nothing afterwards, which
 -- is correct.
+--
+-- A job whose unique key is taken stays in history, and so does the second of two with the same key. Race: a twin is
+-- enqueued at the same time. The INSERT waits for it, in the order of the keys, and a conflict with it leaves the job.
 CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -19,20 +22,24 @@ BEGIN
     )
     SELECT count(*) INTO hurried FROM waiting;
 
-    WITH gone AS (
-        DELETE FROM pgqueue_job AS job WHERE job.id = ANY (p_ids) AND job.shelf <> 0 RETURNING job.*
+    WITH gone AS MATERIALIZED (
+        SELECT job.* FROM pgqueue_job AS job WHERE job.id = ANY (p_ids) AND job.shelf <> 0
+        ORDER BY job.id FOR UPDATE
     ), back AS (
         INSERT INTO pgqueue_job_live (
             id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
             max_attempts, timeout, on_lost, attempts, forgiven_attempts, started_at, last_attempted_at, errors,
-            error_fingerprint
+            error_fingerprint, unique_key, unique_scope
         )
         SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
             gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
             gone.attempts, gone.attempts, gone.started_at, gone.last_attempted_at, gone.errors,
-            gone.error_fingerprint
-        FROM gone
-        RETURNING 1
+            gone.error_fingerprint, gone.unique_key, gone.unique_scope
+        FROM gone ORDER BY gone.unique_key COLLATE "C" NULLS FIRST, gone.id
+        ON CONFLICT DO NOTHING
+        RETURNING id
+    ), deleted AS (
+        DELETE FROM pgqueue_job AS job USING back WHERE job.id = back.id AND job.shelf <> 0
     )
     SELECT count(*) INTO revived FROM back;
     RETURN hurried + revived;

@@ -38,8 +38,13 @@ _SWEEP_SQL = """
                 AND passed.tick IS DISTINCT FROM schedule.last_tick
             ORDER BY passed.tick LIMIT %s
         ))
+    ), windows AS (
+        DELETE FROM pgqueue_window WHERE unique_key = ANY (ARRAY(
+            SELECT ended.unique_key FROM pgqueue_window AS ended WHERE ended.until <= statement_timestamp()
+            ORDER BY ended.until LIMIT %s FOR UPDATE SKIP LOCKED
+        )) RETURNING 1
     )
-    SELECT swept, strays.jobs, strays.notable
+    SELECT swept + (SELECT count(*) FROM windows), strays.jobs, strays.notable
     FROM pgqueue_sweep_v1(%s) AS swept, pgqueue_recover_strays_v1(%s, %s, %s) AS strays
 """
 
@@ -92,13 +97,14 @@ def tell_retention(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, old statistics and ticks, and requeue jobs of workers that are no
-    longer registered. Return the number of jobs that were deleted or requeued, whichever is larger.
+    """Delete old jobs from the kept leaf, old statistics and ticks, and windows of unique keys that are over,
+    and requeue jobs of workers that are no longer registered. Return the number of deleted jobs and windows,
+    or of requeued jobs, whichever is larger.
     """
     settings = conf.current()
     longest = max(settings.retention, settings.failed_retention)
     parameters = (
-        longest, TICKS_KEPT, BATCH, BATCH, settings.crash_limit, BATCH, settings.keep_errors
+        longest, TICKS_KEPT, BATCH, BATCH, BATCH, settings.crash_limit, BATCH, settings.keep_errors
     )  # fmt: skip
     swept, strays, notable = session.row(_SWEEP_SQL, parameters)
     return max(int(swept), requeued_strays(int(strays), notable))

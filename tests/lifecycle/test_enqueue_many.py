@@ -250,7 +250,8 @@ def test_the_function_in_sql_names_the_place_too() -> None:
         " ARRAY['{}', '{}']::jsonb[],"
         " ARRAY['default', 'default'], ARRAY[0, 101], ARRAY[NULL, NULL]::timestamptz[],"
         " ARRAY[NULL, NULL]::float[],"
-        " ARRAY[NULL, NULL]::float[], ARRAY[1, 1], ARRAY[NULL, NULL]::int[], ARRAY['rerun', 'rerun'], NULL"
+        " ARRAY[NULL, NULL]::float[], ARRAY[1, 1], ARRAY[NULL, NULL]::int[],"
+        " ARRAY['rerun', 'rerun'], NULL, NULL"
     )
     with pytest.raises(DataError, match="item 8: priority 101 must be from"), transaction.atomic():
         connection.cursor().execute(f"SELECT pgqueue_enqueue_many_v1({columns})")

@@ -86,13 +86,13 @@ def test_finish_whatever_the_statistics_say(one: Connection) -> None:
 
 def test_enqueue_reads_nothing(one: Connection) -> None:
     many = (
-        "SELECT pgqueue_enqueue_many_v1(0,"
+        "SELECT ids FROM pgqueue_enqueue_many_v1(0,"
         " array_fill('a.b'::text, '{100}'), array_fill('[]'::jsonb, '{100}'),"
         " array_fill('{}'::jsonb, '{100}'), array_fill('{}'::jsonb, '{100}'),"
         " array_fill('mail'::text, '{100}'),"
         " array_fill(0, '{100}'), array_fill(NULL::timestamptz, '{100}'), array_fill(NULL::float, '{100}'),"
         " array_fill(NULL::float, '{100}'), array_fill(1, '{100}'), array_fill(NULL::int, '{100}'),"
-        " array_fill('rerun'::text, '{100}'), NULL)"
+        " array_fill('rerun'::text, '{100}'), NULL, NULL)"
     )
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")

@@ -78,6 +78,8 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         assert names(fresh, TRIGGERS) == [
             "pgqueue_guard", "pgqueue_schedule_changed", "pgqueue_wake_insert", "pgqueue_wake_update",
         ]  # fmt: skip
+        migrate(fresh, "0004")
+        assert "pgqueue_window" not in names(fresh)
         migrate(fresh, "0003")
         assert "pgqueue_schedule" not in names(fresh)
         migrate(fresh)

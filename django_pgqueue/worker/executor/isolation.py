@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django.db import connections
+from django.db import OperationalError, connections
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, WorkerLost
@@ -134,12 +134,19 @@ class Isolation:
         row, settings = running.row, conf.current()
         delay = exponential(row.crash_count, *backoff_of(row.queue_name, backoffs))
         reason = f"its process ended with {how}"
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(
-                _CRASHED_SQL,
-                [row.id, row.lease, reason, delay, settings.crash_limit, settings.keep_errors],
-            )
-            (kind,) = cursor.fetchone()
+        try:
+            with connections[self._alias].cursor() as cursor:
+                cursor.execute(
+                    _CRASHED_SQL,
+                    [row.id, row.lease, reason, delay, settings.crash_limit, settings.keep_errors],
+                )
+                (kind,) = cursor.fetchone()
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", "") != "55P03":  # lock_not_available
+                raise
+            # Race: another job with its unique key is in a transaction that is still open. The producer can
+            # wait for that, this thread cannot. The crash is not counted.
+            return Outcome(row.id, row.lease, "release", delay=delay, reason=reason)
         running.reported = True
         outcome = Outcome(row.id, row.lease, kind, started=running.started, reason=reason)
         if kind == "crash":
