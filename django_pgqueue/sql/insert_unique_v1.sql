@@ -41,7 +41,7 @@ BEGIN
                 id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
                 max_attempts, timeout, on_lost, unique_key, unique_scope
             ) VALUES (
-                p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, due,
+                p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
                 p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope
             ) ON CONFLICT DO NOTHING;
             IF FOUND THEN

@@ -10,6 +10,7 @@ from django.tasks import task as django_task
 import django_pgqueue
 from django_pgqueue import (
     Task,
+    Unique,
     aenqueue,
     aenqueue_many,
     cancel,
@@ -104,6 +105,8 @@ def options_of_one_call() -> None:
     send.using(metadata="late")  # refused
     send.using(database=1)  # refused
     send.using("slow")  # refused
+    send.using(unique=True)  # refused
+    send.using(unique_key=7)  # refused
     send.priority = 3  # refused
 
 
@@ -140,6 +143,16 @@ def policy() -> None:
     task(queue_name=None)(plain)  # refused
     task(database=1)(plain)  # refused
     task(tries=3)(plain)  # refused
+    task(unique=True)(plain)  # refused
+    task(unique="x")(plain)  # refused
+    Unique("x")  # refused
+    Unique(by="x")  # refused
+    Unique(key=7)  # refused
+    Unique(scope="always")  # refused
+    Unique(window=60)  # refused
+    Unique(on_conflict="ignore")  # refused
+    enqueue_many([send.bind(1)], outcomes="yes")  # refused
+    enqueue(send.using(unique=Unique()), "a")  # refused
     task(run_after=None)(plain)  # refused
     task("mail")  # refused
     task(takes_context=True)(plain)  # refused

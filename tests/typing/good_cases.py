@@ -13,10 +13,12 @@ from django_pgqueue import (
     BoundTask,
     CancelJob,
     CurrentJob,
+    JobExists,
     RetryLater,
     Snooze,
     Task,
     TaskTimeout,
+    Unique,
     acancel,
     aenqueue,
     aenqueue_many,
@@ -30,6 +32,7 @@ from django_pgqueue import (
     task,
 )
 from django_pgqueue.models import Job
+from django_pgqueue.unique import EnqueueOutcome
 
 
 @task(
@@ -119,6 +122,27 @@ def steers_itself(x: int) -> None:
     raise CancelJob(reason="no longer wanted")
 
 
+@task(unique=Unique(by=("x",), scope="live", window=timedelta(hours=1), on_conflict="replace"))
+def unique_by_argument(x: int, y: int = 0) -> None: ...
+
+
+def shard(x: int) -> int:
+    return x % 7
+
+
+@task(unique=Unique(by=shard, on_conflict="earliest"), takes_context=False)
+async def unique_by_callable(x: int) -> str:
+    return str(x)
+
+
+@task(unique=Unique(key="one", on_conflict="raise"))
+def unique_by_key() -> None: ...
+
+
+@task(unique=None)
+def not_unique() -> None: ...
+
+
 @django_task(queue_name="mail")
 def of_django(x: int) -> str:
     return str(x)
@@ -154,6 +178,18 @@ def sync_code() -> None:
     enqueue_many([send.bind(1, note=""), bare.bind(2), nothing.bind(), sleepy.using(priority=1).bind(3)])
     enqueue_many(mixed())
 
+    assert_type(job.enqueue_outcome, EnqueueOutcome | None)
+    enqueue(unique_by_argument, 1, y=2)
+    enqueue(bare.using(unique=Unique(), unique_key="doc-7"), 1)
+    enqueue(unique_by_callable.using(unique=None, unique_key=None), 1)
+    assert_type(enqueue_many([bare.bind(1)], outcomes=False), list[int])
+    assert_type(enqueue_many([bare.bind(1)], outcomes=True), list[tuple[int, EnqueueOutcome]])
+    try:
+        enqueue(unique_by_key)
+    except JobExists as error:
+        assert_type(error.job_id, int)
+    enqueue(not_unique)
+
     assert_type(cancel(job), int)
     assert_type(retry(job), int)
     cancel(5)
@@ -187,6 +223,8 @@ async def async_code() -> None:
     assert_type(await aenqueue(send, 1, note="x"), Job)
     assert_type((await sleepy.aenqueue(1)).return_value, str)
     assert_type(await aenqueue_many([sleepy.bind(1), send.bind(2)]), list[int])
+    many = await aenqueue_many([sleepy.bind(1)], outcomes=True)
+    assert_type(many, list[tuple[int, EnqueueOutcome]])
     assert_type(await acancel(5), int)
     assert_type(await aretry(5), int)
     assert_type(await Job.objects.filter(pk=1).acancel(), int)

@@ -1,0 +1,151 @@
+"""Jobs that go back to waiting and find another one with their unique key in their place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from django_pgqueue.models import Job
+from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
+from tests.support.sessions import Connect, Connection
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+
+KEYED = json.dumps({"unique_key": "k"})
+LIVE = json.dumps({"unique_key": "k", "unique_scope": "live"})
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def pair(one: Connection) -> tuple[int, int]:
+    """Return a job that runs, and the one with the same key that waits."""
+    (runs,) = add(one, options=KEYED)
+    claim(one)
+    (waits,) = add(one, options=KEYED)
+    return runs, waits
+
+
+def begin(one: Connection, job: int) -> None:
+    one.execute(
+        "UPDATE pgqueue_job_live SET status = 'running', lease = 1, worker = 1, attempts = 1 WHERE id = %s",
+        (job,),
+    )
+
+
+def report(one: Connection, *outcomes: Outcome) -> tuple[list[int], list[int] | None]:
+    row = one.execute(FINISH_SQL, finish_parameters(list(outcomes), 20)).fetchone()
+    assert row is not None
+    return sorted(row[0]), row[1]
+
+
+@pytest.mark.parametrize("kind", ["retry", "snooze", "release", "unknown"])
+def test_a_job_that_goes_back_ends_as_cancelled_and_keeps_its_error(one: Connection, kind: Any) -> None:
+    runs, waits = pair(one)
+    (plain,) = add(one)
+    begin(one, plain)
+    error = '{"class": "E", "message": "m"}' if kind == "retry" else None
+    accepted, cancelled = report(
+        one,
+        Outcome(runs, 1, kind, error=error, fingerprint="f" if error else None, reason="why"),
+        Outcome(plain, 1, kind, reason="why"),
+    )
+    assert (accepted, cancelled) == ([runs, plain], [runs])
+    over = Job.objects.get(pk=runs)
+    assert (over.status, over.waiting_reason) == (
+        "cancelled",
+        f"job {waits} with the same unique key waits in its place",
+    )
+    assert [entry["class"] for entry in over.errors] == (["E"] if error else [])
+    assert over.error_fingerprint == ("f" if error else "")
+    assert over.unique_key == "k"
+    assert over.finished_at is not None
+    assert set(live(one)) == {waits, plain}
+    assert Job.objects.get(pk=plain).waiting_reason == "why"
+
+
+@pytest.mark.parametrize("kind", ["done", "failed", "cancelled"])
+def test_a_job_that_is_over_does_not_care(one: Connection, kind: Any) -> None:
+    runs, waits = pair(one)
+    assert report(one, Outcome(runs, 1, kind)) == ([runs], None)
+    assert statuses(one) == {runs: kind, waits: "pending"}
+
+
+def test_a_job_whose_place_is_free_goes_back(one: Connection) -> None:
+    runs, waits = pair(one)
+    assert cancel(one, [waits]) == 1
+    assert report(one, Outcome(runs, 1, "retry")) == ([runs], None)
+    assert live(one) == {runs: "retry"}
+
+
+def test_scope_live_meets_nobody(one: Connection) -> None:
+    (job,) = add(one, options=LIVE)
+    claim(one)
+    assert add(one, options=LIVE) == [job]
+    assert finish(one, [job], "retry") == [job]
+    assert live(one) == {job: "retry"}
+
+
+def test_of_two_that_go_back_together_the_first_waits(one: Connection) -> None:
+    first, second = pair(one)
+    claim(one)
+    assert live(one) == {first: "running", second: "running"}
+    assert report(one, Outcome(second, 1, "retry"), Outcome(first, 1, "snooze", started=0.0)) == (
+        [first, second],
+        [second],
+    )
+    assert live(one) == {first: "pending"}
+    assert (
+        Job.objects.get(pk=second).waiting_reason
+        == f"job {first} with the same unique key waits in its place"
+    )
+
+
+def test_a_lost_lease_is_refused_as_ever(one: Connection) -> None:
+    runs, _ = pair(one)
+    assert report(one, Outcome(runs, 2, "retry")) == ([], None)
+    assert live(one)[runs] == "running"
+
+
+def test_a_job_that_was_asked_to_cancel_keeps_that_reason(one: Connection) -> None:
+    runs, _ = pair(one)
+    cancel(one, [runs])
+    assert report(one, Outcome(runs, 1, "retry", reason="why")) == ([runs], [runs])
+    assert Job.objects.get(pk=runs).waiting_reason == "why"
+
+
+def recover(one: Connection, begun: str = "'{}'") -> tuple[int, list[dict[str, Any]]]:
+    row = one.execute(
+        f"SELECT * FROM pgqueue_recover_v1(ARRAY[1]::bigint[], {begun}, NULL, true, 'lost', 3, 100, 20)"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def test_recovery_ends_a_job_that_meets_its_twin_and_says_so(one: Connection) -> None:
+    runs, waits = pair(one)
+    (plain,) = add(one)
+    begin(one, plain)
+    jobs, notable = recover(one)
+    assert jobs == 2
+    assert [(told["id"], told["outcome"], told["reason"]) for told in notable] == [
+        (runs, "cancelled", "a job with the same unique key waits in its place")
+    ]
+    assert statuses(one) == {runs: "cancelled", waits: "pending", plain: "pending"}
+
+
+def test_a_crash_that_meets_its_twin_is_told_as_cancelled(one: Connection) -> None:
+    runs, _ = pair(one)
+    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", runs) == "cancelled"
+    assert statuses(one)[runs] == "cancelled"
+    again, _ = pair(one)
+    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 1, 20)", again) == "failed"
+    (alone,) = add(one, options=json.dumps({"unique_key": "other"}))
+    claim(one)
+    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", alone) == "crash"
+    assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", alone) == "lost"

@@ -1,0 +1,184 @@
+"""The declaration of unique tasks, and the keys of their calls."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from django_pgqueue import JobExists, Unique, task
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.definition import Task
+from django_pgqueue.exceptions import PgQueueError, UniqueKeyError
+from django_pgqueue.unique import unique_key
+
+#: Without types, for calls that type checkers refuse.
+make_unique: Any = Unique
+make_task: Any = task
+
+
+def index(document_id: int, force: bool = False, *, language: str = "en") -> None: ...
+def anything(*args: Any, **kwargs: Any) -> None: ...
+def odd(a: int, /, b: int = 2, *more: int, **kwargs: Any) -> None: ...
+def nothing() -> None: ...
+def with_context(context: Any, document_id: int) -> None: ...
+def since(document_id: int, when: date = date(2026, 1, 1)) -> None: ...
+def wide(text: str) -> None: ...
+
+
+def key(func: Callable[..., Any], *args: Any, by: Any = None, **kwargs: Any) -> str:
+    unique = Unique(by=by)
+    declared: Task[..., Any] = make_task(unique=unique, takes_context=func is with_context)(func)
+    return unique_key(unique, declared, args, kwargs).removeprefix("tests.test_unique.")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda: key(index, 1), 'index(document_id=1, force=false, language="en")'),
+        (lambda: key(index, document_id=1), 'index(document_id=1, force=false, language="en")'),
+        (
+            lambda: key(index, language="en", force=False, document_id=1),
+            'index(document_id=1, force=false, language="en")',
+        ),
+        (lambda: key(index, 1, by=("document_id",)), "index(document_id=1)"),
+        (
+            lambda: key(index, 1, language="fr", by=["language", "document_id"]),
+            'index(document_id=1, language="fr")',
+        ),
+        (lambda: key(nothing), "nothing()"),
+        (
+            lambda: key(anything, 1, b=2, a={"z": 1, "y": 2}),
+            'anything(args=[1], kwargs={"a":{"y":2,"z":1},"b":2})',
+        ),
+        (lambda: key(odd, 1, 5, 6, 7, a=9, c=8), 'odd(a=1, b=5, more=[6,7], kwargs={"a":9,"c":8})'),
+        (lambda: key(odd, 1), "odd(a=1, b=2, more=[], kwargs={})"),
+        (lambda: key(with_context, 3), "with_context(document_id=3)"),
+        (lambda: key(since, 3, by=("document_id",)), "since(document_id=3)"),
+        (lambda: key(index, 7, by=lambda document_id, **_: document_id), "index[7]"),
+        (lambda: key(index, 7, by=lambda document_id, **_: ["é", document_id]), 'index[["é",7]]'),
+        (lambda: key(since, 7, by=lambda document_id, **_: f"doc {document_id}"), 'since["doc 7"]'),
+    ],
+)
+def test_the_key_of_a_call(found: Callable[[], str], expected: str) -> None:
+    assert found() == expected
+
+
+def test_a_key_that_would_be_too_long_ends_in_a_hash() -> None:
+    fits = key(wide, "x" * (200 - len('tests.test_unique.wide(text="")')))
+    assert "#" not in fits
+    one, other = key(wide, "x" * 500 + "1"), key(wide, "x" * 500 + "2")
+    assert one != other
+    for long in (one, other):
+        assert len("tests.test_unique." + long) == 200
+        assert long.startswith('wide(text="xxx')
+        assert long[-65] == "#"
+    assert one == key(wide, "x" * 500 + "1")
+
+
+def test_a_key_of_the_call_is_used_as_it_is() -> None:
+    declared: Task[..., Any] = task(unique=Unique(by=("document_id",), scope="live"))(index)
+    variant = declared.using(unique_key="doc-7")
+    assert variant.unique == Unique(key="doc-7", scope="live")
+    assert unique_key(variant.unique, variant, (1,), {}) == "doc-7"
+    assert declared.using(
+        unique_key="x", unique=Unique(scope="waiting", window=timedelta(1))
+    ).unique == Unique(key="x", window=timedelta(1))
+    plain: Task[..., Any] = task(index)
+    assert plain.unique is None
+    assert plain.using(unique_key="x").unique == Unique(key="x")
+    assert plain.using(unique=Unique(by=("document_id",))).unique == Unique(by=("document_id",))
+    assert declared.using(priority=3).unique is declared.unique
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_unique(scope="always"), r"scope must be 'waiting' or 'live'\. It is 'always'"),
+        (
+            lambda: make_unique(on_conflict="ignore"),
+            "on_conflict must be 'existing', 'replace', 'earliest' or 'raise'",
+        ),
+        (lambda: make_unique(window=timedelta(0)), "window must be a timedelta greater than zero"),
+        (lambda: make_unique(window=timedelta(-1)), "window must be a timedelta greater than zero"),
+        (lambda: make_unique(window=60), "window must be a timedelta greater than zero"),
+        (lambda: make_unique(window=timedelta(40_000)), "within 100 years"),
+        (lambda: make_unique(by="document_id"), r"by=\('document_id',\)"),
+        (lambda: make_unique(by=()), "by must be a tuple of argument names"),
+        (lambda: make_unique(by=(1,)), "by must be a tuple of argument names"),
+        (lambda: make_unique(by=5), "by must be a tuple of argument names"),
+        (lambda: make_unique(by=("a",), key="b"), "either by or key"),
+        (lambda: make_unique(key=""), "must be a string, not empty"),
+        (lambda: make_unique(key=7), "must be a string, not empty"),
+        (lambda: make_unique(key="a\0"), "without NUL"),
+        (lambda: make_unique(key="\ud800"), "lone surrogate"),
+        (lambda: make_unique(key="x" * 201), "may have 200 characters.* has 201: use a hash"),
+        (lambda: make_task(unique=True)(index), r"unique must be a Unique\(\.\.\.\)"),
+        (
+            lambda: make_task(unique=Unique(by=("id",)))(index),
+            "'id', but .*index has document_id, force, language",
+        ),
+        (lambda: make_task(unique=Unique(by=("context",)))(nothing), "has no arguments"),
+        (lambda: make_task(unique=Unique(by=("context",)), takes_context=True)(with_context), "'context'"),
+        (lambda: make_task(unique=Unique())(since), r"default of 'when' .*datetime\.date\(2026, 1, 1\)"),
+        (lambda: make_task(unique=Unique(by=("when",)))(since), "default of 'when'"),
+        (lambda: make_task(index).using(unique=Unique(by=("id",))), "'id', but .*index has"),
+        (lambda: make_task(index).using(unique="doc"), r"unique must be a Unique"),
+        (lambda: make_task(index).using(unique_key=""), "must be a string, not empty"),
+        (lambda: make_task(index).using(unique_key=7), "must be a string"),
+    ],
+)
+def test_what_is_wrong_is_said_at_the_definition(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidTask, match=f"(?s){message}"):
+        make()
+
+
+def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(number: int) -> None: ...
+
+    hidden.__qualname__ = "hidden"
+    hidden.__signature__ = "none"  # type: ignore[attr-defined]
+    with pytest.raises(InvalidTask, match=r"signature of tests\.test_unique\.hidden cannot be read"):
+        task(unique=Unique())(hidden)
+    declared: Task[..., Any] = task(unique=Unique(by=lambda number: number))(hidden)
+    assert declared.unique is not None
+    assert unique_key(declared.unique, declared, (5,), {}).endswith("hidden[5]")
+    task(unique=Unique(key="a"))(hidden)
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (
+            lambda document_id: document_id / 0,
+            "by of tests.test_unique.index raised ZeroDivisionError: division",
+        ),
+        (lambda: 1, "by of tests.test_unique.index raised TypeError"),
+        (lambda document_id: None, "returned None. Return what the job is unique by"),
+        (lambda document_id: timezone.now(), "cannot be written as JSON"),
+        (lambda document_id: float("nan"), "cannot be written as JSON"),
+        (lambda document_id: "\ud800", "cannot be written as JSON"),
+    ],
+)
+def test_a_callable_that_gives_no_key_fails_the_enqueue(by: Any, message: str) -> None:
+    with pytest.raises(UniqueKeyError, match=message) as caught:
+        key(index, 1, by=by)
+    assert isinstance(caught.value, PgQueueError)
+
+
+def test_a_long_default_is_shortened_in_the_message() -> None:
+    def many(numbers: Any = set(range(1000))) -> None: ...  # noqa: B006
+
+    many.__qualname__ = "many"
+    with pytest.raises(InvalidTask, match="cannot be written as JSON") as caught:
+        task(unique=Unique())(many)
+    assert len(str(caught.value)) < 400
+
+
+def test_errors_are_pickled_with_the_id() -> None:
+    error = pickle.loads(pickle.dumps(JobExists("Job 5 has the key.", 5)))  # noqa: S301
+    assert (str(error), error.job_id) == ("Job 5 has the key.", 5)
