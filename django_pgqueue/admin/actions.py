@@ -106,7 +106,10 @@ ACTIONS = {
             control.retry,
             _can_retry,
             ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
-            _("No job changed: running and blocked jobs cannot be retried."),
+            _(
+                "No job changed: running and blocked jobs cannot be retried, nor a job whose unique key "
+                "another job has."
+            ),
             effects.RETRY,
             _("Retry jobs"),
         ),

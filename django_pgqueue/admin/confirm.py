@@ -44,6 +44,11 @@ __all__ = ["act_on_many"]
 FIELD = "confirmed"
 SALT = "django_pgqueue.admin.confirm"
 
+_OTHERS_TO_RETRY = ngettext_lazy(
+    "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
+    "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",
+    "count",
+)
 _OTHERS = ngettext_lazy(
     "%(number)s other changed in the meantime and was left alone.",
     "%(number)s others changed in the meantime and were left alone.",
@@ -164,6 +169,8 @@ def _ask(
 
 def _told(action: Action, changed: int, expected: int | None, *, denied: bool) -> str:
     """Return the message about the jobs that changed, and those that were shown but did not change."""
+    if not changed and expected and action.permission == "retry":
+        return _("No job changed: all of them changed in the meantime, or other jobs have their unique keys.")
     if not changed and expected:
         return _("No job changed: all of them changed in the meantime.")
     if not changed and denied:
@@ -171,5 +178,6 @@ def _told(action: Action, changed: int, expected: int | None, *, denied: bool) -
     words = action.outcome(changed)
     left = (expected or 0) - changed
     if changed and left > 0:
-        words += " " + str(_OTHERS % {"count": left, "number": display.number(left)})
+        others = _OTHERS_TO_RETRY if action.permission == "retry" else _OTHERS
+        words += " " + str(others % {"count": left, "number": display.number(left)})
     return words

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, Queue, Worker
 from ..models.job import Status
-from . import display, job_texts, job_times
+from . import display, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
@@ -35,6 +35,7 @@ _SHOWN_IF: dict[str, Callable[[Job], Any]] = {
     "arguments": lambda job: job.args or not job.kwargs,
     "keyword_arguments": lambda job: job.kwargs,
     "noted": lambda job: job.metadata,
+    "unique": lambda job: job.unique_key,
     "outcome": lambda job: job.result is not None,
     "by_worker": lambda job: job.worker is not None,
     "crash_count": lambda job: job.crash_count,
@@ -209,6 +210,11 @@ class JobFields(ReadOnlyAdmin[Job]):
     def why(self, job: Job) -> str:
         """The same text on the page of the job, longer."""
         return job_texts.breakable(_reason(job, 300))
+
+    @admin.display(description=_("unique"))
+    def unique(self, job: Job) -> str:
+        """The unique key and its scope, and who has the key now."""
+        return job_unique.summary(job, partial(_link, job, Job))
 
     @admin.display(description=_("queue"))
     def queue_and_priority(self, job: Job) -> str:

@@ -1,8 +1,9 @@
 """The search field of the list of jobs.
 
 A number, or an id in the form of ``TaskResult.id``, finds the job with this id. Any other term is searched in
-the path of the task, the arguments and the errors. No index supports such a search, so it is limited: it
-reads the jobs that are not over and those that finished recently, and it gives up after ``SECONDS``.
+the path of the task, the unique key, the arguments and the errors. No index supports such a search, so it is
+limited: it reads the jobs that are not over and those that finished recently, and it gives up after
+``SECONDS``.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _with_text(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=Now() - PERIOD))
     in_json = json.dumps(term, ensure_ascii=False)[1:-1]
     texts = {"found_args": Cast("args", TextField()), "found_kwargs": Cast("kwargs", TextField())}
-    found = Q(task_path__icontains=term)
+    found = Q(task_path__icontains=term) | Q(unique_key__icontains=term)
     # The term may be copied from a page, where it is JSON, or from the code of the task.
     for spelling in {term, in_json}:
         for name in texts:

@@ -47,8 +47,8 @@ class JobAdmin(JobActions, JobFields):
     list_filter = (StatusFilter, QueueFilter, TaskFilter, FinishedFilter)
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
     search_help_text = _(
-        "The id of a job, or text in its task, arguments or errors. Text is searched in jobs that are not "
-        "over, and in jobs that finished within the last 7 days or the chosen time."
+        "The id of a job, or text in its task, unique key, arguments or errors. Text is searched in jobs "
+        "that are not over, and in jobs that finished within the last 7 days or the chosen time."
     )
     sortable_by = ()
     fieldsets = (
@@ -62,6 +62,7 @@ class JobAdmin(JobActions, JobFields):
                     "arguments",
                     "keyword_arguments",
                     "noted",
+                    "unique",
                     "outcome",
                 )
             },
