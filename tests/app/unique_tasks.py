@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django_pgqueue import Unique, task
+from django_pgqueue import Snooze, Unique, current_job, task
+
+from .worker_tasks import DEADLINE, gate
 
 
 @task(unique=Unique(by=("document_id",)))
@@ -35,3 +37,17 @@ def refresh(name: str) -> None:
 @task(unique=Unique(on_conflict="raise"))
 def once(name: str) -> None:
     """Refuse a second call."""
+
+
+@task
+def hold_and_snooze(name: str) -> None:
+    """Report that it runs, wait for the test, and go back to waiting."""
+    gate(f"{name} runs").set()
+    assert gate(name).wait(DEADLINE)
+    raise Snooze(timedelta(hours=1))
+
+
+@task
+def own_key() -> str | None:
+    """Return the key of its own job."""
+    return current_job().unique_key

@@ -16,8 +16,9 @@ from django_pgqueue.exceptions import UniqueKeyError
 from django_pgqueue.lifecycle import enqueue as module
 from django_pgqueue.models import Job, Queue, UniqueWindow
 from tests.app.tasks import noop
-from tests.app.unique_tasks import index, once, refresh, remind, render, sync
+from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
 from tests.support.coroutines import run
+from tests.support.workers import fresh, until, working
 
 pytestmark = pytest.mark.django_db
 
@@ -376,3 +377,11 @@ def test_async_code() -> None:
     first, second = run(both())
     assert (second.pk, outcomes(first, second)) == (first.pk, ["created", "existing"])
     assert run(aenqueue_many([index.bind(7)], outcomes=True)) == [(first.pk, "existing")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_may_read_its_own_key() -> None:
+    job, plain = enqueue(own_key.using(unique_key="k")), enqueue(own_key)
+    with working():
+        until(lambda: fresh(job).status == fresh(plain).status == "done")
+    assert (fresh(job).result, fresh(plain).result) == ("k", None)

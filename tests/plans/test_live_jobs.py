@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,3 +129,30 @@ def test_cancel_and_retry_by_id(one: Connection) -> None:
         with reads(one) as counts:
             assert retry(one, over) == BATCH
         assert counts.of("pgqueue_job") <= 8 * BATCH, (mode, counts)
+
+
+def test_unique_keys(one: Connection) -> None:
+    """A key that is taken is found by its index, by an enqueue and by a job that goes back."""
+    kinds = [
+        {"unique_key": "500", "unique_scope": scope, "on_conflict": conflict}
+        for scope in ("waiting", "live")
+        for conflict in ("existing", "replace", "earliest")
+    ]
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            for scope in ("waiting", "live"):
+                one.execute(
+                    f"INSERT INTO {LIVE} (task_path, unique_key, unique_scope, run_after)"
+                    " SELECT 'a.b', n, %s, clock_timestamp() + interval '1 day'"
+                    " FROM generate_series(1, 1000) AS n", (scope,),
+                )  # fmt: skip
+            for options in kinds:
+                add(one, options=json.dumps(options))
+            running = value(one, "SELECT pgqueue_twin_v1('500', 'waiting')")
+            one.execute(
+                f"UPDATE {LIVE} SET status = 'running', lease = 1, attempts = 1 WHERE id = %s", (running,)
+            )
+            add(one, options='{"unique_key": "500"}')
+            assert finish(one, [running], "retry") == [running]
+        assert counts.of(LIVE, "pgqueue_job_unique") <= 200, (mode, counts)

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.db.models import DEFERRED
 
 from ...exceptions import duration
 from ...models.current import CurrentJob
@@ -120,7 +121,10 @@ class RunningJob:
 
     @cached_property
     def job(self) -> CurrentJob:
-        """The job with the values that the claim returned; ``refresh_from_db()`` reads later changes."""
+        """The job with the values that the claim returned; ``refresh_from_db()`` reads later changes.
+
+        The claim leaves out the unique key, which few jobs have. It is read when it is used.
+        """
         row = self.row
         return CurrentJob(
             self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
@@ -128,7 +132,8 @@ class RunningJob:
             queue_name=row.queue_name,
             priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
-            on_lost=row.on_lost, attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
+            on_lost=row.on_lost, unique_key=DEFERRED, unique_scope=DEFERRED,
+            attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
             crash_count=row.crash_count, worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
             waiting_reason="", errors=json.loads(row.errors), error_fingerprint="",

@@ -8,6 +8,8 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue import session as worker_connection
 from django_pgqueue.models import Job
 from tests.app import worker_tasks as tasks
+from tests.app.unique_tasks import hold_and_snooze
+from tests.support.jobs import add
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, until, working
 
@@ -67,3 +69,27 @@ def test_what_is_still_locked_at_the_end_is_left_to_recovery(
         worker.stop(grace=1)
     assert fresh(job).status == "running"
     assert "cannot be reported" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_job_whose_twin_is_in_an_open_transaction_holds_up_nobody_else(
+    connect: Connect, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    other = connect()
+    job = enqueue(hold_and_snooze.using(unique_key="k"), "a")
+    with working(threads=2) as worker:
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        session = worker.producer._connection.session
+        (twin,) = add(other, options='{"unique_key": "k"}', run_after="2060-01-01 UTC")
+        tasks.gate("a").set()
+        until(lambda: "cannot be reported yet" in caplog.text)
+        ids = enqueue_many(tasks.add.bind(number) for number in range(20))
+        until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
+        assert fresh(job).status == "running"
+        getattr(other, end)()
+        until(lambda: fresh(job).status != "running")
+        assert worker.producer._connection.session is session
+    expected = ("cancelled", f"job {twin} with the same unique key waits in its place")
+    if end == "rollback":
+        expected = ("pending", "")
+    assert (fresh(job).status, fresh(job).waiting_reason) == expected
