@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -58,7 +59,10 @@ Patient = Callable[[str], AbstractContextManager[Connection]]
 
 @pytest.fixture
 def patient(transactional_db: None) -> Iterator[Patient]:
-    """Let the look for a twin wait for a lock before or after it looks, while the lock is held."""
+    """Let the look for a twin wait for a lock "before" or "after" it looks, while the lock is held.
+
+    At the end of the test, the functions are as they were.
+    """
     text = (SQL_FOLDER / "twin_v1.sql").read_text()
     original = text.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
 
@@ -69,9 +73,14 @@ def patient(transactional_db: None) -> Iterator[Patient]:
             "(SELECT job.id FROM pgqueue_job_live AS job"
             " WHERE job.unique_key = p_key AND job.status <> 'running')"
         )
-        body = f"{wait} RETURN {looks};" if when == "before" else f"twin := {looks}; {wait} RETURN twin;"
+        body = {
+            "before": f"{wait} RETURN {looks};",
+            "after": f"twin := {looks}; {wait} RETURN twin;",
+            "never": f"RETURN {looks};",
+        }[when]
         with open_raw() as holder:
             holder.execute(f"SELECT pg_advisory_lock({TURN})")
+            holder.execute("ALTER FUNCTION pgqueue_finish_keyed_v1 SET lock_timeout = '20s'")
             holder.execute(
                 "CREATE OR REPLACE FUNCTION pgqueue_twin_v1(p_key text, p_scope text) RETURNS bigint"
                 f" LANGUAGE plpgsql VOLATILE AS $$ DECLARE twin bigint; BEGIN {body} END $$"
@@ -81,6 +90,7 @@ def patient(transactional_db: None) -> Iterator[Patient]:
     yield hold
     with open_raw() as owner:
         owner.execute(original)
+        owner.execute("ALTER FUNCTION pgqueue_finish_keyed_v1 SET lock_timeout = '50ms'")
 
 
 @pytest.mark.parametrize("options", [WAITING, LIVE, WINDOW], ids=["waiting", "live", "window"])
@@ -262,6 +272,24 @@ def test_recovery_leaves_a_job_whose_twin_is_in_an_open_transaction_for_later(co
     assert recover(other) == 1
     assert statuses(other)[first] == "cancelled"
     assert statuses(other)[second] == "pending"
+
+
+def test_recovery_waits_for_at_most_ten_jobs_in_a_round(connect: Connect, patient: Patient) -> None:
+    """The supervisor must send heartbeats in the meantime. 60 jobs would take six seconds."""
+    one, other = connect(), connect(autocommit=True)
+    keys = [f"k{number}" for number in range(60)]
+    enqueue_many(other, keys)
+    other.execute("UPDATE pgqueue_job_live SET status = 'running', attempts = 1, worker = 1, lease = 1")
+    for key in keys:
+        enqueue(one, {"unique_key": key})
+    with patient("never"):
+        other.execute("ALTER FUNCTION pgqueue_finish_keyed_v1 SET lock_timeout = '100ms'")
+        began = monotonic()
+        assert recover(other) == 0
+        assert 1 <= monotonic() - began < 4
+    one.commit()
+    assert recover(other) == 60
+    assert set(statuses(other).values()) == {"cancelled", "pending"}
 
 
 def test_two_bulks_with_the_same_keys_in_opposite_orders_never_deadlock(connect: Connect) -> None:
