@@ -24,7 +24,6 @@ BEGIN
     FOR attempt IN 1..100 LOOP
         id := NULL;
         windowed := false;
-        due := greatest(p_run_after, clock_timestamp());
         IF ends IS NOT NULL THEN
             -- This waits for a transaction that has changed the row, as the INSERT below does for a twin.
             INSERT INTO pgqueue_window AS taken (unique_key, job_id, until) VALUES (key, p_id, ends)
@@ -56,6 +55,7 @@ BEGIN
         END IF;
 
         outcome := 'existing';
+        due := greatest(p_run_after, clock_timestamp());  -- not in the past, however long the INSERT has waited
         IF conflict = 'earliest' THEN
             UPDATE pgqueue_job_live AS job SET run_after = due
             WHERE job.id = id AND job.status IN ('pending', 'retry') AND job.run_after > due;

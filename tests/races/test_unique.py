@@ -198,6 +198,17 @@ def test_a_claim_that_meets_a_replace_leaves_it_until_the_commit(connect: Connec
     assert Job.objects.get(pk=first).args == ["new"]
 
 
+def test_a_replace_that_has_waited_is_not_due_in_the_past(connect: Connect) -> None:
+    """Workers do not expect jobs that become claimable below their marks."""
+    one, other = connect(), connect(autocommit=True)
+    first, _ = enqueue(one, REPLACE, '["old"]')
+    second = start(other, in_one, REPLACE, '["new"]').blocked()
+    moment = value(one, "SELECT clock_timestamp()")
+    one.commit()
+    assert second.result() == (first, "replaced")
+    assert Job.objects.get(pk=first).run_after >= moment
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_an_enqueue_waits_for_a_job_that_is_going_back(connect: Connect, end: str) -> None:
     one, other = connect(), connect(autocommit=True)
