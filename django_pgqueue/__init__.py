@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
 __all__ = [
     "BoundTask",
     "CancelJob",
+    "Concurrency",
     "CurrentJob",
     "JobExists",
     "RetryLater",
@@ -23,6 +24,7 @@ __all__ = [
     "aenqueue_many",
     "aextend",
     "aretry",
+    "aset_limit",
     "cancel",
     "current_job",
     "enqueue",
@@ -30,27 +32,32 @@ __all__ = [
     "extend",
     "retry",
     "schedule",
+    "set_limit",
     "task",
 ]
 
 if TYPE_CHECKING:
+    from .concurrency import Concurrency
     from .decorator import task
     from .definition import BoundTask, Task
     from .exceptions import CancelJob, JobExists, RetryLater, Snooze, TaskTimeout
     from .lifecycle.control import acancel, aextend, aretry, cancel, extend, retry
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
+    from .lifecycle.limits import aset_limit, set_limit
     from .models.current import CurrentJob
     from .schedules.declare import schedule
     from .unique import Unique
 else:
     _HOMES = {
+        "concurrency": ("Concurrency",),
         "decorator": ("task",),
         "definition": ("BoundTask", "Task"),
         "exceptions": ("CancelJob", "JobExists", "RetryLater", "Snooze", "TaskTimeout"),
         "lifecycle.control": ("acancel", "aextend", "aretry", "cancel", "extend", "retry"),
         "lifecycle.current": ("current_job",),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
+        "lifecycle.limits": ("aset_limit", "set_limit"),
         "models.current": ("CurrentJob",),
         "schedules.declare": ("schedule",),
         "unique": ("Unique",),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from .concurrency import Concurrency
 from .definition import Task
 from .routing import IMPLICIT
 from .unique import Unique
@@ -58,6 +59,7 @@ def task(
     fail_on: ExceptionTypes | None = ...,
     expires_after: timedelta | None = ...,
     on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
     atomic: bool = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
@@ -77,6 +79,7 @@ def task(
     fail_on: ExceptionTypes | None = ...,
     expires_after: timedelta | None = ...,
     on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
     atomic: bool = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
@@ -97,6 +100,7 @@ def task(
     fail_on: Any = None,
     expires_after: timedelta | None = None,
     on_lost: OnLost = "rerun",
+    concurrency: Concurrency | int | None = None,
     atomic: bool = False,
     unique: Unique | None = None,
     database: str | None = None,
@@ -110,10 +114,10 @@ def task(
     Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of seconds whose last
     value is used for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for
     no retry; `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start
-    within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `atomic`: run the function and the
-    finish of its job in one transaction; `unique`: which calls are not enqueued again
-    (see `Unique`). With `takes_context` the function receives Django's TaskContext as its first argument,
-    `context`.
+    within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `concurrency`: how many of its
+    jobs may run at once, or a `Concurrency` with a key; `atomic`: run the function and the finish of its job
+    in one transaction; `unique`: which calls are not enqueued again (see `Unique`). With `takes_context` the
+    function receives Django's TaskContext as its first argument, `context`.
 
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
@@ -132,6 +136,7 @@ def task(
             fail_on=fail_on,
             expires_after=expires_after,
             on_lost=on_lost,
+            concurrency=concurrency,  # type: ignore[arg-type]  # the task makes a Concurrency of a number
             atomic=atomic,
             unique=unique,
             database=database,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from functools import cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -18,14 +17,16 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.utils import timezone
 
+from . import concurrency as keys
 from . import validation
 from .compat import DjangoTask, GenericTask, InvalidTask
+from .concurrency import Concurrency
 from .paths import check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
 from .unique import Unique, check_unique
 from .validation import Backoff, OnLost
-from .variants import changed_values
+from .variants import changed_values, field_names, set_values
 
 if TYPE_CHECKING:
     from typing import Self
@@ -74,6 +75,10 @@ class Task(GenericTask[P, R]):
     """Which calls are not enqueued again, and how long; None: every call is."""
     database: str | None = None
     """The database alias to enqueue on; None: that of the backend, or the one that the router returns."""
+    concurrency: Concurrency | None = None
+    """How many of its jobs, or of the jobs of each of its keys, may run at once; None: any number."""
+    concurrency_key: str | None = None
+    """The value of the key of a call, instead of the one that `concurrency` computes."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """A JSON object that is stored with the job."""
 
@@ -85,7 +90,7 @@ class Task(GenericTask[P, R]):
         atomic = validation.flag("atomic", self.atomic)
         validation.check_function(self.func, takes_context=takes_context, atomic=atomic)
         run_after, delta = validation.run_after(self.run_after)
-        _set(
+        set_values(
             self,
             priority=validation.priority(self.priority),
             queue_name=validation.queue_name(self.queue_name),
@@ -100,6 +105,8 @@ class Task(GenericTask[P, R]):
             fail_on=validation.exception_types("fail_on", self.fail_on),
             expires_after=validation.expires_after(self.expires_after),
             on_lost=validation.on_lost(self.on_lost),
+            concurrency=keys.checked(self.concurrency, self.func, takes_context=takes_context),
+            concurrency_key=keys.checked_key(self.concurrency_key),
             unique=check_unique(self.unique, self.func, takes_context=takes_context),
             metadata=validation.metadata(self.metadata),
             _reachable=False,
@@ -119,6 +126,7 @@ class Task(GenericTask[P, R]):
         backend: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         database: str | None = None,
+        concurrency_key: str | None = None,
         unique: Unique | None = None,
         unique_key: str | None = None,
     ) -> Self:
@@ -130,7 +138,8 @@ class Task(GenericTask[P, R]):
         """
         changes = changed_values(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
-            metadata=metadata, database=database, unique=unique, unique_key=unique_key,
+            metadata=metadata, database=database, concurrency_key=concurrency_key, unique=unique,
+            unique_key=unique_key,
         )  # fmt: skip
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
@@ -146,7 +155,7 @@ class Task(GenericTask[P, R]):
         """
         cls: Any = type(self)
         variant = object.__new__(cls)
-        for name in _field_names(cls):
+        for name in field_names(cls):
             object.__setattr__(variant, name, changes[name] if name in changes else getattr(self, name))
         return variant  # type: ignore[no-any-return]
 
@@ -278,16 +287,6 @@ def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
 def _differences(one: Task[..., Any], other: Task[..., Any]) -> dict[str, Any]:
     names = (each.name for each in fields(other) if each.compare and each.name != "func")
     return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}
-
-
-def _set(task: Task[..., Any], **values: Any) -> None:
-    for name, value in values.items():
-        object.__setattr__(task, name, value)
-
-
-@cache
-def _field_names(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(cls))
 
 
 class AnyTask(Protocol[P, R_co]):

@@ -24,6 +24,10 @@ class PayloadError(PgQueueError, TypeError, ValueError):
     """
 
 
+class InvalidKey(PgQueueError, ValueError):
+    """The key of a call cannot be computed from its arguments, or cannot be stored. Nothing is enqueued."""
+
+
 class WrongBackend(PgQueueError, TypeError):
     """A task was given to `enqueue` whose backend in TASKS does not belong to this package."""
 

@@ -5,9 +5,12 @@ None leaves an option unchanged. Each value is validated and returned in the for
 
 from __future__ import annotations
 
+from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import validation
+from .concurrency import checked_key
 from .unique import check_unique, with_key
 
 if TYPE_CHECKING:
@@ -15,7 +18,19 @@ if TYPE_CHECKING:
 
     from .compat import DjangoTask
 
-__all__ = ["changed_values"]
+__all__ = ["changed_values", "field_names", "set_values"]
+
+
+@cache
+def field_names(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a class of tasks."""
+    return tuple(each.name for each in fields(cls))
+
+
+def set_values(task: DjangoTask[..., Any], **values: Any) -> None:
+    """Set fields of a task that is being made. Later it is immutable."""
+    for name, value in values.items():
+        object.__setattr__(task, name, value)
 
 
 def changed_values(task: DjangoTask[..., Any], *, unique_key: str | None, **given: Any) -> dict[str, Any]:
@@ -45,6 +60,7 @@ _CHANGES: dict[str, Any] = {
     "run_after": _run_after,
     "backend": lambda task, value: {"backend": validation.alias("backend", value)},
     "metadata": lambda task, value: {"metadata": {**task.metadata, **validation.metadata(value)}},
+    "concurrency_key": lambda task, value: {"concurrency_key": checked_key(value)},
     "unique": _unique,
     "database": lambda task, value: {"database": validation.alias("database", value)},
 }

@@ -114,7 +114,8 @@ def test_importing_the_package_imports_neither_django_nor_models() -> None:
 def test_every_public_name_is_there_and_listed() -> None:
     names = (
         "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel extend aextend retry "
-        "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout JobExists Unique"
+        "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout Concurrency set_limit "
+        "aset_limit schedule JobExists Unique"
     ).split()
     assert set(django_pgqueue.__all__) == set(names)
     for name in names:

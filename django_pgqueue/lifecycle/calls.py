@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from .. import conf
 from ..compat import DjangoTask, InvalidTask
+from ..concurrency import limit_key
 from ..definition import BoundTask, adopt
 from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
 from ..payload import encode_arguments, encode_metadata
@@ -57,6 +58,7 @@ class Call(NamedTuple):
     args: str
     kwargs: str
     unique_key: str | None = None
+    limit_key: str | None = None
 
     @property
     def alias(self) -> str:
@@ -66,15 +68,17 @@ class Call(NamedTuple):
     def more(self) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing."""
         unique = self.options.unique
-        if unique is None:
+        if unique is None and self.limit_key is None:
             return None
-        more: dict[str, Any] = {
-            "unique_key": self.unique_key,
-            "unique_scope": unique.scope,
-            "on_conflict": unique.on_conflict,
-        }
-        if unique.window is not None:
-            more["unique_window"] = unique.window.total_seconds()
+        more: dict[str, Any] = {}
+        if self.limit_key is not None:
+            more["concurrency_key"] = self.limit_key
+        if unique is not None:
+            more["unique_key"] = self.unique_key
+            more["unique_scope"] = unique.scope
+            more["on_conflict"] = unique.on_conflict
+            if unique.window is not None:
+                more["unique_window"] = unique.window.total_seconds()
         return json.dumps(more)
 
     def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
@@ -137,9 +141,12 @@ def prepare(
     """Check a call of a task whose options have been checked."""
     check_call(task, args, kwargs)
     encoded = encode_arguments(args, kwargs, conf.current().max_payload_bytes)
-    if options.unique is None:
-        return Call(options, *encoded)
-    return Call(options, *encoded, unique_key(options.unique, task, args, kwargs))
+    call = Call(options, *encoded)
+    if options.unique is not None:
+        call = call._replace(unique_key=unique_key(options.unique, task, args, kwargs))
+    if task.concurrency is not None or task.concurrency_key is not None:
+        call = call._replace(limit_key=limit_key(task, args, kwargs))
+    return call
 
 
 def prepare_all(calls: Iterable[BoundTask]) -> Iterator[Call]:

@@ -10,13 +10,18 @@ parameter with the predicate of the partial index. The rows are selected by ``= 
 ``picked``, whose size a generic plan overestimates, becomes a hash join over the table. The commit of a claim
 is asynchronous: losing a claim in a server crash is harmless, because the lease comes from the memory of the
 worker and is never reused. A finish is always durable.
+
+Picked jobs with a concurrency key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
+Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``)
+are read first in their ranges, so that they keep their place. If queues have limits, the statement also
+asks how many jobs may start in them (``sql/room_v1.sql``).
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
 from django.db.models import F
@@ -25,7 +30,10 @@ from django.db.models.functions import Now
 
 from ..models import LiveJob
 
-__all__ = ["Claimed", "claim_sql"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Claimed", "Refusals", "claim_sql", "split_answer"]
 
 
 class Claimed(NamedTuple):
@@ -55,6 +63,25 @@ class Claimed(NamedTuple):
     waited: float  # seconds from run_after to the claim
 
 
+class Refusals(NamedTuple):
+    """What the gate did with the picked jobs that may not start."""
+
+    moved: int = 0
+    """How many it moved: there may be more to claim at once."""
+    left_behind: int = 0
+    """How many stay where they are, because nobody could tell whether they may start."""
+
+
+def split_answer(answer: Iterable[Any]) -> tuple[list[Claimed], Refusals]:
+    """Return the claimed rows, and what the gate tells in a row whose id is 0."""
+    rows = [Claimed._make(row) for row in answer]
+    for place, row in enumerate(rows):
+        if row.id == 0:
+            del rows[place]
+            return rows, Refusals(row.attempts, row.forgiven_attempts)
+    return rows, Refusals()
+
+
 # Placeholder values for the parameters while Django compiles; each is found again in the compiled list.
 _LIMIT = 987_654_321
 _SENTINELS = {
@@ -65,11 +92,110 @@ _SENTINELS = {
     "pending": "'pending'",
     "retry": "'retry'",
 }
+_PICKED = ("id", "limit_key", "queue_name", "priority", "line")
+
+_PICK = """{picked} AS MATERIALIZED (
+            WITH released AS MATERIALIZED (
+                SELECT {released} FROM {table} AS job
+                WHERE job.status IN ('pending', 'retry') AND job.id = ANY (
+                    string_to_array(nullif(current_setting('pgqueue.released', true), ''), ',')::bigint[])
+            )
+            SELECT due.*
+            FROM unnest(%(queues)s::text[], %(priorities)s::smallint[], %(marks)s::timestamptz[],
+                %(mark_ids)s::bigint[]) AS range (queue_name, priority, mark, mark_id)
+            {rooms}
+            CROSS JOIN LATERAL (
+                SELECT * FROM released
+                WHERE released.queue_name = range.queue_name AND released.priority = range.priority
+                UNION ALL
+                SELECT * FROM ({pick}) AS pick
+                WHERE pick.limit_key IS NULL OR pick.id NOT IN (SELECT released.id FROM released)
+            ) AS due
+            LIMIT {limit}
+        )"""
+
+# A queue without room is not read, and several ranges of a queue share its room.
+_LIMITED = """room AS MATERIALIZED (
+            SELECT * FROM pgqueue_room_v1(%(limited_queues)s::text[], %(limits)s::integer[])
+        ), {pick}, picked AS MATERIALIZED (
+            SELECT {columns} FROM (
+                SELECT found.*, row_number() OVER (PARTITION BY found.queue_name) AS nth FROM found
+            ) AS found
+            WHERE found.nth <= coalesce(
+                (SELECT room.room FROM room WHERE room.queue_name = found.queue_name), %(limit)s)
+        )"""
+_ROOM = """CROSS JOIN LATERAL (
+                SELECT least(
+                    %(limit)s, (SELECT room.room FROM room WHERE room.queue_name = range.queue_name)) AS room
+            ) AS free"""
+_ROOM_FOR_ALL = "least(%(limit)s, (SELECT room.room FROM room WHERE room.queue_name = '*'))"
+
+_CLAIM = """WITH {pick}, gate AS MATERIALIZED (
+            SELECT verdict.*
+            FROM (
+                SELECT array_agg(picked.id) AS ids, array_agg(picked.limit_key::text) AS keys,
+                    array_agg(picked.queue_name::text) AS queues, array_agg(picked.priority) AS priorities,
+                    array_agg(picked.line) AS lines
+                FROM picked WHERE picked.limit_key IS NOT NULL
+            ) AS asked
+            CROSS JOIN LATERAL pgqueue_gate_v1(
+                asked.ids, asked.keys, asked.queues, asked.priorities, asked.lines) AS verdict
+            WHERE asked.ids IS NOT NULL
+        ), claimed AS (
+            UPDATE {table} AS job SET
+                status = 'running', attempts = job.attempts + 1, worker = %(worker)s, lease = %(lease)s,
+                started_at = coalesce(job.started_at, clock_timestamp()),
+                last_attempted_at = clock_timestamp(),
+                deadline = clock_timestamp() + job.timeout * interval '1 second', waiting_reason = ''
+            WHERE job.id = ANY (ARRAY(
+                SELECT picked.id FROM picked WHERE picked.limit_key IS NULL
+                UNION ALL
+                SELECT unnest(gate.granted) FROM gate
+            ))
+            RETURNING {returned}
+        )
+        SELECT * FROM claimed
+        UNION ALL
+        SELECT {told} FROM gate WHERE gate.moved > 0 OR gate.left_behind > 0
+"""
 
 
 @cache
-def claim_sql(alias: str) -> str:
-    """Return the statement; it takes ``queues, priorities, marks, mark_ids, limit, worker, lease``."""
+def claim_sql(alias: str, *, limited: bool = False) -> str:
+    """Return the statement; it takes ``queues, priorities, marks, mark_ids, limit, worker, lease``. If queues
+    are ``limited``, it also takes ``limited_queues, limits``.
+    """
+    table = connections[alias].ops.quote_name(LiveJob._meta.db_table)
+    compiled = _compiled(alias)
+    released = ", ".join(f"job.{name}" for name in _PICKED)
+    if limited:
+        found = _PICK.format(
+            table=table, released=released, picked="found", rooms=_ROOM, limit=_ROOM_FOR_ALL,
+            pick=compiled.replace(f"LIMIT {_LIMIT}", "LIMIT free.room"),
+        )  # fmt: skip
+        pick = _LIMITED.format(pick=found, columns=", ".join(f"found.{name}" for name in _PICKED))
+    else:
+        pick = _PICK.format(
+            table=table, released=released, picked="picked", rooms="", limit="%(limit)s",
+            pick=compiled.replace(f"LIMIT {_LIMIT}", "LIMIT %(limit)s"),
+        )  # fmt: skip
+    returned = {
+        "lease": "%(lease)s::bigint AS lease",
+        "expired": "job.expires_at <= clock_timestamp() AS expired",
+        # Not extract(): that calculates a numeric, which takes longer.
+        "waited": "date_part('epoch', clock_timestamp() - job.run_after) AS waited",
+    }
+    told = {"id": "0", "attempts": "gate.moved", "forgiven_attempts": "gate.left_behind"}
+    return _CLAIM.format(
+        table=table,
+        pick=pick,
+        returned=", ".join(returned.get(field, f"job.{field}") for field in Claimed._fields),
+        told=", ".join(told.get(field, "NULL") for field in Claimed._fields),
+    )
+
+
+def _compiled(alias: str) -> str:
+    """Return the query of one range as Django compiles it, in which the columns of ``range`` are named."""
     due = (
         LiveJob._default_manager.using(alias)
         .filter(
@@ -80,7 +206,7 @@ def claim_sql(alias: str) -> str:
             run_after__lte=Now(),
         )
         .order_by("run_after", "id")
-        .values_list("id")
+        .values_list(*_PICKED)
         .select_for_update(skip_locked=True, no_key=True)
     )
     # Django refuses to compile select_for_update() outside a transaction. Nothing is sent in this one. If the
@@ -93,30 +219,4 @@ def claim_sql(alias: str) -> str:
     finally:
         if not was_open:
             connection.close()
-    pick = compiled % tuple(_SENTINELS[parameter] for parameter in parameters)
-    pick = pick.replace(f"LIMIT {_LIMIT}", "LIMIT %(limit)s")
-    table = connections[alias].ops.quote_name(LiveJob._meta.db_table)
-    returned = ", ".join(
-        {
-            "lease": "%(lease)s::bigint",
-            "expired": "job.expires_at <= clock_timestamp()",
-            # Not extract(): that calculates a numeric, which takes longer.
-            "waited": "date_part('epoch', clock_timestamp() - job.run_after)",
-        }.get(field, f"job.{field}")
-        for field in Claimed._fields
-    )
-    return f"""
-        WITH picked AS MATERIALIZED (
-            SELECT due.id
-            FROM unnest(%(queues)s::text[], %(priorities)s::smallint[], %(marks)s::timestamptz[],
-                %(mark_ids)s::bigint[]) AS range (queue_name, priority, mark, mark_id)
-            CROSS JOIN LATERAL ({pick}) AS due
-            LIMIT %(limit)s
-        )
-        UPDATE {table} AS job SET
-            status = 'running', attempts = job.attempts + 1, worker = %(worker)s, lease = %(lease)s,
-            started_at = coalesce(job.started_at, clock_timestamp()), last_attempted_at = clock_timestamp(),
-            deadline = clock_timestamp() + job.timeout * interval '1 second', waiting_reason = ''
-        WHERE job.id = ANY (ARRAY(SELECT picked.id FROM picked))
-        RETURNING {returned}
-    """  # noqa: S608 - consists of constants and of SQL that Django compiled
+    return str(compiled % tuple(_SENTINELS[parameter] for parameter in parameters))

@@ -151,6 +151,22 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         (
+                            "limit_key",
+                            models.CharField(
+                                blank=True,
+                                db_collation="C",
+                                max_length=200,
+                                null=True,
+                                verbose_name="concurrency key",
+                            ),
+                        ),
+                        (
+                            "line",
+                            models.BigIntegerField(
+                                blank=True, null=True, verbose_name="place in the line of its key"
+                            ),
+                        ),
+                        (
                             "unique_key",
                             models.CharField(
                                 blank=True, max_length=200, null=True, verbose_name="unique key"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .current import CurrentJob
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
+from .limit import Limit
 from .queue import Queue
 from .schedule import Schedule
 from .stat import JobStat
@@ -17,6 +18,7 @@ __all__ = [
     "Job",
     "JobQuerySet",
     "JobStat",
+    "Limit",
     "LiveJob",
     "Queue",
     "QueueStatus",

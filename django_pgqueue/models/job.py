@@ -136,6 +136,10 @@ class JobFields(models.Model):
     max_attempts = models.IntegerField(_("maximum attempts"), null=True, blank=True)
     timeout = models.IntegerField(_("timeout in seconds"), null=True, blank=True)
     on_lost = models.CharField(_("if the worker is lost"), max_length=8, null=True, blank=True)
+    limit_key = models.CharField(
+        _("concurrency key"), max_length=200, null=True, blank=True, db_collation="C"
+    )
+    line = models.BigIntegerField(_("place in the line of its key"), null=True, blank=True)
     unique_key = models.CharField(_("unique key"), max_length=200, null=True, blank=True)
     unique_scope = models.CharField(
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True

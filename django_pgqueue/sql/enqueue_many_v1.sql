@@ -4,6 +4,10 @@
 --
 -- Race: two statements with the same unique keys in different orders would wait for each other. So jobs with a key are
 -- inserted one by one in the order of the keys: a statement that waits for a key holds only smaller ones.
+--
+-- Of the jobs of a concurrency key that are due in a queue, the first one is pending, and the others are blocked in line
+-- at once: they are committed together, so it will release them. A limit that skips or replaces jobs has no such line,
+-- and neither has a job with a unique key, which may not be inserted: the claim decides.
 CREATE FUNCTION pgqueue_enqueue_many_v1(
     p_first integer, p_task_paths text[], p_args jsonb[], p_kwargs jsonb[], p_metadata jsonb[],
     p_queue_names text[], p_priorities integer[], p_run_after timestamptz[], p_delays double precision[],
@@ -16,6 +20,7 @@ DECLARE
     item record;
     held record;
     now timestamptz := clock_timestamp();
+    statuses text[];
 BEGIN
     SELECT checked.place, checked.problem INTO bad
     FROM (
@@ -41,20 +46,38 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: item %: %', p_first + bad.place - 1, bad.problem
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF p_options IS NOT NULL THEN
+        statuses := ARRAY(
+            SELECT CASE WHEN given.is_due AND coalesce(setting.on_conflict, 'wait') = 'wait' AND row_number() OVER (
+                PARTITION BY given.key, given.queue_name, given.is_due ORDER BY given.priority DESC, given.place
+            ) > 1 THEN 'blocked' ELSE 'pending' END
+            FROM (
+                SELECT one.*, one.options ->> 'concurrency_key' AS key,
+                    one.options ? 'concurrency_key' AND NOT one.options ? 'unique_key'
+                        AND coalesce(one.run_after, now + one.delay * interval '1 second', now) <= now AS is_due
+                FROM unnest(p_options, p_queue_names, p_priorities, p_run_after, p_delays)
+                    WITH ORDINALITY AS one (options, queue_name, priority, run_after, delay, place)
+            ) AS given
+            LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(given.key, '/', 1)
+            ORDER BY given.place);
+    END IF;
     ids := ARRAY(SELECT nextval('pgqueue_job_id_seq') FROM generate_subscripts(p_task_paths, 1));
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost
+        max_attempts, timeout, on_lost, limit_key, line, status, waiting_reason
     )
     SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
-        given.max_attempts, given.timeout, given.on_lost
+        given.max_attempts, given.timeout, given.on_lost, given.options ->> 'concurrency_key',
+        CASE WHEN given.options ? 'concurrency_key' AND timed.due <= now THEN given.id END,
+        coalesce(given.status, 'pending'),
+        CASE WHEN given.status = 'blocked' THEN 'waits for its concurrency key' ELSE '' END
     FROM unnest(
         ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
-        p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options
+        p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, statuses
     ) AS given (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
-        max_attempts, timeout, on_lost, options
+        max_attempts, timeout, on_lost, options, status
     ), LATERAL (
         SELECT greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
     ) AS timed

@@ -1,8 +1,8 @@
 -- Enqueue one job. Python calls this, and so does pgqueue_enqueue, the stable name for all other callers. The
 -- delay and the expiry are computed here, with the database's clock. The outcome is created, or what
 -- pgqueue_insert_unique_v1 says of a job with a unique key; then the times are those of this call, and not those of the
--- job that has the key. A job never becomes claimable with a time
--- in the past, because workers skip jobs that are below their marks (worker/producer/ranges.py).
+-- job that has the key. A job never becomes claimable with a time in the past, because workers skip jobs that are below their marks (worker/producer/ranges.py). A job with a
+-- concurrency key that is due takes its place in the line of the key at once.
 CREATE FUNCTION pgqueue_enqueue_v1(
     p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,
     p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,
@@ -15,9 +15,12 @@ DECLARE
     problem text := pgqueue_problem_v1(
         p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after, p_expires_at,
         p_max_attempts, p_timeout, p_on_lost, p_max_bytes);
+    limit_key text;
+    line bigint;
 BEGIN
     IF p_options IS NOT NULL THEN
         problem := coalesce(problem, pgqueue_options_problem_v1(p_options));
+        limit_key := p_options ->> 'concurrency_key';
     END IF;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
@@ -33,11 +36,14 @@ BEGIN
         RETURN;
     END IF;
     outcome := 'created';
+    IF limit_key IS NOT NULL AND run_after <= enqueued_at THEN
+        line := id;
+    END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost
+        max_attempts, timeout, on_lost, limit_key, line
     ) VALUES (
         id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
-        enqueued_at, p_max_attempts, p_timeout, p_on_lost
+        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, line
     );
 END $$;

@@ -29,6 +29,8 @@ CREATE FUNCTION pgqueue_finish_v1(
 DECLARE
     ring pgqueue_ring;
     returned bigint[];
+    freed text[];                        -- the concurrency keys of jobs that no longer run
+    freed_too text[];
     keyed bigint[];
     goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown'], false);
 BEGIN
@@ -68,6 +70,7 @@ BEGIN
             )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
+            job.limit_key, job.line,
             job.unique_key, job.unique_scope,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
@@ -79,7 +82,8 @@ BEGIN
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint, unique_key, unique_scope
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, unique_key,
+            unique_scope
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
@@ -89,12 +93,14 @@ BEGIN
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
             gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
-            coalesce(gone.fingerprint, gone.error_fingerprint), gone.unique_key, gone.unique_scope
+            coalesce(gone.fingerprint, gone.error_fingerprint), gone.limit_key, gone.line, gone.unique_key,
+            gone.unique_scope
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )
-    SELECT array_agg(gone.id), array_agg(gone.id) FILTER (WHERE gone.outcome <> gone.reported)
-    INTO accepted, cancelled FROM gone;
+    SELECT array_agg(gone.id), array_agg(gone.id) FILTER (WHERE gone.outcome <> gone.reported),
+        array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL)
+    INTO accepted, cancelled, freed FROM gone;
 
     IF goes_back THEN
         WITH given AS MATERIALIZED (
@@ -115,15 +121,23 @@ BEGIN
                 lost_in_a_row = CASE
                     WHEN given.outcome IN ('retry', 'snooze') THEN 0 ELSE job.lost_in_a_row END,
                 worker = NULL, lease = NULL, deadline = NULL,
+                -- What did not run keeps its place in the line of its key; what waits for a time is in no line.
+                line = CASE WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0 THEN job.line END,
                 waiting_reason = coalesce(given.reason, ''),
                 errors = pgqueue_add_error_v1(
                     job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',
                     p_keep_errors),
                 error_fingerprint = coalesce(given.fingerprint, job.error_fingerprint)
             FROM given WHERE job.id = given.id AND job.lease = given.lease
-            RETURNING job.id
+            RETURNING job.id, job.limit_key
         )
-        SELECT array_agg(back.id) INTO returned FROM back;
+        SELECT array_agg(back.id), array_agg(back.limit_key) FILTER (WHERE back.limit_key IS NOT NULL)
+        INTO returned, freed_too FROM back;
+    END IF;
+    IF freed IS NOT NULL OR freed_too IS NOT NULL THEN
+        -- Race: a claim may put a job in line behind one that ends here, and locks that one, so the DELETE above
+        -- waited for its commit. This is another statement, whose snapshot sees the line.
+        PERFORM pgqueue_release_v1(coalesce(freed, '{}') || coalesce(freed_too, '{}'));
     END IF;
     accepted := coalesce(accepted, '{}') || coalesce(returned, '{}');
 END $$;

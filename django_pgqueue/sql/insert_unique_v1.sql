@@ -16,6 +16,8 @@ CREATE FUNCTION pgqueue_insert_unique_v1(
 DECLARE
     key text := p_options ->> 'unique_key';
     scope text := coalesce(p_options ->> 'unique_scope', 'waiting');
+    concurrency_key text := p_options ->> 'concurrency_key';
+    left_key text;     -- the concurrency key of the twin before
     conflict text := coalesce(p_options ->> 'on_conflict', 'existing');
     windowed boolean;  -- the key is taken by its window, so it does not matter what became of the twin
     due timestamptz;
@@ -38,10 +40,11 @@ BEGIN
         IF NOT windowed THEN
             INSERT INTO pgqueue_job_live (
                 id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-                max_attempts, timeout, on_lost, unique_key, unique_scope
+                max_attempts, timeout, on_lost, unique_key, unique_scope, limit_key, line
             ) VALUES (
                 p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
-                p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope
+                p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope, concurrency_key,
+                CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at THEN p_id END
             ) ON CONFLICT DO NOTHING;
             IF FOUND THEN
                 id := p_id;
@@ -61,7 +64,12 @@ BEGIN
             WHERE job.id = id AND job.status IN ('pending', 'retry') AND job.run_after > due;
         ELSIF conflict = 'replace' THEN
             -- Race: a worker may be claiming the twin. This waits for it, and then finds a job that runs.
+            SELECT job.limit_key INTO left_key FROM pgqueue_job_live AS job WHERE job.id = id AND job.line IS NOT NULL;
             UPDATE pgqueue_job_live AS job SET
+                -- A twin in the line of its old concurrency key leaves it: the claim decides about the new one.
+                status = CASE WHEN job.status <> 'blocked' OR job.line IS NULL THEN job.status
+                    WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
+                limit_key = concurrency_key, line = NULL,
                 task_path = p_task_path, args = p_args, kwargs = p_kwargs, metadata = p_metadata,
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
@@ -70,6 +78,9 @@ BEGIN
             WHERE job.id = id AND job.status IN ('pending', 'retry', 'blocked');
             IF FOUND THEN
                 outcome := 'replaced';
+                IF left_key IS NOT NULL THEN
+                    PERFORM pgqueue_release_v1(ARRAY[left_key]);  -- the others may have waited behind the twin
+                END IF;
             ELSIF NOT windowed AND (scope = 'waiting' OR NOT EXISTS (
                 SELECT FROM pgqueue_job_live AS job WHERE job.id = id
             )) THEN

@@ -19,6 +19,9 @@ CREATE TABLE pgqueue_job (
     forgiven_attempts integer NOT NULL DEFAULT 0,
     max_attempts integer,
     timeout integer,
+    line bigint,
+    -- Compared byte by byte, so that the keys of one limit stand together in the index, whatever the locale.
+    limit_key varchar(200) COLLATE "C",
     queue_name varchar(100) NOT NULL DEFAULT 'default',
     task_path varchar(255) NOT NULL,
     args jsonb NOT NULL DEFAULT '[]',

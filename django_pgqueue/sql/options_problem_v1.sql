@@ -9,13 +9,19 @@ BEGIN
         RETURN 'options must be a JSON object';
     END IF;
     SELECT min(key) INTO unknown FROM jsonb_object_keys(p_options) AS key
-    WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict');
+    WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict', 'concurrency_key');
     RETURN CASE
         WHEN unknown IS NOT NULL
-            THEN format('unknown option %s: use max_payload_bytes, unique_key, unique_scope, unique_window or on_conflict',
+            THEN format('unknown option %s: use max_payload_bytes, unique_key, unique_scope, unique_window, on_conflict'
+                ' or concurrency_key',
                 unknown)
-        WHEN NOT p_options ? 'unique_key'
-            THEN format('the option %s needs unique_key', (SELECT min(key) FROM jsonb_object_keys(p_options) AS key))
+        WHEN p_options ? 'concurrency_key' AND jsonb_typeof(p_options -> 'concurrency_key') <> 'string'
+            THEN format('concurrency_key %s must be a string', p_options -> 'concurrency_key')
+        WHEN pgqueue_key_problem_v1(p_options ->> 'concurrency_key') IS NOT NULL
+            THEN pgqueue_key_problem_v1(p_options ->> 'concurrency_key')
+        WHEN NOT p_options ? 'unique_key' AND p_options - 'concurrency_key' <> '{}'
+            THEN format('the option %s needs unique_key',
+                (SELECT min(key) FROM jsonb_object_keys(p_options - 'concurrency_key') AS key))
         WHEN jsonb_typeof(p_options -> 'unique_key') <> 'string' OR p_options ->> 'unique_key' = ''
             THEN format('unique_key %s must be a string that is not empty', p_options -> 'unique_key')
         WHEN length(p_options ->> 'unique_key') > 200

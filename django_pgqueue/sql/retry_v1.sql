@@ -5,6 +5,8 @@
 --
 -- A job whose unique key is taken stays in history, and so does the second of two with the same key. Race: a twin is
 -- enqueued at the same time. The INSERT waits for it, in the order of the keys, and a conflict with it leaves the job.
+--
+-- A job with a concurrency key joins the line of its key at the end.
 CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -16,7 +18,9 @@ BEGIN
     WITH waiting AS (
         UPDATE pgqueue_job_live AS job SET
             run_after = clock_timestamp(), forgiven_attempts = job.attempts, crash_count = 0,
-            lost_in_a_row = 0, expires_at = NULL, waiting_reason = ''
+            lost_in_a_row = 0, expires_at = NULL, waiting_reason = '',
+            line = CASE WHEN job.limit_key IS NOT NULL
+                THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
         WHERE job.id = ANY (p_ids) AND job.status IN ('pending', 'retry')
         RETURNING 1
     )
@@ -29,12 +33,14 @@ BEGIN
         INSERT INTO pgqueue_job_live (
             id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
             max_attempts, timeout, on_lost, attempts, forgiven_attempts, started_at, last_attempted_at, errors,
-            error_fingerprint, unique_key, unique_scope
+            error_fingerprint, limit_key, line, unique_key, unique_scope
         )
         SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
             gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
             gone.attempts, gone.attempts, gone.started_at, gone.last_attempted_at, gone.errors,
-            gone.error_fingerprint, gone.unique_key, gone.unique_scope
+            gone.error_fingerprint, gone.limit_key,
+            CASE WHEN gone.limit_key IS NOT NULL THEN nextval('pgqueue_job_id_seq') END,
+            gone.unique_key, gone.unique_scope
         FROM gone ORDER BY gone.unique_key COLLATE "C" NULLS FIRST, gone.id
         ON CONFLICT DO NOTHING
         RETURNING id

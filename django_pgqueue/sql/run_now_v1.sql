@@ -5,7 +5,8 @@ DECLARE
     hurried integer;
 BEGIN
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
-    UPDATE pgqueue_job_live AS job SET run_after = clock_timestamp(), waiting_reason = ''
+    UPDATE pgqueue_job_live AS job SET run_after = clock_timestamp(), waiting_reason = '',
+        line = CASE WHEN job.limit_key IS NOT NULL THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
     WHERE job.id = ANY (p_ids) AND job.status IN ('pending', 'retry') AND job.run_after > clock_timestamp();
     GET DIAGNOSTICS hurried = ROW_COUNT;
     RETURN hurried;

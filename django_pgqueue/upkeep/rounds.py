@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import conf
 from ..schedules.fire import Firing
+from .limits import repair_lines
 from .recovery import BATCH, recover_dead, requeued_strays
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ __all__ = ["Rounds", "tell_retention"]
 logger = logging.getLogger(__name__)
 
 SWEEP_EVERY = 10.0  # seconds
+LOOK_FOR_LINES_EVERY = 10.0  # seconds, while no job has a concurrency key
+REPAIR_EVERY = 1.0  # seconds
 ROTATE_AT_MOST = 60.0  # seconds
 #: How long ticks are kept, in addition to the last one of each schedule. A schedule never fires a tick that
 #: is not later than its last one. The ticks are the second line, if that row is changed by hand.
@@ -57,11 +60,16 @@ class Rounds:
         self._next_sweep = 0.0
         self._next_rotation = 0.0
         self.schedules = Firing()
+        self._next_repair = 0.0
+        self._repaired_to = ""  # the concurrency key that the last round of repair has reached
 
     @property
     def next_round(self) -> float:
         """When ``run`` must be called next."""
-        return min(self._next_recovery, self._next_sweep, self._next_rotation, self.schedules.next_round)
+        return min(
+            self._next_recovery, self._next_sweep, self._next_rotation, self._next_repair,
+            self.schedules.next_round,
+        )  # fmt: skip
 
     def recover_at(self, when: float) -> None:
         """Do a round of recovery then: the heartbeat has found a worker that may be dead by that time."""
@@ -81,6 +89,15 @@ class Rounds:
             turned = rotate(session)
             longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
             self._next_rotation = now + (1.0 if turned else longest * random.uniform(0.8, 1.2))
+        if now >= self._next_repair:
+            self._repair(session, now)
+
+    def _repair(self, session: Session, now: float) -> None:
+        """Look at the next lines of concurrency keys; rarely, if there are none."""
+        has_lines, reached, _ = repair_lines(session, self._repaired_to)
+        self._repaired_to = reached or ""
+        pause = REPAIR_EVERY if has_lines else LOOK_FOR_LINES_EVERY
+        self._next_repair = now + pause * random.uniform(0.8, 1.2)
 
 
 def tell_retention(session: Session) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = """
     compat conf database_settings exceptions operations prepared sentry wording
     job_log paths payload routing schedules.cron session signatures
-    unique validation
+    concurrency unique validation
     variants
     definition
     decorator policy schedules.declare schedules.policy schedules.validate

@@ -80,14 +80,15 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         ]  # fmt: skip
         migrate(fresh, "0004")
         assert "pgqueue_window" not in names(fresh)
+        assert "pgqueue_limit" not in names(fresh)
         migrate(fresh, "0003")
         assert "pgqueue_schedule" not in names(fresh)
         migrate(fresh)
         assert names(fresh) == first
         migrate(fresh, "0003")
-        without_schedules = names(fresh)
+        without = names(fresh)
         migrate(fresh, "0002")
-        assert names(fresh) == without_schedules
+        assert names(fresh) == without
         assert names(fresh, TRIGGERS) == []
         migrate(fresh, "0001")
         assert "pgqueue_finish_one_v1" not in names(fresh)

@@ -97,11 +97,11 @@ SET_BY = {
     "retry_v1": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
         "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",
-        "result",
+        "result", "line",
     },
 }  # fmt: skip
 # The columns among them with values of the last attempt, which a retry resets to the table's defaults.
-RESET_BY_RETRY = SET_BY["retry_v1"] - {"status", "run_after", "forgiven_attempts"}
+RESET_BY_RETRY = SET_BY["retry_v1"] - {"status", "run_after", "forgiven_attempts", "line"}
 
 
 @pytest.mark.parametrize("name", SET_BY)
@@ -211,7 +211,7 @@ def test_a_project_may_have_a_job_of_its_own() -> None:
 def test_the_live_leaf_is_no_model_of_the_project() -> None:
     assert LiveJob not in apps.get_models(include_auto_created=True)
     assert {model.__name__ for model in apps.get_app_config("django_pgqueue").get_models()} == {
-        "Job", "JobStat", "Queue", "QueueStatus", "Ring", "Schedule", "ScheduleTick", "UniqueWindow",
+        "Job", "JobStat", "Limit", "Queue", "QueueStatus", "Ring", "Schedule", "ScheduleTick", "UniqueWindow",
         "Worker",
     }  # fmt: skip
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django_pgqueue.lifecycle.claim import Claimed, claim_sql
+from django_pgqueue.lifecycle.claim import Claimed, Refusals, claim_sql, split_answer
 from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
 
 from .sessions import Connection
@@ -16,6 +16,7 @@ __all__ = [
     "add",
     "cancel",
     "claim",
+    "claim_and_ask",
     "finish",
     "live",
     "over",
@@ -61,15 +62,31 @@ def claim(
     statement: str = "",
 ) -> list[Claimed]:
     """Claim as a worker does. Return the rows, ordered by id."""
+    return claim_and_ask(connection, limit, worker=worker, lease=lease, ranges=ranges, statement=statement)[0]
+
+
+def claim_and_ask(
+    connection: Connection,
+    limit: int = 100,
+    *,
+    worker: int = 1,
+    lease: int = 1,
+    ranges: Sequence[Range] = (Range(),),
+    statement: str = "",
+    limits: Mapping[str, int] | None = None,
+) -> tuple[list[Claimed], Refusals]:
+    """Like ``claim()``, and return what the gate tells, too. `limits` are those of queues."""
     queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
     cursor = connection.execute(
-        statement or claim_sql("default"),
+        statement or claim_sql("default", limited=limits is not None),
         {
             "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
-            "worker": worker, "lease": lease,
+            "worker": worker, "lease": lease, "limited_queues": list(limits or ()),
+            "limits": list((limits or {}).values()),
         },
     )  # fmt: skip
-    return sorted(Claimed._make(row) for row in cursor.fetchall())
+    rows, refusals = split_answer(cursor.fetchall())
+    return sorted(rows), refusals
 
 
 def finish(

@@ -9,6 +9,7 @@ from django.tasks import task as django_task
 
 import django_pgqueue
 from django_pgqueue import (
+    Concurrency,
     Task,
     Unique,
     aenqueue,
@@ -17,6 +18,7 @@ from django_pgqueue import (
     current_job,
     enqueue,
     enqueue_many,
+    set_limit,
     task,
 )
 
@@ -159,3 +161,13 @@ def policy() -> None:
     enqueue(task(plain_with_context), 1)  # refused
     enqueue(task(takes_context=True)(plain_with_context), "a")  # refused
     takes_a_task(task(plain))  # refused
+
+
+def wrong_limits() -> None:
+    task(concurrency="order_id")  # refused
+    Concurrency("3")  # refused
+    Concurrency(1, key=7)  # refused
+    Concurrency(1, on_conflict="fail")  # refused
+    send.using(concurrency_key=7)  # refused
+    set_limit(send, "3")  # refused
+    set_limit(7, 3)  # refused

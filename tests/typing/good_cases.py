@@ -12,6 +12,7 @@ from django.tasks import task as django_task
 from django_pgqueue import (
     BoundTask,
     CancelJob,
+    Concurrency,
     CurrentJob,
     JobExists,
     RetryLater,
@@ -29,6 +30,7 @@ from django_pgqueue import (
     enqueue_many,
     retry,
     schedule,
+    set_limit,
     task,
 )
 from django_pgqueue.models import Job
@@ -48,6 +50,7 @@ from django_pgqueue.unique import EnqueueOutcome
     fail_on=ValueError,
     expires_after=timedelta(hours=2),
     on_lost="rerun",
+    concurrency=3,
     atomic=False,
     takes_context=False,
 )
@@ -236,3 +239,22 @@ def takes_a_task(one: Task[[int], str], then: Callable[[str], None]) -> None:
 
 
 takes_a_task(sleepy, print)
+
+
+@task(concurrency=Concurrency(1, key="order_id", on_conflict="skip", name="orders"))
+def limited(order_id: int) -> None: ...
+
+
+def tenth(order_id: int) -> int:
+    return order_id % 10
+
+
+@task(concurrency=Concurrency(1, key=tenth))
+async def limited_by_callable(order_id: int) -> None: ...
+
+
+def limits() -> None:
+    set_limit(limited, 3)
+    set_limit("orders", None, using="default")
+    set_limit("orders", 3, on_conflict="wait")
+    enqueue(limited.using(concurrency_key="7"), 7)

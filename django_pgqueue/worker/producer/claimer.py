@@ -7,7 +7,8 @@ from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ...lifecycle.claim import Claimed, claim_sql
+from ...lifecycle.claim import Claimed, Refusals, claim_sql, split_answer
+from .queue_limits import QueueLimits
 from .ranges import FirstDue, Ranges
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Claimer:
         self._lease = lease_base
         self._ranges = Ranges()
         self._searched = 0.0
+        self.queue_limits = QueueLimits()
+        self._refusals = Refusals()
+        self.only_refused = False
+        """Whether the last claim gave no jobs, but the gate has refused some."""
 
     @property
     def knows_ranges(self) -> bool:
@@ -47,8 +52,8 @@ class Claimer:
     def claim_statement(self, limit: int) -> tuple[str, dict[str, Any]]:
         """Return the next claim, with a new lease."""
         self._lease += 1
-        parameters = self._ranges.claim_parameters()
-        return claim_sql(self._alias), {
+        parameters = {**self._ranges.claim_parameters(), **self.queue_limits.claim_parameters()}
+        return claim_sql(self._alias, limited=bool(self.queue_limits)), {
             **parameters, "limit": limit, "worker": self._worker, "lease": self._lease,
         }  # fmt: skip
 
@@ -59,13 +64,20 @@ class Claimer:
 
     def claimed(self, answer: Iterable[Any], limit: int, seconds: float) -> list[Claimed]:
         """Return the claimed rows sorted by priority, run_after and id. UPDATE returns them in any order."""
-        rows = [Claimed._make(row) for row in answer]
+        rows, self._refusals = split_answer(answer)
+        self.only_refused = not rows and any(self._refusals)
         # Times as text sort like times: they have one time zone, one format, and years of four digits.
         rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
-        self._ranges.advance(rows, monotonic())
+        if not self._refusals.left_behind:
+            self._ranges.advance(rows, monotonic())
         if logger.isEnabledFor(logging.DEBUG):
             _log_claim(rows, limit, seconds)
         return rows
+
+    def take_refusals(self) -> Refusals:
+        """Return once what the gate did with the jobs of the last claim that may not start."""
+        refusals, self._refusals = self._refusals, Refusals()
+        return refusals
 
     def may_search(self, now: float) -> bool:
         """Return whether the last search for new ranges is long enough ago to search again under load."""

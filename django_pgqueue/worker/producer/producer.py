@@ -21,6 +21,7 @@ import psycopg
 
 from ... import conf
 from ...session import LOST_CONNECTION
+from ...upkeep.limits import DeclaredLimits
 from ..executor.backoffs import BACKOFFS_SQL, backoffs
 from ..executor.threads import Executor
 from ..registry import Registration
@@ -35,6 +36,7 @@ from .exchange import Exchange
 from .idle import Idle
 from .in_flight import InFlight
 from .lifetime import Lifetime
+from .looks import Looks
 from .notifier import Notifier
 from .policy_filler import PolicyFiller
 from .returns import Returns
@@ -53,7 +55,6 @@ __all__ = ["Producer"]
 logger = logging.getLogger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
-BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
 HOARD_SECONDS = 1.0  # a job that has not started after this time is requeued: another worker may be free
 
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
@@ -96,13 +97,14 @@ class Producer:
             self._exchange,
         )  # fmt: skip
         self._cancel_requests = CancelRequests(runner)
+        self._declared_limits = DeclaredLimits()
         self._notifier = Notifier(worker, runner.cancel, self._idle.look_now)
         self._registration = Registration(options, worker, supervisor)
         self._connection = Connection(
             options.alias, worker, self._registration, self.in_flight, self.lifetime, waker, started_jobs,
             self._idle.connected, self._notifier.connected,
         )  # fmt: skip
-        self._exhausted = False
+        self._looks = Looks(self._claimer, self._idle, self._notifier, self.in_flight, burst=options.burst)
         self._dispatched_at = 0.0
         self._drained = False
 
@@ -152,13 +154,16 @@ class Producer:
             self._register(session, now)
         self._connection.tell_supervisor()
         limit = self._demand.jobs_now(now)
+        if limit:
+            self._claimer.queue_limits.read_if_due(session, now)
         claimed = self._exchange.run(session, limit, now, self._demand.outcomes())
         self._collect()
         goes_on = claimed > 0 and not session.pooled and self._demand.goes_on_at_once(monotonic())
         if not goes_on:
             self._exchange.take_in()
-        if limit and not claimed:
-            self._look_further(session)
+            nothing = limit > 0 and (not claimed or self._claimer.only_refused)
+            if nothing and (rows := self._looks.further(session, self._demand.jobs_now)):
+                self._dispatch(rows)
         self._follow_up(session, now)
         now = monotonic()
         self._give_hoard_back(now)
@@ -175,32 +180,19 @@ class Producer:
             self._batch_size.learn([result.ran for result in done])
 
     def _register(self, session: Session, now: float) -> None:
-        """Register again. Before that, check that notifications arrive, and read the queues' backoffs."""
+        """Register again. Before that, check that notifications arrive, and read the queues' backoffs.
+        Write the limits of tasks that were imported in the meantime.
+        """
         proof = self._notifier.prove(now)
         self._runner.backoffs = backoffs(self._registration.renew(session, now, BACKOFFS_SQL, proof))
+        self._declared_limits.write(session)
         # Also if it finds no jobs: there may be a million that are not due yet.
         session.refresh_plans(idle=True)
-
-    def _look_further(self, session: Session) -> None:
-        """Search for new ranges after the known ones gave nothing, and claim what is found."""
-        thorough = self.options.burst and not self.in_flight
-        due, next_due = self._claimer.search(session, thorough=thorough)
-        if due:
-            rows = self._claimer.claim(session, self._demand.jobs_now(monotonic()))
-            if rows:
-                self._dispatch(rows)
-                return
-        # A running job may enqueue more: in burst mode the worker looks again when the last one has ended.
-        self._exhausted = not due and not self.in_flight
-        if self.options.burst:
-            self._idle.pause(monotonic(), BURST_PAUSE)
-        else:
-            self._idle.nothing_found(session, monotonic(), next_due, hears=self._notifier.hears)
 
     def _dispatch(self, rows: list[Claimed]) -> None:
         now = monotonic()
         self._idle.found()
-        self._exhausted = False
+        self._looks.exhausted = False
         self.lifetime.claimed += len(rows)
         self._dispatched_at = now
         self.in_flight.take(rows, now)
@@ -261,7 +253,7 @@ class Producer:
             return (gave_back and self.in_flight.is_through()) or not self.lifetime.grace_left()
         if self._is_worn_out():
             self.lifetime.replace(float("inf"))  # it finishes its jobs, however long that takes
-        return self.options.burst and self._exhausted and not self.in_flight
+        return self._looks.exhausted and not self.in_flight
 
     def _is_worn_out(self) -> bool:
         return self.lifetime.is_worn_out(idle=not self.in_flight)

@@ -20,6 +20,7 @@ from ... import conf
 from ...lifecycle.arrays import number_array
 from ...schedules.fire import NEXT_LOOK
 from ...session import LOST_CONNECTION, connect
+from ...upkeep.limits import DeclaredLimits
 from ...upkeep.recovery import EndedProcess, EndedProcesses
 from ...upkeep.rounds import Rounds, tell_retention
 from ...wording import counted
@@ -95,9 +96,11 @@ class Heartbeat:
         return self._session is not None
 
     def begin(self) -> None:
-        """Write the retention to the ring. Raises ``psycopg.Error``."""
+        """Write the retention to the ring, and the limits that the code declares. Raises
+        ``psycopg.Error``."""
         assert self._session is not None
         tell_retention(self._session)
+        DeclaredLimits().write(self._session)
 
     @property
     def is_connected(self) -> bool:

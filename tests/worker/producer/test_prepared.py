@@ -104,7 +104,7 @@ def test_a_column_gets_another_type_under_a_running_worker(
             held = enqueue(tasks.hold, "held")
             assert tasks.gate("held runs").wait(tasks.DEADLINE)
             backend = backend_of(worker.producer)
-            owner.execute(f"ALTER TABLE pgqueue_job ALTER COLUMN {column} TYPE varchar(600)")
+            owner.execute(f"ALTER TABLE pgqueue_job ALTER COLUMN {column} TYPE text")
             tasks.gate("held").set()
             jobs = [enqueue(tasks.add, 1), enqueue(tasks.fail_once), held]
             over(*jobs)

@@ -57,6 +57,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     monkeypatch.setattr(rounds, "rotate", lambda session: False)
     monkeypatch.setattr(rounds, "SWEEP_EVERY", 1e9)
     monkeypatch.setattr(rounds, "ROTATE_AT_MOST", 1e9)
+    monkeypatch.setattr(rounds, "LOOK_FOR_LINES_EVERY", 1e9)
     supervisor = Supervisor(monkeypatch)
     yield supervisor
     supervisor.heartbeat.end()

@@ -1,0 +1,192 @@
+"""``Concurrency``: how many jobs of a task, or of each of its keys, may run at once, and the key of one call.
+
+The key of a job (``Job.limit_key``) is the name of a limit, or ``<name>/<value>``. Jobs with the same key
+share the slots of the limit. Nothing here reads settings or the database: the claim decides which jobs may
+start.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import UUID
+
+from .compat import InvalidTask
+from .exceptions import InvalidKey
+from .signatures import signature_of
+
+__all__ = [
+    "KEY_LENGTH",
+    "Concurrency",
+    "OnConflict",
+    "checked",
+    "checked_key",
+    "limit_key",
+    "limit_name",
+    "name_problem",
+]
+
+OnConflict = Literal["wait", "skip", "cancel"]
+
+KEY_LENGTH = 200
+_MOST = 2**31 - 1
+_VALUES = (str, int, float, Decimal, UUID, date)
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """How many jobs may run at once: ``@task(concurrency=Concurrency(1, key="order_id"))``."""
+
+    limit: int
+    """How many jobs of the same key may run at once, at least 1."""
+    key: str | Callable[..., object] | None = None
+    """The name of the argument whose value is the key; or a callable that takes the arguments of the call
+    and returns it; None: all jobs of the task share one limit. A value of None means that the job is
+    under no limit."""
+    _: KW_ONLY
+    on_conflict: OnConflict = "wait"
+    """What happens to a job that finds no room: it waits in line, it is skipped (cancelled), or it cancels
+    older ones.
+    """
+    name: str | None = None
+    """The name of the limit; None: the path of the task. Tasks whose limits have the same name share their
+    slots."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or not 1 <= self.limit <= _MOST:
+            hint = " To let no job start, pause the task instead." if self.limit == 0 else ""
+            raise InvalidTask(
+                f"The limit of concurrency must be a whole number of at least 1. It is {self.limit!r}.{hint}"
+            )
+        if self.key is not None and not (isinstance(self.key, str) and self.key) and not callable(self.key):
+            raise InvalidTask(
+                "The key of concurrency must be the name of an argument, or a callable that takes the "
+                f"arguments. It is {self.key!r}."
+            )
+        if self.on_conflict not in ("wait", "skip", "cancel"):
+            raise InvalidTask(f"on_conflict must be 'wait', 'skip' or 'cancel'. It is {self.on_conflict!r}.")
+        if self.name is not None and (problem := name_problem(self.name)):
+            raise InvalidTask(f"The name of a limit {problem} It is {self.name!r}.")
+
+
+def name_problem(name: Any) -> str:
+    """Return what is wrong with the name of a limit of keys, as the end of a sentence; "" if nothing is."""
+    if not isinstance(name, str) or not 1 <= len(name) <= KEY_LENGTH:
+        return f"must be a string of 1 to {KEY_LENGTH} characters."
+    if "/" in name or "\0" in name:
+        return "must not contain a slash or a null character: a slash separates it from the value of the key."
+    if name == "*" or name.startswith("queue:"):
+        return (
+            "must not be '*' or begin with 'queue:', which are the limits of the installation and of queues."
+        )
+    return ""
+
+
+def checked(value: Any, func: Callable[..., Any], *, takes_context: bool) -> Concurrency | None:
+    """Return the ``concurrency`` of a task: a number means that of all its jobs. Raise InvalidTask."""
+    if value is None:
+        return None
+    if isinstance(value, int):
+        value = Concurrency(value)
+    if not isinstance(value, Concurrency):
+        raise InvalidTask(f"concurrency must be a whole number or a Concurrency(...). It is {value!r}.")
+    path = f"{func.__module__}.{func.__qualname__}"
+    if value.name is None and (problem := name_problem(path)):
+        raise InvalidTask(
+            f"The path of the task is the name of its limit, which {problem} Set Concurrency(name=...)."
+        )
+    if isinstance(value.key, str):
+        names = list(signature_of(func).parameters.values())[takes_context:]
+        any_name = any(each.kind is each.VAR_KEYWORD for each in names)
+        known = [each.name for each in names if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+        if value.key not in known and not any_name:
+            raise InvalidTask(
+                f"{path}() has no argument {value.key!r}, which Concurrency(key=...) names. Its "
+                f"arguments are: {', '.join(known) or 'none'}."
+            )
+    return value
+
+
+def checked_key(value: Any) -> str | None:
+    """Accept None, or the value of a key as a string that can be stored."""
+    if value is not None and (not isinstance(value, str) or len(value) > KEY_LENGTH):
+        raise InvalidTask(
+            f"concurrency_key must be a string of at most {KEY_LENGTH} characters. It is {value!r:.100}."
+        )
+    return value
+
+
+def limit_name(task: Any) -> str:
+    """Return the name of the limit under which the keys of a task are."""
+    rule = task.concurrency
+    return str(task.module_path if rule is None or rule.name is None else rule.name)
+
+
+def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the key of a call; None if it is under no limit. Raise ``InvalidKey`` if it cannot be
+    computed."""
+    name = limit_name(task)
+    if task.concurrency_key is not None:
+        return _joined(task, name, task.concurrency_key)
+    rule = task.concurrency
+    if rule is None:
+        return None
+    if rule.key is None:
+        return name
+    value = (
+        _argument(task, rule.key, args, kwargs)
+        if isinstance(rule.key, str)
+        else _called(task, rule.key, args, kwargs)
+    )
+    return None if value is None else _joined(task, name, value)
+
+
+def _joined(task: Any, name: str, value: object) -> str:
+    if not isinstance(value, _VALUES) or isinstance(value, bool):
+        raise InvalidKey(
+            f"The concurrency key of {task.module_path} must be a string, a number, a date or a UUID, "
+            f"not {value!r:.200}. Use a callable that returns one: Concurrency(key=lambda ...)."
+        )
+    # Of an enumeration, the value; its str() may be the name.
+    text = str.__str__(value) if isinstance(value, str) else str(value)
+    key = f"{name}/{text}"
+    if len(key) > KEY_LENGTH:
+        raise InvalidKey(
+            f"The concurrency key of {task.module_path} has {len(key)} characters with the name of its "
+            f"limit, but the limit is {KEY_LENGTH}: {key[:60]}... Use a hash, or a shorter "
+            "Concurrency(name=...)."
+        )
+    if not text.isprintable() and any(
+        not each.isprintable() and (each == "\0" or "\ud800" <= each <= "\udfff") for each in text
+    ):
+        raise InvalidKey(
+            f"The concurrency key of {task.module_path} has a character that cannot be stored: {text!r}."
+        )
+    return key
+
+
+def _argument(task: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    if name in kwargs:
+        return kwargs[name]
+    bound = signature_of(task.func).bind(*([None] if task.takes_context else []), *args, **kwargs)
+    bound.apply_defaults()
+    value: object = bound.arguments.get(name)
+    return value
+
+
+def _called(task: Any, key: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    try:
+        value = key(*args, **kwargs)
+    except Exception as error:
+        raise InvalidKey(
+            f"The callable for the concurrency key of {task.module_path} raised {type(error).__name__}: "
+            f"{error}. It is called with the arguments of the call."
+        ) from error
+    if inspect.iscoroutine(value):
+        value.close()
+        raise InvalidKey(f"The callable for the concurrency key of {task.module_path} must not be async.")
+    return value

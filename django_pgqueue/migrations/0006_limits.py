@@ -1,0 +1,103 @@
+"""Limits: the table, the indexes of slots and lines, and the functions."""
+
+import django.core.validators
+from django.db import migrations, models
+
+from ..operations import RunSQLFile
+
+
+class Migration(migrations.Migration):
+    dependencies = [("django_pgqueue", "0005_unique")]
+
+    operations = [
+        migrations.CreateModel(
+            name="Limit",
+            fields=[
+                (
+                    "name",
+                    models.CharField(
+                        help_text=(
+                            "The path of a task, a name in code, “queue:mail” for a queue, “*” for all jobs."
+                        ),
+                        max_length=200,
+                        primary_key=True,
+                        serialize=False,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "\\A[^/]+\\Z", "Leave out the slash: a limit applies to each of its keys."
+                            )
+                        ],
+                        verbose_name="name",
+                    ),
+                ),
+                (
+                    "running",
+                    models.IntegerField(
+                        validators=[
+                            django.core.validators.MinValueValidator(
+                                1, "At least 1. To let no job start, pause the queue or the task."
+                            ),
+                            django.core.validators.MaxValueValidator(2147483647),
+                        ],
+                        verbose_name="jobs at once",
+                    ),
+                ),
+                (
+                    "on_conflict",
+                    models.CharField(
+                        choices=[
+                            ("wait", "it waits in line"),
+                            ("skip", "it is cancelled"),
+                            ("cancel", "it replaces older ones"),
+                        ],
+                        db_default="wait",
+                        max_length=8,
+                        verbose_name="a job that finds no room",
+                    ),
+                ),
+                (
+                    "declared",
+                    models.IntegerField(
+                        blank=True, editable=False, null=True, verbose_name="declared in code"
+                    ),
+                ),
+                (
+                    "is_overridden",
+                    models.BooleanField(db_default=False, editable=False, verbose_name="set by hand"),
+                ),
+            ],
+            options={
+                "verbose_name": "limit",
+                "verbose_name_plural": "limits",
+                "db_table": "pgqueue_limit",
+                "required_db_vendor": "postgresql",
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("running__gte", 1)), name="pgqueue_limit_running"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("on_conflict__in", ["wait", "skip", "cancel"])),
+                        name="pgqueue_limit_on_conflict",
+                    ),
+                ],
+            },
+        ),
+        RunSQLFile("job_slot_index_v1.sql", "DROP INDEX pgqueue_job_slot"),
+        RunSQLFile("job_line_index_v1.sql", "DROP INDEX pgqueue_job_line"),
+        RunSQLFile("limit_problem_v1.sql", "DROP FUNCTION pgqueue_limit_problem_v1"),
+        RunSQLFile("key_problem_v1.sql", "DROP FUNCTION pgqueue_key_problem_v1"),
+        # Who may start, and who comes next
+        RunSQLFile("release_v1.sql", "DROP FUNCTION pgqueue_release_v1"),
+        RunSQLFile("replace_v1.sql", "DROP FUNCTION pgqueue_replace_v1"),
+        RunSQLFile("gate_v1.sql", "DROP FUNCTION pgqueue_gate_v1"),
+        RunSQLFile("room_v1.sql", "DROP FUNCTION pgqueue_room_v1"),
+        RunSQLFile("repair_lines_v1.sql", "DROP FUNCTION pgqueue_repair_lines_v1"),
+        # Changes of a limit
+        RunSQLFile("release_limit_v1.sql", "DROP FUNCTION pgqueue_release_limit_v1"),
+        RunSQLFile("declare_limits_v1.sql", "DROP FUNCTION pgqueue_declare_limits_v1"),
+        RunSQLFile("set_limit_v1.sql", "DROP FUNCTION pgqueue_set_limit_v1"),
+        RunSQLFile("set_limit.sql", "DROP FUNCTION pgqueue_set_limit"),
+        # Why a job does not start
+        RunSQLFile("blocked_by_v1.sql", "DROP FUNCTION pgqueue_blocked_by_v1"),
+        RunSQLFile("blocked_by.sql", "DROP FUNCTION pgqueue_blocked_by"),
+    ]

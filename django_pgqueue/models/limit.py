@@ -1,0 +1,66 @@
+"""``Limit``: how many jobs may run at once under a name. A concurrency key without a row allows one.
+
+The name is the part of a job's ``limit_key`` before the slash, ``queue:<name>`` for all jobs of a queue, or
+``*`` for all jobs. Rows are written by ``set_limit()``, by the admin, and by workers, for what the code
+declares.
+"""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+__all__ = ["Limit"]
+
+
+class Limit(models.Model):
+    """The number of jobs that may run at once, and what happens to a job that finds no room."""
+
+    class OnConflict(models.TextChoices):
+        """What happens to a job that finds no room."""
+
+        WAIT = "wait", _("it waits in line")
+        SKIP = "skip", _("it is cancelled")
+        CANCEL = "cancel", _("it replaces older ones")
+
+    name = models.CharField(
+        _("name"),
+        max_length=200,
+        primary_key=True,
+        validators=[
+            RegexValidator(r"\A[^/]+\Z", _("Leave out the slash: a limit applies to each of its keys."))
+        ],
+        help_text=_("The path of a task, a name in code, “queue:mail” for a queue, “*” for all jobs."),
+    )
+    running = models.IntegerField(
+        _("jobs at once"),
+        validators=[
+            MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
+            MaxValueValidator(2**31 - 1),
+        ],
+    )
+    on_conflict = models.CharField(
+        _("a job that finds no room"),
+        max_length=8,
+        choices=OnConflict.choices,
+        db_default=OnConflict.WAIT.value,
+    )
+    declared = models.IntegerField(_("declared in code"), null=True, blank=True, editable=False)
+    is_overridden = models.BooleanField(_("set by hand"), db_default=False, editable=False)
+
+    class Meta:
+        db_table = "pgqueue_limit"
+        required_db_vendor = "postgresql"
+        verbose_name = _("limit")
+        verbose_name_plural = _("limits")
+        constraints = (
+            models.CheckConstraint(condition=models.Q(running__gte=1), name="pgqueue_limit_running"),
+            models.CheckConstraint(
+                condition=models.Q(on_conflict__in=["wait", "skip", "cancel"]),
+                name="pgqueue_limit_on_conflict",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,36 @@
+-- Why a job does not start: a row for each limit under which it is, with the jobs that hold its slots. That of its
+-- concurrency key comes first. The place is the number of jobs that start before it (0: it is the next one), among
+-- those of its key and queue; it is known for a key alone. A job that is over, or that is under no limit, has no rows.
+CREATE FUNCTION pgqueue_blocked_by_v1(p_id bigint)
+RETURNS TABLE (name text, limit_key text, is_full boolean, allowed integer, running integer, place integer, holders bigint[])
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT rule.name, rule.limit_key, held.running >= rule.allowed, rule.allowed, held.running,
+        CASE WHEN rule.limit_key IS NOT NULL AND job.line IS NOT NULL AND job.status <> 'running' THEN (
+            SELECT count(*) FROM pgqueue_job_live AS ahead
+            WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.line IS NOT NULL
+                AND ahead.status IN ('pending', 'retry', 'blocked')
+                AND (ahead.priority > job.priority OR ahead.priority = job.priority AND ahead.line < job.line)
+        )::integer END,
+        held.holders
+    FROM pgqueue_job_live AS job
+    CROSS JOIN LATERAL (
+        SELECT split_part(job.limit_key, '/', 1) AS name, job.limit_key::text AS limit_key, NULL::text AS queue_name,
+            coalesce((SELECT setting.running FROM pgqueue_limit AS setting
+                WHERE setting.name = split_part(job.limit_key, '/', 1)), 1) AS allowed, 1 AS nth
+        WHERE job.limit_key IS NOT NULL
+        UNION ALL
+        SELECT setting.name, NULL, CASE WHEN setting.name <> '*' THEN job.queue_name END, setting.running,
+            CASE WHEN setting.name = '*' THEN 3 ELSE 2 END
+        FROM pgqueue_limit AS setting WHERE setting.name IN ('*', 'queue:' || job.queue_name)
+    ) AS rule
+    CROSS JOIN LATERAL (
+        SELECT count(*)::integer AS running, coalesce((array_agg(holder.id ORDER BY holder.id))[1:100], '{}') AS holders
+        FROM pgqueue_job_live AS holder
+        WHERE holder.status = 'running' AND CASE
+            WHEN rule.limit_key IS NOT NULL THEN holder.limit_key = rule.limit_key
+            WHEN rule.queue_name IS NOT NULL THEN holder.queue_name = rule.queue_name
+            ELSE true END
+    ) AS held
+    WHERE job.id = p_id
+    ORDER BY rule.nth
+$$;

@@ -1,0 +1,51 @@
+-- Let the first job of each line of these concurrency keys become claimable, if it is blocked. A key has one line in
+-- each queue. This counts nothing and waits for nobody: a job too many goes back at the gate (gate_v1.sql), which
+-- also fills the room that this leaves. Returns how many jobs became claimable.
+--
+-- The ids are noted in a setting of the transaction: the claim of the same round trip takes them first, so that a job
+-- that waited does not stand behind those that came later (lifecycle/claim.py).
+CREATE FUNCTION pgqueue_release_v1(p_keys text[]) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    released bigint[];
+BEGIN
+    -- A job that is not due, because somebody has moved it by hand, must not stand in the way of the others.
+    WITH RECURSIVE lane AS (
+        SELECT given.key, head.queue_name, head.status
+        FROM (SELECT DISTINCT unnest(p_keys) AS key) AS given CROSS JOIN LATERAL (
+            SELECT job.queue_name, job.status FROM pgqueue_job_live AS job
+            WHERE job.limit_key = given.key AND job.line IS NOT NULL
+                AND job.status IN ('pending', 'retry', 'blocked')
+                AND (job.status = 'blocked' OR job.run_after <= clock_timestamp())
+            ORDER BY job.queue_name, job.priority DESC, job.line LIMIT 1
+        ) AS head
+        UNION ALL
+        SELECT lane.key, head.queue_name, head.status
+        FROM lane CROSS JOIN LATERAL (
+            SELECT job.queue_name, job.status FROM pgqueue_job_live AS job
+            WHERE job.limit_key = lane.key AND job.line IS NOT NULL
+                AND job.status IN ('pending', 'retry', 'blocked') AND job.queue_name > lane.queue_name
+                AND (job.status = 'blocked' OR job.run_after <= clock_timestamp())
+            ORDER BY job.queue_name, job.priority DESC, job.line LIMIT 1
+        ) AS head
+    ), freed AS (
+        UPDATE pgqueue_job_live AS job SET
+            status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
+            run_after = greatest(job.run_after, clock_timestamp()), waiting_reason = ''
+        WHERE job.id = ANY (ARRAY(
+            -- Race: a cancel may have locked the first job, and may be rolled back. Then the next one is released,
+            -- because somebody must be there to release the rest.
+            SELECT free.id FROM lane CROSS JOIN LATERAL (
+                SELECT job.id FROM pgqueue_job_live AS job
+                WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name AND job.line IS NOT NULL
+                    AND job.status = 'blocked'
+                ORDER BY job.priority DESC, job.line LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+            ) AS free
+            WHERE lane.status = 'blocked'
+        ))
+        RETURNING job.id
+    )
+    SELECT array_agg(freed.id) INTO released FROM freed;
+    PERFORM set_config('pgqueue.released', coalesce(array_to_string(released, ','), ''), true);
+    RETURN coalesce(cardinality(released), 0);
+END $$;

@@ -1,0 +1,45 @@
+"""Tasks with limits."""
+
+from __future__ import annotations
+
+from django_pgqueue import Concurrency, task
+
+from .worker_tasks import DEADLINE, SEEN, gate
+
+
+@task(concurrency=2)
+def two(name: str) -> None:
+    _run(name)
+
+
+@task(concurrency=Concurrency(1, key="order_id"))
+def ship(order_id: int, name: str = "") -> None:
+    _run(name)
+
+
+@task(concurrency=Concurrency(1, key="region"))
+def report(*, region: str | None = "all", name: str = "") -> None:
+    _run(name)
+
+
+@task(concurrency=Concurrency(1, key=lambda tenant, name="": tenant.split(".")[0], name="tenant"))
+def sync(tenant: str, name: str = "") -> None:
+    _run(name)
+
+
+@task(concurrency=Concurrency(1, key="key", on_conflict="skip"))
+def refresh(key: str, name: str = "") -> None:
+    _run(name)
+
+
+@task(concurrency=Concurrency(1, key="key", on_conflict="cancel"))
+def build(key: str, name: str = "") -> None:
+    _run(name)
+
+
+def _run(name: str) -> None:
+    """Record that it runs. Wait for the test if the name begins with ``hold``."""
+    SEEN.append(name)
+    if name.startswith("hold"):
+        gate(f"{name} runs").set()
+        assert gate(name).wait(DEADLINE)

@@ -1,0 +1,87 @@
+"""Statements about limits, beside a line of a hundred thousand jobs and ten thousand lines of a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from tests.support.jobs import Range, claim, finish
+from tests.support.keys import release, repair
+from tests.support.plans import MODES, fill, reads
+from tests.support.sessions import Connection, open_raw
+
+from .statements import CLAIM_INDEX, LIVE
+
+pytestmark = pytest.mark.django_db
+
+LINE = 100_000
+KEYS = 10_000
+BATCH = 50
+
+
+@pytest.fixture(scope="module")
+def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Connection]:
+    """A long line, plain jobs, and in another queue the jobs of many keys."""
+    with django_db_blocker.unblock():
+        connection = open_raw()
+    with connection:
+        fill(connection, LIVE, LINE, limit_key="'long'", line="n", status="'blocked'")
+        fill(connection, LIVE, 1, limit_key="'long'", line="0", status="'running'", worker="1", lease="1")
+        fill(connection, LIVE, 1_000)
+        fill(connection, LIVE, 2 * KEYS, queue_name="'keyed'", limit_key=f"'key/' || n % {KEYS}", line="n",
+             status=f"CASE WHEN n <= {KEYS} THEN 'pending' ELSE 'blocked' END")  # fmt: skip
+        yield connection
+        connection.execute("TRUNCATE pgqueue_job")
+
+
+@pytest.fixture
+def one(filled: Connection) -> Connection:
+    """Remove the dead rows that other tests have left."""
+    filled.execute(f"VACUUM (INDEX_CLEANUP on) {LIVE}")
+    return filled
+
+
+def test_a_claim_of_plain_jobs_does_not_read_the_line(one: Connection) -> None:
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            assert len(claim(one, BATCH)) == BATCH
+        assert counts.of(CLAIM_INDEX) <= BATCH + 1, mode
+        assert counts.of("pgqueue_job") <= 4 * BATCH, (mode, counts)
+
+
+def test_the_gate_reads_a_few_entries_for_each_key(one: Connection) -> None:
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            assert len(claim(one, BATCH, ranges=[Range("keyed")])) == BATCH
+        assert counts.of("pgqueue_job") <= 12 * BATCH, (mode, counts)
+
+
+def test_a_release_reads_the_first_of_each_line(one: Connection) -> None:
+    keys = [f"key/{number}" for number in range(1, BATCH + 1)]
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            assert release(one, "long", *keys) == 1
+        assert counts.of("pgqueue_job") <= 8 * BATCH, (mode, counts)
+
+
+def test_a_finish_reads_little_more_with_a_key(one: Connection) -> None:
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        jobs = [row.id for row in claim(one, BATCH, ranges=[Range("keyed")])]
+        with reads(one) as counts:
+            assert len(finish(one, jobs)) == BATCH
+        assert counts.of("pgqueue_job") <= 12 * BATCH, (mode, counts)
+        finish(one, jobs, "release")
+
+
+def test_a_round_of_repair_reads_the_first_of_each_line(one: Connection) -> None:
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            assert repair(one) == 0
+        assert counts.of("pgqueue_job") <= 8 * 1_000, (mode, counts)

@@ -1,0 +1,265 @@
+"""Concurrency keys: each test forces the order of two sessions in which a limit could be passed, or a job
+stranded."""
+
+from __future__ import annotations
+
+import random
+
+import psycopg
+import pytest
+
+from django_pgqueue.lifecycle.claim import Claimed, claim_sql
+from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, finish, live, value
+from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
+from tests.support.sessions import Connect, Connection, start
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def ids(rows: list[Claimed]) -> list[int]:
+    return [row.id for row in rows]
+
+
+def slow_claim() -> str:
+    """A claim that stops at the lock 7 after it has picked its jobs, before it asks the gate."""
+    statement = claim_sql("default").replace(
+        "CROSS JOIN LATERAL pgqueue_gate_v1(",
+        "CROSS JOIN LATERAL (SELECT pg_advisory_lock_shared(7) WHERE asked.ids IS NOT NULL OFFSET 0) AS stop"
+        " CROSS JOIN LATERAL pgqueue_gate_v1(",
+    )
+    assert "lock_shared(7)" in statement
+    return statement
+
+
+def test_two_claims_at_once_never_pass_the_limit(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    jobs = add_keyed(other, 4)
+    assert ids(claim(one, 2)) == jobs[:1]
+    assert claim_and_ask(other, worker=2, lease=2) == ([], (0, 2))  # nobody can tell before the commit
+    one.commit()
+    assert claim_and_ask(other, worker=2, lease=2) == ([], (2, 0))
+    assert running(other) == jobs[:1]
+    assert line(other) == jobs[1:]
+
+
+def test_a_claim_counts_what_started_after_its_own_snapshot(connect: Connect) -> None:
+    gate, one, other = connect(autocommit=True), connect(autocommit=True), connect(autocommit=True)
+    first = add_keyed(one)
+    second = add_keyed(one, queue_name="mail")
+    gate.execute("SELECT pg_advisory_lock(7)")
+    late = start(
+        other, claim_and_ask, ranges=[Range("mail")], worker=2, lease=2, statement=slow_claim()
+    ).blocked()
+    assert ids(claim(one)) == first
+    gate.execute("SELECT pg_advisory_unlock(7)")
+    assert late.result() == ([], (1, 0))
+    assert running(one) == first
+    assert live(one)[second[0]] == "blocked"
+
+
+def test_a_claim_whose_snapshots_are_not_young_is_refused(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    add_keyed(other, 2)
+    one.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    with pytest.raises(psycopg.errors.InvalidTransactionState, match="READ COMMITTED"):
+        claim(one)
+    one.rollback()
+    one.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    assert claim(one, ranges=[Range("mail")]) == []  # jobs without a key do not ask the gate
+
+
+def test_a_job_is_not_blocked_behind_one_that_is_ending(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    first, second = add_keyed(other, 2)
+    assert ids(claim(other, 1)) == [first]
+    assert finish(one, [first]) == [first]  # it saw no line, and will not look again
+    assert claim_and_ask(other, worker=2, lease=2) == ([], (0, 1))
+    one.commit()
+    assert ids(claim(other, worker=2, lease=2)) == [second]
+
+
+def test_a_finish_waits_for_the_claim_that_blocks_a_job_behind_it_and_releases_it(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    first, second = add_keyed(other, 2)
+    assert ids(claim(other, 1)) == [first]
+    assert claim_and_ask(one, worker=2, lease=2) == ([], (1, 0))
+    finished = start(other, finish, [first]).blocked()
+    one.commit()
+    assert finished.result() == [first]
+    assert live(other) == {second: "pending"}
+    assert ids(claim(other, worker=2, lease=2)) == [second]
+
+
+def test_jobs_are_blocked_behind_the_first_one_that_another_claim_holds(connect: Connect) -> None:
+    gate, one, other = connect(autocommit=True), connect(autocommit=True), connect(autocommit=True)
+    first, second = add_keyed(other, 2)
+    gate.execute("SELECT pg_advisory_lock(7)")
+    # It has picked the first job. The other claim takes the lock of the key before it.
+    late = start(one, claim, 1, statement=slow_claim()).blocked()
+    assert claim_and_ask(other, worker=2, lease=2) == ([], (1, 0))
+    assert live(other) == {first: "pending", second: "blocked"}
+    gate.execute("SELECT pg_advisory_unlock(7)")
+    assert ids(late.result()) == [first]
+
+
+def test_a_job_is_not_blocked_behind_the_first_one_if_that_is_being_cancelled(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    first, second = add_keyed(other, 2)
+    assert cancel(one, [first]) == 1
+    assert claim_and_ask(other) == ([], (0, 1))
+    one.commit()
+    assert ids(claim(other)) == [second]
+
+
+def test_a_release_passes_over_a_job_that_is_being_cancelled(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    first, *rest = add_many(other, "k", "k", "k", "k")
+    assert ids(claim(other, 1)) == [first]
+    assert cancel(one, rest[:1]) == 1  # it locks the second one in line as well, to release it
+    assert finish(other, [first]) == [first]
+    one.rollback()
+    assert live(other) == {rest[0]: "blocked", rest[1]: "blocked", rest[2]: "pending"}
+    started = []
+    for lease in (2, 3, 4, 5, 6):
+        for row in claim(other, lease=lease):
+            started.append(row.id)
+            assert running(other) == [row.id]
+            assert finish(other, [row.id], lease=lease) == [row.id]
+    assert sorted(started) == rest
+
+
+def test_a_line_whose_cancel_is_rolled_back_is_repaired(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    first, *rest = add_many(other, "k", "k", "k")
+    assert ids(claim(other, 1)) == [first]
+    assert cancel(one, rest) == 2
+    assert finish(other, [first]) == [first]
+    one.rollback()
+    assert live(other) == dict.fromkeys(rest, "blocked")
+    assert claim(other) == []
+    assert repair(other) == 1
+    assert ids(claim(other, worker=2, lease=2)) == rest[:1]
+    assert repair(other) == 0
+
+
+def test_a_cancel_of_the_first_one_releases_the_next(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    first, second, third = add_many(other, "k", "k", "k")
+    assert cancel(one, [first]) == 1
+    assert claim(other) == []
+    one.commit()
+    assert live(other) == {second: "pending", third: "blocked"}
+    assert ids(claim(other)) == [second]
+
+
+def test_a_limit_that_rises_lets_claims_start_only_what_they_have_picked(connect: Connect) -> None:
+    one = connect(autocommit=True)
+    jobs = add_many(one, *["k"] * 6)
+    assert ids(claim(one)) == jobs[:1]
+    set_limit(one, "k", 4)
+    assert claim_and_ask(one, lease=2) == (claim_rows(one, jobs[1:2]), (2, 0))
+    assert ids(claim(one, lease=3)) == jobs[2:4]
+    assert running(one) == jobs[:4]
+    set_limit(one, "k", 2)
+    assert finish(one, jobs[:1]) == jobs[:1]
+    assert claim(one, lease=4) == []
+    assert running(one) == jobs[1:4]
+
+
+def claim_rows(connection: Connection, jobs: list[int]) -> object:
+    """Equal to rows of exactly these jobs."""
+
+    class Rows(list[int]):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, list) and [row.id for row in other] == list(self)
+
+        __hash__ = None
+
+    return Rows(jobs)
+
+
+def test_a_claim_takes_the_locks_of_256_keys_at_most(connect: Connect) -> None:
+    one = connect()
+    jobs = add_many(one, *[f"k/{number}" for number in range(300)])
+    one.commit()
+    rows, refusals = claim_and_ask(one, 500)
+    assert ids(rows) == jobs[:256]
+    assert refusals == (0, 44)
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+    assert value(one, locks) == 256
+    one.commit()
+    assert ids(claim(one, 500, lease=2)) == jobs[256:]
+
+
+def test_claims_of_a_limited_queue_at_once_never_pass_its_limit(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    jobs = add(other, 10, queue_name="mail")
+    free = add(other, 2)
+    ranges = [Range("mail"), Range("default")]
+    assert ids(claim_and_ask(one, ranges=ranges, limit=3, limits={"mail": 7})[0]) == jobs[:3]
+    assert ids(claim_and_ask(other, ranges=ranges, limits={"mail": 7}, lease=2)[0]) == free
+    one.commit()
+    assert ids(claim_and_ask(other, ranges=ranges, limits={"mail": 7}, lease=3)[0]) == jobs[3:7]
+    assert claim_and_ask(other, ranges=ranges, limits={"mail": 7}, lease=4)[0] == []
+    assert ids(claim_and_ask(other, ranges=ranges, limits={"mail": 9, "*": 10}, lease=5)[0]) == jobs[7:8]
+
+
+def test_the_priorities_of_a_limited_queue_share_its_room(connect: Connect) -> None:
+    one = connect(autocommit=True)
+    low = add(one, 5)
+    high = add(one, 2, priority=5)
+    rows, _ = claim_and_ask(one, ranges=[Range(priority=5), Range()], limits={"default": 3})
+    assert ids(rows) == sorted([*high, low[0]])
+
+
+def test_the_next_of_a_key_is_claimed_with_the_report_and_keeps_its_place(connect: Connect) -> None:
+    one = connect()
+    first, second, third = add_many(one, "k", "k", "k")
+    younger = add(one, 3)
+    one.commit()
+    assert ids(claim(one, 1)) == [first]
+    one.commit()
+    assert finish(one, [first]) == [first]
+    assert ids(claim(one, 1, lease=2)) == [second]
+    one.commit()
+    # A report without a claim leaves it for the next one, behind those that came meanwhile.
+    assert finish(one, [second], lease=2) == [second]
+    one.commit()
+    assert ids(claim(one, 3, lease=3)) == younger
+    assert ids(claim(one, 3, lease=4)) == [third]
+
+
+def test_many_claims_at_once_start_each_key_in_order(connect: Connect) -> None:
+    owner = connect(autocommit=True)
+    owner.execute("CREATE TABLE IF NOT EXISTS started (nth bigserial, job bigint, key text)")
+    try:
+        keys = ["a", "b", "c"]
+        jobs = [job for _ in range(40) for key in keys for job in add_keyed(owner, key=key)]
+        jobs += add_many(owner, *[key for _ in range(20) for key in keys])
+
+        def drain(connection: Connection, worker: int) -> None:
+            choice = random.Random(worker)
+            while live(owner_of[worker]):
+                rows, _ = claim_and_ask(connection, choice.choice([1, 7, 50]), worker=worker, lease=worker)
+                with connection.transaction():
+                    for row in rows:
+                        connection.execute(
+                            "INSERT INTO started (job, key)"
+                            " SELECT id, limit_key FROM pgqueue_job_live WHERE id = %s",
+                            (row.id,),
+                        )
+                    if rows:
+                        finish(connection, [row.id for row in rows], lease=worker)
+
+        owner_of = [connect(autocommit=True) for _ in range(6)]
+        workers = [start(connect(autocommit=True), drain, worker) for worker in range(6)]
+        for worker in workers:
+            worker.result()
+        assert value(owner, "SELECT count(*) FROM started") == len(jobs)
+        for key in keys:
+            found = [
+                row[0] for row in owner.execute("SELECT job FROM started WHERE key = %s ORDER BY nth", (key,))
+            ]
+            assert found == sorted(found)
+    finally:
+        owner.execute("DROP TABLE started")

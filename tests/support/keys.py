@@ -1,0 +1,63 @@
+"""Jobs with concurrency keys, for tests of the gate."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .jobs import add, value
+from .sessions import Connection
+
+__all__ = ["add_keyed", "add_many", "line", "release", "repair", "running", "set_limit"]
+
+
+def add_keyed(connection: Connection, count: int = 1, key: str = "k", **options: Any) -> list[int]:
+    """Enqueue jobs with a concurrency key one by one."""
+    return add(connection, count, options=json.dumps({"concurrency_key": key}), **options)
+
+
+def add_many(connection: Connection, *keys: str | None) -> list[int]:
+    """Enqueue jobs with these keys in one statement."""
+    count = len(keys)
+    options = [None if key is None else json.dumps({"concurrency_key": key}) for key in keys]
+    nothing = [None] * count
+    ids: list[int] = value(
+        connection,
+        "SELECT ids FROM pgqueue_enqueue_many_v1(0, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[],"
+        " %s::text[], %s::integer[], %s::timestamptz[], %s::float8[], %s::float8[], %s::integer[],"
+        " %s::integer[],"
+        " %s::text[], NULL, %s::jsonb[])",
+        ["tests.app.tasks.noop"] * count, ["[]"] * count, ["{}"] * count, ["{}"] * count, ["default"] * count,
+        [0] * count, nothing, nothing, nothing, [1] * count, nothing, ["rerun"] * count, options,
+    )  # fmt: skip
+    return ids
+
+
+def set_limit(connection: Connection, name: str, running: int | None, on_conflict: str | None = None) -> None:
+    """Run the statement of ``set_limit()``."""
+    connection.execute("SELECT pgqueue_set_limit_v1(%s, %s, %s)", (name, running, on_conflict))
+
+
+def release(connection: Connection, *keys: str) -> int:
+    """Release the lines of these keys. Return how many jobs became claimable."""
+    return int(value(connection, "SELECT pgqueue_release_v1(%s::text[])", list(keys)))
+
+
+def repair(connection: Connection) -> int:
+    """Run one round of upkeep for the lines. Return how many jobs became claimable."""
+    return int(value(connection, "SELECT released FROM pgqueue_repair_lines_v1('', 1000)"))
+
+
+def running(connection: Connection, key: str = "k") -> list[int]:
+    """Return the jobs that hold the slots of a key."""
+    query = "SELECT id FROM pgqueue_job_live WHERE status = 'running' AND limit_key = %s ORDER BY id"
+    return [row[0] for row in connection.execute(query, (key,)).fetchall()]
+
+
+def line(connection: Connection, key: str = "k") -> list[int]:
+    """Return the jobs in the line of a key, in the order in which they start."""
+    query = (
+        "SELECT id FROM pgqueue_job_live WHERE limit_key = %s AND line IS NOT NULL AND status <> 'running'"
+        " ORDER BY queue_name, priority DESC, line"
+    )
+    return [row[0] for row in connection.execute(query, (key,)).fetchall()]

@@ -1,0 +1,86 @@
+"""A worker and limits: what runs at once, in which order, and when a change takes effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue import enqueue, enqueue_many, set_limit
+from django_pgqueue.models import Job, Limit
+from tests.app import limit_tasks as limited
+from tests.app import worker_tasks as tasks
+from tests.support.workers import fresh, run_due, until, working
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_jobs_of_a_key_run_one_after_the_other_in_order() -> None:
+    tasks.reset()
+    enqueue_many(limited.ship.bind(1, f"{number}") for number in range(50))
+    for number in range(50, 60):
+        enqueue(limited.ship, 1, f"{number}")
+    run_due(threads=4)
+    assert [str(number) for number in range(60)] == tasks.SEEN
+    assert not Job.objects.exclude(status="done").exists()
+
+
+def test_the_limits_that_the_code_declares_are_written_by_a_worker() -> None:
+    with working(threads=3):
+        jobs = [enqueue(limited.two, f"hold {number}") for number in range(3)]
+        for number in range(2):
+            assert tasks.gate(f"hold {number} runs").wait(tasks.DEADLINE)
+        until(lambda: fresh(jobs[2]).status == "blocked")
+        two = Limit.objects.get(name="tests.app.limit_tasks.two")
+        assert (two.running, two.declared, two.is_overridden) == (2, 2, False)
+        set_limit(limited.two, 3)
+        assert tasks.gate("hold 2 runs").wait(tasks.DEADLINE)
+        for number in range(3):
+            tasks.gate(f"hold {number}").set()
+        until(lambda: all(fresh(job).is_over for job in jobs))
+
+
+def test_a_worker_that_sleeps_starts_what_another_session_releases() -> None:
+    with working(threads=2):
+        first, second = enqueue(limited.ship, 1, "hold a"), enqueue(limited.ship, 1, "b")
+        assert tasks.gate("hold a runs").wait(tasks.DEADLINE)
+        until(lambda: fresh(second).status == "blocked")
+        tasks.gate("hold a").set()
+        until(lambda: fresh(first).is_over and fresh(second).is_over)
+
+
+def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
+    set_limit("queue:default", 2)
+    with working(threads=6):
+        jobs = [enqueue(tasks.hold, f"q{number}") for number in range(5)]
+        for number in range(2):
+            assert tasks.gate(f"q{number} runs").wait(tasks.DEADLINE)
+        assert Job.objects.filter(status="running").count() == 2
+        set_limit("queue:default", 3)
+        assert tasks.gate("q2 runs").wait(tasks.DEADLINE)
+        assert Job.objects.filter(status="running").count() == 3
+        tasks.gate("q0").set()
+        assert tasks.gate("q3 runs").wait(tasks.DEADLINE)
+        for number in range(5):
+            tasks.gate(f"q{number}").set()
+        until(lambda: all(fresh(job).is_over for job in jobs))
+
+
+def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
+    with working(threads=2):
+        old = enqueue(limited.build, "a", "hold old")
+        assert tasks.gate("hold old runs").wait(tasks.DEADLINE)
+        new = enqueue(limited.build, "a", "new")
+        until(lambda: fresh(old).cancel_requested)
+        tasks.gate("hold old").set()
+        until(lambda: fresh(new).is_over)
+        assert fresh(new).status == "done"
+
+
+def test_a_job_that_finds_no_room_is_skipped() -> None:
+    with working(threads=2):
+        old = enqueue(limited.refresh, "a", "hold it")
+        assert tasks.gate("hold it runs").wait(tasks.DEADLINE)
+        new = enqueue(limited.refresh, "a", "new")
+        until(lambda: fresh(new).is_over)
+        assert fresh(new).status == "cancelled"
+        tasks.gate("hold it").set()
+        until(lambda: fresh(old).is_over)
