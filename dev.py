@@ -36,7 +36,11 @@ PYTEST = ["-m", "pytest", "--rootdir", ROOT]
 COMMANDS = {
     "bench": ("bench", ["-m", "benchmarks"]),
     "demo": ("demo", [MANAGE, "demo"]),
-    "ledger": ("test", PYTEST + ["-m", "ledger", "-s", "tests/processes/test_ledger.py"]),
+    "ledger": (
+        "test",
+        PYTEST
+        + ["-m", "ledger", "-s", "tests/processes/test_ledger.py", "tests/processes/test_limit_ledger.py"],
+    ),
     "manage": ("demo", [MANAGE]),
     "test": ("test", PYTEST + ["-n", "4", "--dist", "worksteal"]),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.db import connection
 
-from django_pgqueue import current_job, task
+from django_pgqueue import Concurrency, RetryLater, current_job, task
 from tests.support.ledger import recorded
 
 
@@ -42,3 +42,32 @@ def wait_for_file(number: int, path: str) -> None:
         while not any(way.exists() for way in ways):
             assert time.monotonic() < end
             time.sleep(0.005)
+
+
+@task(concurrency=Concurrency(1, key="key"))
+def few(number: int, key: int, seconds: float) -> None:
+    _limited(number, seconds)
+
+
+@task(concurrency=Concurrency(1, key="key"))
+def many(number: int, key: int, seconds: float) -> None:
+    _limited(number, seconds)
+
+
+@task(concurrency=Concurrency(3, key="key"))
+def three(number: int, key: int, seconds: float) -> None:
+    _limited(number, seconds)
+
+
+@task(concurrency=Concurrency(10, name="ten"))
+async def ten(number: int, key: int, seconds: float) -> None:
+    with recorded(number):
+        await asyncio.sleep(seconds)
+
+
+def _limited(number: int, seconds: float) -> None:
+    """Run; some jobs fail once, and others run again later."""
+    with recorded(number):
+        time.sleep(seconds)
+    if current_job().attempts == 1 and number % 12 == 5:
+        raise RetryLater(after=0.05)
