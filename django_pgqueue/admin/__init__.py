@@ -10,6 +10,7 @@ cannot be edited.
     overview.py    depth, age, failures and workers on one page; depth.py its figures
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
+    limits.py      limits of concurrency; job_limits.py those of a job, with its place in line
     workers.py     workers and what they run
     schedules.py   schedules; schedule_fields.py the columns of the list, schedule_page.py the top of a page,
                    schedule_form.py the form, schedule_buttons.py and schedule_actions.py what can be done
@@ -21,17 +22,19 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from ..models import Job, JobStat, Queue, Schedule, Worker
+from ..models import Job, JobStat, Limit, Queue, Schedule, Worker
 from .jobs import JobAdmin
+from .limits import LimitAdmin
 from .queues import QueueAdmin
 from .schedules import ScheduleAdmin
 from .stats import JobStatAdmin
 from .workers import WorkerAdmin
 
-__all__ = ["JobAdmin", "JobStatAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]
+__all__ = ["JobAdmin", "JobStatAdmin", "LimitAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]
 
 admin.site.register(Job, JobAdmin)
 admin.site.register(Queue, QueueAdmin)
 admin.site.register(Schedule, ScheduleAdmin)
+admin.site.register(Limit, LimitAdmin)
 admin.site.register(Worker, WorkerAdmin)
 admin.site.register(JobStat, JobStatAdmin)

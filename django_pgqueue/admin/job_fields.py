@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, Queue, Worker
 from ..models.job import Status
-from . import display, job_texts, job_times, job_unique
+from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
@@ -30,8 +30,9 @@ __all__ = ["JobFields"]
 LOST = _("worker lost, waiting for recovery")
 
 #: Fields of the page that are left out if they have no value. The others are always shown.
-_SHOWN_IF: dict[str, Callable[[Job], Any]] = {
+_SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "why": lambda job: _reason(job, 1),
+    "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
     "arguments": lambda job: job.args or not job.kwargs,
     "keyword_arguments": lambda job: job.kwargs,
     "noted": lambda job: job.metadata,
@@ -139,6 +140,7 @@ class JobFields(ReadOnlyAdmin[Job]):
             return None
         job.workers = workers_named(jobs.db, _worker_ids(job))
         job.page_url = partial(page_url, self.admin_site, request)
+        job.limits = job_limits.limits_of(jobs.db, job)
         found: Job = job
         return found
 
@@ -210,6 +212,11 @@ class JobFields(ReadOnlyAdmin[Job]):
     def why(self, job: Job) -> str:
         """The same text on the page of the job, longer."""
         return job_texts.breakable(_reason(job, 300))
+
+    @admin.display(description=_("limits"))
+    def limits(self, job: Any) -> str:
+        """Its limits, its place in line, and the jobs that hold the slots."""
+        return job_limits.shown(job, getattr(job, "limits", []), job.page_url)
 
     @admin.display(description=_("unique"))
     def unique(self, job: Job) -> str:

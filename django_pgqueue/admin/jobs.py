@@ -58,6 +58,7 @@ class JobAdmin(JobActions, JobFields):
                 "fields": (
                     ("state_now", "queue", "priority"),
                     "why",
+                    "limits",
                     "times",
                     "arguments",
                     "keyword_arguments",

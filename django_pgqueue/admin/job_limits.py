@@ -1,0 +1,80 @@
+"""Why a job does not start: its limits, its place in line, and the jobs that hold the slots
+(``pgqueue_blocked_by``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import connections
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+from ..models import Job, Limit
+from . import display, job_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Standing", "limits_of", "shown"]
+
+MOST_HOLDERS = 10
+
+
+class Standing(NamedTuple):
+    """A row of ``pgqueue_blocked_by``."""
+
+    name: str
+    limit_key: str | None
+    is_full: bool
+    allowed: int
+    running: int
+    place: int | None
+    holders: list[int]
+
+
+def limits_of(alias: str, job: Job) -> list[Standing]:
+    """Return the limits of a job that is not over."""
+    if job.is_over:
+        return []
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT * FROM pgqueue_blocked_by_v1(%s)", [job.pk])
+        return [Standing(*row) for row in cursor.fetchall()]
+
+
+def shown(job: Job, limits: list[Standing], page_url: Callable[..., str]) -> str:
+    """Return a line for each limit; for a job that is over, its key."""
+    if not limits:
+        return job_texts.breakable(job.limit_key or "")
+    return format_html_join("", "<div>{}</div>", [(_line(job, each, page_url),) for each in limits])
+
+
+def _line(job: Job, limit: Standing, page_url: Callable[..., str]) -> str:
+    url = page_url(Limit, "change", limit.name)
+    name: str = job_texts.breakable(limit.limit_key or limit.name)
+    parts = [format_html('<a href="{}">{}</a>', url, name) if url else name]
+    parts.append(_("%(running)s of %(allowed)s run") % {
+        "running": display.number(limit.running), "allowed": display.number(limit.allowed),
+    })  # fmt: skip
+    if limit.place is not None:
+        ahead = _("%(count)s before it") % {"count": display.number(limit.place)}
+        parts.append(ahead if limit.place else _("next in line"))
+    others = [each for each in limit.holders if each != job.pk]
+    if limit.is_full and others and job.status != Job.Status.RUNNING:
+        parts.append(format_html("{} {}", _("held by"), _holders(others, page_url)))
+    return _joined(parts)
+
+
+def _holders(holders: list[int], page_url: Callable[..., str]) -> SafeString:
+    links = [_link(each, page_url(Job, "change", each)) for each in holders[:MOST_HOLDERS]]
+    if len(holders) > MOST_HOLDERS:
+        links.append("…")
+    return _joined(links)
+
+
+def _link(holder: int, url: str) -> str:
+    return format_html('<a href="{}">{}</a>', url, holder) if url else str(holder)
+
+
+def _joined(parts: list[Any]) -> SafeString:
+    return format_html_join(mark_safe(", "), "{}", [(part,) for part in parts])

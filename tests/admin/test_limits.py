@@ -1,0 +1,140 @@
+"""Limits, and those of a job on its page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.db import connection
+from django.test import Client
+
+from django_pgqueue import enqueue, enqueue_many, set_limit
+from django_pgqueue.models import Job, Limit
+from tests.app import limit_tasks as tasks
+from tests.app.tasks import noop
+
+from .helpers import body, staff, url
+
+pytestmark = pytest.mark.django_db
+
+
+def declare(name: str, running: int, on_conflict: str = "wait") -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pgqueue_declare_limits_v1(ARRAY[%s], ARRAY[%s], ARRAY[%s])", [name, running, on_conflict]
+        )
+
+
+def start(job: int) -> None:
+    """Make it run, as a claim does."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job SET status = 'running', worker = 1, lease = 1 WHERE id = %s", [job]
+        )
+
+
+def test_a_limit_is_added_changed_and_deleted(root: Client) -> None:
+    given = {"name": "tenant", "running": "3", "on_conflict": "skip"}
+    assert root.post(url("add", model="limit"), given).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.name, limit.running, limit.on_conflict, limit.is_overridden) == ("tenant", 3, "skip", True)
+    changed = {**given, "name": "renamed", "running": "4", "on_conflict": "wait"}
+    assert root.post(url("change", "tenant", model="limit"), changed).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.name, limit.running, limit.on_conflict) == ("tenant", 4, "wait")
+    assert root.post(url("delete", "tenant", model="limit"), {"post": "yes"}).status_code == 302
+    assert not Limit.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"running": "0"}, "At least 1. To let no job start, pause the queue or the task."),
+        ({"running": ""}, "This field is required."),
+        ({"name": "a/b"}, "Leave out the slash"),
+        ({"name": "x" * 201}, "at most 200 characters"),
+        ({"name": "taken"}, "A limit with this name already exists."),
+        ({"name": "queue:mail", "on_conflict": "skip"}, "Jobs always wait for the limit of a queue"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(root: Client, given: dict[str, str], said: str) -> None:
+    set_limit("taken", 1)
+    response = root.post(
+        url("add", model="limit"), {"name": "k", "running": "1", "on_conflict": "wait", **given}
+    )
+    assert response.status_code == 200
+    assert said in response.content.decode()
+    assert Limit.objects.count() == 1
+
+
+def test_a_limit_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
+    declare("tenant", 3, "skip")
+    address = url("change", "tenant", model="limit")
+    assert "as the code declares (3)" in body(root, address)
+    assert root.post(address, {"running": "7"}).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.running, limit.declared, limit.on_conflict, limit.is_overridden) == (7, 3, "skip", True)
+    assert "set by hand; the code declares 3" in body(root, url("changelist", model="limit"))
+    assert root.post(address, {"running": ""}).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.running, limit.is_overridden) == (3, False)
+    assert "declared in code" in body(root, url("changelist", model="limit"))
+    assert root.post(url("delete", "tenant", model="limit"), {"post": "yes"}).status_code == 403
+
+
+def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None:
+    for name in ("k", "queue:default", "queue:mail", "*"):
+        set_limit(name, 5)
+    jobs = enqueue_many(tasks.two.using(concurrency_key=key).bind("a") for key in ("1", "2"))
+    Job.objects.filter(pk=jobs[0]).update(limit_key="k/1")
+    Job.objects.filter(pk=jobs[1]).update(limit_key="k2/1", queue_name="mail")
+    for job in jobs:
+        start(job)
+    response = root.get(url("changelist", model="limit"))
+    assert {limit.pk: limit.busy_now for limit in response.context["cl"].result_list} == {
+        "k": 1, "queue:default": 1, "queue:mail": 1, "*": 2,
+    }  # fmt: skip
+
+
+def test_who_may_see_and_change_limits() -> None:
+    set_limit("k", 5)
+    assert staff().get(url("changelist", model="limit")).status_code == 403
+    viewer = staff("view_limit")
+    assert viewer.get(url("change", "k", model="limit")).status_code == 200
+    assert viewer.post(url("change", "k", model="limit"), {"running": "1"}).status_code == 403
+    editor = staff("view_limit", "change_limit")
+    assert (
+        editor.post(url("change", "k", model="limit"), {"running": "1", "on_conflict": "wait"}).status_code
+        == 302
+    )
+    assert editor.get(url("add", model="limit")).status_code == 403
+
+
+def lines(client: Client, job: Any) -> str:
+    return body(client, url("change", getattr(job, "pk", job)))
+
+
+def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: Client) -> None:
+    first, second, third = enqueue_many(tasks.ship.bind(7) for _ in range(3))
+    start(first)
+    set_limit("queue:default", 9)
+    page = lines(root, third)
+    assert "1 of 1 run, 1 before it" in page
+    assert f'held by <a href="{url("change", first)}">{first}</a>' in page
+    assert "1 of 9 run" in page
+    settings = url("change", quote("queue:default"), model="limit")
+    assert f'href="{settings}"' in page
+    assert "next in line" in lines(root, second)
+    assert "held by" not in lines(root, first)
+    viewer = lines(staff("view_job"), third)
+    assert f'held by <a href="{url("change", first)}">' in viewer
+    assert settings not in viewer
+
+
+def test_the_page_of_a_job_without_limits_does_not_mention_them(root: Client) -> None:
+    assert "field-limits" not in lines(root, enqueue(noop))
+    job = enqueue(tasks.ship, 7)
+    assert "0 of 1 run, next in line" in lines(root, job)
+    Job.objects.filter(pk=job.pk).cancel()
+    assert "ship/7" in lines(root, job).replace("<wbr>", "")
