@@ -1,0 +1,46 @@
+from django_pgqueue import Concurrency, enqueue, set_limit, task
+
+SHIPPED: list[int] = []
+
+
+@task(concurrency=2)
+def make_thumbnails(image_id: int) -> None:
+    """At most two of these jobs run at once, on all workers together."""
+
+
+@task(concurrency=Concurrency(1, key="order_id"))
+def ship(order_id: int, parcel: int) -> None:
+    """The parcels of an order are shipped one after the other, in the order of their enqueue."""
+    SHIPPED.append(parcel)
+
+
+def api_account(customer: str, page: int = 1) -> str:
+    return customer.split("@")[-1]
+
+
+@task(concurrency=Concurrency(3, key=api_account, name="crm"))
+def fetch_customer(customer: str, page: int = 1) -> None:
+    """Three requests at once to the account of each company, together with update_customer."""
+
+
+@task(concurrency=Concurrency(3, key=api_account, name="crm"))
+def update_customer(customer: str, page: int = 1) -> None: ...
+
+
+@task(concurrency=Concurrency(1, key="report", on_conflict="skip"))
+def refresh(report: str) -> None:
+    """A refresh that finds another one of the same report running is cancelled."""
+
+
+def enqueue_some(order_id: int) -> None:
+    for parcel in (1, 2, 3):
+        enqueue(ship, order_id, parcel)
+    enqueue(make_thumbnails.using(concurrency_key="big images"), 7)
+
+
+def change_limits() -> None:
+    set_limit(make_thumbnails, 8)  # or its path, "shop.concurrency.make_thumbnails"
+    set_limit("crm", 1)
+    set_limit("queue:mail", 20)
+    set_limit("*", 100)
+    set_limit("crm", None)  # as the code declares it
