@@ -38,6 +38,8 @@ NAMES = {
     "listeners": "listeners",
     "enqueuers": "enqueuers",
     "enqueuers-32": "enqueuers",
+    # Ours alone: limits.
+    "keys": "keys",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",
