@@ -20,6 +20,7 @@ __all__ = [
     "TaskTimeout",
     "Unique",
     "acancel",
+    "aedit",
     "aenqueue",
     "aenqueue_many",
     "aextend",
@@ -27,6 +28,7 @@ __all__ = [
     "aset_limit",
     "cancel",
     "current_job",
+    "edit",
     "enqueue",
     "enqueue_many",
     "extend",
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from .decorator import task
     from .definition import BoundTask, Task
     from .exceptions import CancelJob, JobExists, RetryLater, Snooze, TaskTimeout
-    from .lifecycle.control import acancel, aextend, aretry, cancel, extend, retry
+    from .lifecycle.control import acancel, aedit, aextend, aretry, cancel, edit, extend, retry
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .lifecycle.limits import aset_limit, set_limit
@@ -54,7 +56,7 @@ else:
         "decorator": ("task",),
         "definition": ("BoundTask", "Task"),
         "exceptions": ("CancelJob", "JobExists", "RetryLater", "Snooze", "TaskTimeout"),
-        "lifecycle.control": ("acancel", "aextend", "aretry", "cancel", "extend", "retry"),
+        "lifecycle.control": ("acancel", "aedit", "aextend", "aretry", "cancel", "edit", "extend", "retry"),
         "lifecycle.current": ("current_job",),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "lifecycle.limits": ("aset_limit", "set_limit"),

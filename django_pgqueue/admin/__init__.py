@@ -1,12 +1,12 @@
 """The admin of the queue: jobs, queues, schedules, workers, statistics, and an overview of all of them.
 
 The classes can be registered on any site. A subclass with ``using = "alias"`` shows another database than the
-one that the database routers choose. All changes are made with the public functions of the package. Jobs
-cannot be edited.
+one that the database routers choose. All changes are made with the public functions of the package. The
+fields of a job are read-only; the action "Edit" changes what may change while a job waits.
 
     jobs.py        the list and the page of a job; job_fields.py its fields, job_actions.py its actions
     confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each state,
-                   selection.py which jobs are selected
+                   selection.py which jobs are selected; edit_form.py the new values of an edit
     overview.py    depth, age, failures and workers on one page; depth.py its figures
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too

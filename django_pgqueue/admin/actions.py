@@ -1,4 +1,4 @@
-"""The four actions on jobs in the admin, each with its permission and its messages."""
+"""The actions on jobs in the admin, each with its permission and its messages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from django.utils.translation import ngettext_lazy
 from ..lifecycle import control
 from ..models.job import Status
 from . import display, effects
+from .edit_form import EditForm
 from .effects import Effect
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Action:
 
     permission: str
     label: Any
-    run: Callable[[QuerySet[Job]], int]
+    run: Callable[..., int]
+    """Called with a queryset, and with the values of the form, if there is one. Returns how many changed."""
     fits: Callable[[Job], bool]
     """Whether the page of a job offers it. The database decides whether the job changes."""
     _done: Any
@@ -49,13 +51,18 @@ class Action:
     """What it does to jobs in each state; empty for an action without a confirmation page."""
     title: Any = ""
     """The title of the confirmation page."""
+    form: type[EditForm] | None = None
+    """The form on the confirmation page, which is then shown for a single job, too."""
 
-    def __call__(self, request: HttpRequest, parts: Sequence[QuerySet[Job]]) -> int:
+    def __call__(
+        self, request: HttpRequest, parts: Sequence[QuerySet[Job]], form: EditForm | None = None
+    ) -> int:
         """Run the action on some querysets of jobs, in one transaction. Return how many jobs changed.
 
         Race: a job may change its state after it was found. So one statement finds and locks it, and the
         statement that changes it sees the same state.
         """
+        values = {} if form is None else form.values()
         changed = 0
         meant: list[Job] = []
         with ExitStack() as stack:
@@ -63,10 +70,11 @@ class Action:
                 locked = jobs.select_for_update().order_by("pk")
                 stack.enter_context(transaction.atomic(using=locked.db))
                 meant += jobs.only("pk", "task_path")[: MOST_LOGGED + 1 - len(meant)]
-                changed += self.run(locked)
+                changed += self.run(locked, **values)
         logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
         if changed and len(meant) <= MOST_LOGGED:
-            message = _("Action: %(action)s.") % {"action": self.label}
+            label = self.label if form is None else f"{self.label} ({form.words()})"
+            message = _("Action: %(action)s.") % {"action": label}
             LogEntry.objects.log_actions(request.user.pk, meant, CHANGE, change_message=str(message))  # type: ignore[arg-type]
         return changed
 
@@ -91,6 +99,10 @@ def _can_hurry(job: Job) -> bool:
 
 def _can_be_extended(job: Job) -> bool:
     return job.status == Status.RUNNING and job.deadline is not None
+
+
+def _can_be_edited(job: Job) -> bool:
+    return not job.is_over and job.status != Status.RUNNING
 
 
 def _extend(jobs: QuerySet[Job]) -> int:
@@ -122,6 +134,17 @@ ACTIONS = {
             _("No job changed: only jobs that wait for a later time can be run now."),
             effects.RUN,
             _("Run jobs now"),
+        ),
+        Action(
+            "edit",
+            _("Edit"),
+            control.edit,
+            _can_be_edited,
+            ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
+            _("No job changed: jobs that are running or over cannot be edited, and the others are as wanted."),
+            effects.EDIT,
+            _("Edit jobs"),
+            EditForm,
         ),
         Action(
             "extend",

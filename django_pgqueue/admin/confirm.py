@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..models import Job
     from .actions import Action
     from .base import DatabaseAdmin
+    from .edit_form import EditForm
     from .effects import Effect
 
 __all__ = ["act_on_many"]
@@ -74,15 +75,19 @@ def act_on_many(
     name: str,
     jobs: QuerySet[Job],
     may: Callable[[str], bool],
+    back: str = "",
 ) -> HttpResponse | None:
     """Run an action of the list, or show its confirmation page. ``jobs`` are those that Django's changelist
-    has selected.
+    has selected, or the one of the page with the URL ``back``.
 
     ``may`` returns whether this user has a permission, named by its codename without the model.
     """
     action = ACTIONS[name]
     meant = permitted(action.effects, may)
     shown = _confirmed(request, name)
+    form = None if action.form is None else action.form(request.POST if shown else None)
+    if form is not None and not form.is_valid():
+        shown = None  # the page is shown again, with the errors and the jobs as they are now
     if shown is None:
         status = request.GET.get("status", "")
         if status in Status.values:
@@ -101,10 +106,11 @@ def act_on_many(
         meant = [effect for effect, _count in found]
         shown = _shown(name, found, limits)
         total = sum(count for _effect, count in found)
-        if total > 1 or (total and limits.oldest is not None):  # there may be more, beyond the window
-            return _ask(admin, request, action, found, shown)
+        # A form asks for values; and beyond the window there may be more jobs.
+        if total > 1 or (total and (form is not None or limits.oldest is not None)):
+            return _ask(admin, request, action, found, shown, form, back)
     acting = [effect for effect in meant if effect.acts and effect.key in shown.effects]
-    changed = action(request, affected(jobs, shown.limits, acting))
+    changed = action(request, affected(jobs, shown.limits, acting), form)
     words = _told(action, changed, shown.expected, denied=any(effect.is_denied for effect in meant))
     admin.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
     return None
@@ -138,6 +144,8 @@ def _ask(
     action: Action,
     found: list[tuple[Effect, int]],
     shown: Shown,
+    form: EditForm | None,
+    back: str,
 ) -> TemplateResponse:
     total = sum(count for _effect, count in found)
     is_exact = all(count <= effects.MOST_COUNTED for _effect, count in found)
@@ -152,6 +160,8 @@ def _ask(
         % {"number": display.number(total) if is_exact else number(effects.MOST_COUNTED + 1)},
         "effects": [(effect, effect.sentence(count)) for effect, count in found],
         "acts": bool(shown.effects),
+        "form": form,
+        "back": back or request.get_full_path(),
         "across": across,
         "oldest": shown.limits.oldest,
         "window": display.number(changelist.WINDOW),

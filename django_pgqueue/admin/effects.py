@@ -17,7 +17,7 @@ from django.utils.translation import ngettext_lazy
 from ..models.job import Status
 from . import display
 
-__all__ = ["CANCEL", "MOST_COUNTED", "RETRY", "RUN", "Effect", "number", "permitted"]
+__all__ = ["CANCEL", "EDIT", "MOST_COUNTED", "RETRY", "RUN", "Effect", "number", "permitted"]
 
 MOST_COUNTED = 10_000  # jobs of one effect
 
@@ -207,5 +207,20 @@ CANCEL = (
         ),
         where=Q(cancel_requested_at__isnull=False),
     ),
+    _OVER_STAY,
+)
+
+EDIT = (
+    Effect(
+        "waiting",
+        _WAITING | _BLOCKED,
+        ngettext_lazy(
+            "%(number)s waiting job would get the values below.",
+            "%(number)s waiting jobs would get the values below.",
+            "count",
+        ),
+        acts=True,
+    ),
+    _RUNNING_STAY,
     _OVER_STAY,
 )

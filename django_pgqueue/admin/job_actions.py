@@ -1,6 +1,6 @@
 """Actions on selected jobs and buttons on the page of a job, each with its permission.
 
-An action that changes more than one job must be confirmed first (``confirm``).
+An action that changes more than one job, or that asks for values, is confirmed first (``confirm``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["JobActions"]
 class JobActions(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the actions."""
 
-    actions = ("retry_jobs", "run_jobs", "extend_jobs", "cancel_jobs")
+    actions = ("retry_jobs", "run_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may retry jobs."""
@@ -46,6 +46,10 @@ class JobActions(ReadOnlyAdmin[Job]):
     def has_run_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may run jobs now that wait for a later time."""
         return self._may(request, "run")
+
+    def has_edit_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may edit waiting jobs."""
+        return self._may(request, "edit")
 
     def has_extend_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may extend the timeout of running jobs."""
@@ -64,6 +68,11 @@ class JobActions(ReadOnlyAdmin[Job]):
     def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Run the selected jobs now."""
         return act_on_many(self, request, "run", queryset, partial(self._may, request))
+
+    @admin.action(description=_("Edit selected %(verbose_name_plural)s"), permissions=["edit"])
+    def edit_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
+        """Change the priority, the time or the queue of the selected jobs."""
+        return act_on_many(self, request, "edit", queryset, partial(self._may, request))
 
     @admin.action(
         description=_("Give selected %(verbose_name_plural)s one more hour"), permissions=["extend"]
@@ -99,13 +108,17 @@ class JobActions(ReadOnlyAdmin[Job]):
         if self._is_denied(name, request, job):
             raise PermissionDenied
         jobs = self.get_queryset(request).filter(pk=job.pk)
+        query = request.META["QUERY_STRING"]
+        if ACTIONS[name].form is not None:
+            back = self._url("change", job) + (f"?{query}" if query else "")
+            page = act_on_many(self, request, name, jobs, partial(self._may, request), back)
+            return page or HttpResponseRedirect(back)
         shown = request.POST.get("status", job.status)
         by_now = _("No job changed: this job is now %(status)s.") % {"status": job.get_status_display()}
         parts = self._parts(name, request, jobs, shown)
         self._act(name, request, parts, refused="" if shown == job.status else str(by_now))
         # In a queue that does not keep jobs, a cancelled job no longer exists.
         target = self._url("change", job) if jobs.exists() else self._url("changelist")
-        query = request.META["QUERY_STRING"]
         return HttpResponseRedirect(f"{target}?{query}" if query else target)
 
     def render_change_form(

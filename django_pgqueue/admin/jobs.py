@@ -40,7 +40,7 @@ _IN_LIST = (
 
 
 class JobAdmin(JobActions, JobFields):
-    """Shows jobs, and can retry them, run them now, or cancel them. Jobs cannot be edited."""
+    """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
 
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")

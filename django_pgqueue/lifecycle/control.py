@@ -1,4 +1,4 @@
-"""Cancel, retry, run now, extend: each runs one statement, for one job or for a queryset.
+"""Cancel, retry, run now, edit, extend: each runs one statement, for one job or for a queryset.
 
 ``models.changes`` applies these statements to an id or to a queryset.
 """
@@ -18,11 +18,13 @@ from ..models import Job, changes
 from ..routing import default_backend, is_ours, resolve
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     Jobs = Job | int | str | TaskResult[Any, Any] | QuerySet[Job]
 
-__all__ = ["acancel", "aextend", "aretry", "arun_now", "cancel", "extend", "retry", "run_now"]
+__all__ = [
+    "acancel", "aedit", "aextend", "aretry", "arun_now", "cancel", "edit", "extend", "retry", "run_now",
+]  # fmt: skip
 
 
 def cancel(jobs: Jobs, /) -> int:
@@ -63,6 +65,38 @@ def run_now(jobs: Jobs, /) -> int:
 async def arun_now(jobs: Jobs, /) -> int:
     """Like ``run_now()``, for async code."""
     return await sync_to_async(run_now)(jobs)
+
+
+def edit(
+    jobs: Jobs,
+    /,
+    *,
+    priority: int | None = None,
+    run_after: datetime | timedelta | None = None,
+    queue_name: str | None = None,
+) -> int:
+    """Change the priority, the time or the queue of jobs that wait (a ``Job``, an id, a ``TaskResult``, a
+    queryset).
+
+    What is left out stays as it is. The next claim sees the change. A due job that gets another queue or
+    priority is due from now on, so it comes after the jobs that are due there already. Running jobs and jobs
+    that are over do not change. Return the number of changed rows.
+
+    Raise ``TypeError`` if there is nothing to change, and ``InvalidTask`` for a bad value.
+    """
+    return _change(changes.EDIT, jobs, *changes.edit_values(priority, run_after, queue_name))
+
+
+async def aedit(
+    jobs: Jobs,
+    /,
+    *,
+    priority: int | None = None,
+    run_after: datetime | timedelta | None = None,
+    queue_name: str | None = None,
+) -> int:
+    """Like ``edit()``, for async code."""
+    return await sync_to_async(edit)(jobs, priority=priority, run_after=run_after, queue_name=queue_name)
 
 
 def extend(jobs: Jobs, seconds: float | timedelta, /) -> int:

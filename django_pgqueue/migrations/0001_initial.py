@@ -252,6 +252,7 @@ class Migration(migrations.Migration):
                             ("rerun_done_job", "Can run a done job again"),
                             ("run_job", "Can run job now"),
                             ("extend_job", "Can give a running job more time"),
+                            ("edit_job", "Can edit waiting job"),
                         ),
                     },
                 ),

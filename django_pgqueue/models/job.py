@@ -20,6 +20,7 @@ from . import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime, timedelta
 
     from django.db.models.base import ModelBase
 
@@ -83,13 +84,27 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Like ``retry()``, for async code."""
         return await sync_to_async(self.retry)()
 
+    def edit(
+        self,
+        *,
+        priority: int | None = None,
+        run_after: datetime | timedelta | None = None,
+        queue_name: str | None = None,
+    ) -> int:
+        """Change the priority, the time or the queue of those jobs that wait. Return how many changed."""
+        return changes.change_all(changes.EDIT, self, *changes.edit_values(priority, run_after, queue_name))
+
+    async def aedit(self, **values: Any) -> int:
+        """Like ``edit()``, for async code."""
+        return await sync_to_async(self.edit)(**values)
+
     def delete(self) -> tuple[int, dict[str, int]]:
         """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; upkeep removes finished jobs."""
         raise TypeError(_NOT_DELETED)
 
     # Not in templates, and not on the manager: ``Job.objects.cancel()`` would cancel every job.
     _method: Any
-    for _method in (cancel, acancel, retry, aretry, delete):
+    for _method in (cancel, acancel, retry, aretry, edit, aedit, delete):
         _method.alters_data = True
         _method.queryset_only = True
     del _method
@@ -212,6 +227,7 @@ class Job(JobFields):
             ("rerun_done_job", "Can run a done job again"),
             ("run_job", "Can run job now"),
             ("extend_job", "Can give a running job more time"),
+            ("edit_job", "Can edit waiting job"),
         )
 
     def __str__(self) -> str:

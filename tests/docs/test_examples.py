@@ -159,6 +159,19 @@ def test_cancel_and_retry() -> None:
 
 
 @in_shop
+def test_edit_waiting_jobs() -> None:
+    editing, order = example("editing"), example("models").Order.objects.create(email="ann@example.com")
+    receipt = example("tasks").send_receipt
+    job, low = enqueue(receipt, order.pk), enqueue(receipt.using(priority=-5), order.pk + 1)
+    assert editing.expedite(job)
+    assert fresh(job).priority == 50
+    assert editing.make_room() == 1
+    assert (fresh(low).queue_name, fresh(job).queue_name) == ("slow", "mail")
+    assert editing.postpone(order) == 1
+    assert seconds_until(fresh(job).run_after) == pytest.approx(86_400, abs=60)
+
+
+@in_shop
 def test_an_idempotency_key() -> None:
     idempotent = example("idempotent")
     idempotent.CHARGED.clear()  # other examples use the same bank

@@ -48,6 +48,18 @@ def test_control_from_sql() -> None:
 
 
 @in_shop
+def test_edit_from_sql() -> None:
+    receipt = example("tasks").send_receipt
+    ids = enqueue_many(receipt.bind(number) for number in range(3))
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            re.sub(r"\[1, 2\]", lambda _: f"[{ids[0]}, {ids[1]}]", statements("edit"))
+        )
+    found = [(job.priority, job.queue_name) for job in Job.objects.order_by("pk")]
+    assert found == [(10, "slow"), (10, "slow"), (0, "slow")]
+
+
+@in_shop
 def test_the_words_for_a_status_in_sql() -> None:
     job = enqueue(example("tasks").send_receipt, 1)
     query = re.sub(r"\b1\b", str(job.pk), statements("statuses"))

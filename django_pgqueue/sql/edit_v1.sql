@@ -1,0 +1,64 @@
+-- Change the priority, the time or the queue of jobs that wait; NULL leaves a value as it is. p_delay is seconds from
+-- now, instead of p_run_after. Running jobs and jobs that are over do not change. Returns the number of changed rows.
+--
+-- Workers skip jobs that are below their marks (worker/producer/ranges.py). A due job that moves to another queue or
+-- priority would be below the marks there if it kept its time, so it becomes due now. A blocked job is in no range,
+-- and keeps its time for the moment when it is released.
+-- Race: a job may be claimed or cancelled between the statements, so the rows are locked first, in the order of id.
+-- The time is read when they are locked: it would otherwise be as old as the wait for the locks.
+CREATE FUNCTION pgqueue_edit_v1(
+    p_ids bigint[], p_priority integer, p_run_after timestamptz, p_delay double precision, p_queue_name text
+) RETURNS integer LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    problem text := pgqueue_problem_v1(
+        'a.task', '[]', '{}', '{}', coalesce(p_queue_name, 'default'), coalesce(p_priority, 0), p_run_after, NULL,
+        NULL, NULL, NULL, NULL);
+    now timestamptz;
+    due timestamptz;
+    edited integer;
+BEGIN
+    IF problem IS NULL THEN
+        problem := CASE
+            WHEN num_nulls(p_priority, p_run_after, p_delay, p_queue_name) = 4
+                THEN 'edit: give a priority, run_after or queue_name'
+            WHEN num_nonnulls(p_run_after, p_delay) = 2
+                THEN 'edit: give run_after or a delay, not both'
+            WHEN NOT p_delay BETWEEN 0 AND 3155760000
+                THEN format('edit: the delay must be from 0 to 100 years, not %s seconds', p_delay)
+        END;
+    END IF;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
+    now := clock_timestamp();
+    due := greatest(coalesce(p_run_after, now + p_delay * interval '1 second'), now);
+    IF num_nulls(p_run_after, p_delay) = 2 THEN
+        due := NULL;
+    END IF;
+
+    UPDATE pgqueue_job_live AS job SET
+        priority = edit.priority, queue_name = edit.queue_name, run_after = edit.run_after,
+        waiting_reason = CASE
+            WHEN job.status = 'blocked' OR job.run_after = edit.run_after THEN job.waiting_reason ELSE '' END
+    FROM (
+        SELECT live.id, place.priority, place.queue_name, CASE
+            WHEN due > now OR due IS NOT NULL AND live.run_after > now THEN due
+            WHEN live.status <> 'blocked'
+                AND (live.priority, live.queue_name) <> (place.priority, place.queue_name)
+                THEN greatest(live.run_after, now)
+            ELSE live.run_after
+        END AS run_after
+        FROM pgqueue_job_live AS live
+        CROSS JOIN LATERAL (
+            SELECT coalesce(p_priority, live.priority) AS priority,
+                coalesce(p_queue_name, live.queue_name) AS queue_name
+        ) AS place
+        WHERE live.id = ANY (p_ids) AND live.status IN ('pending', 'retry', 'blocked')
+    ) AS edit
+    WHERE job.id = ANY (p_ids) AND job.id = edit.id
+        AND (job.priority, job.queue_name, job.run_after)
+            IS DISTINCT FROM (edit.priority, edit.queue_name, edit.run_after);
+    GET DIAGNOSTICS edited = ROW_COUNT;
+    RETURN edited;
+END $$;
