@@ -24,6 +24,8 @@ __all__ = [
     "aenqueue",
     "aenqueue_many",
     "aextend",
+    "apause",
+    "aresume",
     "aretry",
     "aset_limit",
     "cancel",
@@ -32,6 +34,8 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "extend",
+    "pause",
+    "resume",
     "retry",
     "schedule",
     "set_limit",
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from .lifecycle.current import current_job
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .lifecycle.limits import aset_limit, set_limit
+    from .lifecycle.pause import apause, aresume, pause, resume
     from .models.current import CurrentJob
     from .schedules.declare import schedule
     from .unique import Unique
@@ -60,6 +65,7 @@ else:
         "lifecycle.current": ("current_job",),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "lifecycle.limits": ("aset_limit", "set_limit"),
+        "lifecycle.pause": ("apause", "aresume", "pause", "resume"),
         "models.current": ("CurrentJob",),
         "schedules.declare": ("schedule",),
         "unique": ("Unique",),

@@ -28,6 +28,7 @@ ExceptionTypes = type[BaseException] | Sequence[type[BaseException]]
 CENTURY = timedelta(days=36525)
 _MAX_PATH = 255
 _MOST_INT = 2**31 - 1
+_TASK_PATH = re.compile(r"[^\s.0-9][^\s.]*(\.[^\s.0-9][^\s.]*)+")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -62,6 +63,13 @@ def priority(value: Any) -> int:
     if not isinstance(value, (int, float)) or not -100 <= value <= 100 or int(value) != value:
         raise InvalidTask(f"priority must be a whole number between -100 and 100. It is {value!r}.")
     return int(value)
+
+
+def task_path(value: Any) -> str:
+    """Accept the dotted path of a task."""
+    if not isinstance(value, str) or len(value) > _MAX_PATH or not _TASK_PATH.fullmatch(value):
+        raise InvalidTask(f"task must be a task or its path, such as 'shop.tasks.sync'. It is {value!r}.")
+    return value
 
 
 def queue_name(value: Any) -> str:

@@ -353,6 +353,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "drain",
+                    models.CharField(
+                        blank=True,
+                        choices=[("replace", "to be replaced"), ("stop", "with all its processes")],
+                        db_default="",
+                        max_length=8,
+                        verbose_name="asked to end",
+                    ),
+                ),
+                (
                     "holds_lock",
                     models.BooleanField(
                         db_default=True,
@@ -384,6 +394,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "workers",
                 "db_table": "pgqueue_worker",
                 "default_permissions": ("view",),
+                "permissions": (("drain_worker", "Can stop or replace worker"),),
                 "required_db_vendor": "postgresql",
             },
         ),

@@ -6,6 +6,7 @@ from .current import CurrentJob
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
 from .limit import Limit
+from .pause import Pause
 from .queue import Queue
 from .schedule import Schedule
 from .stat import JobStat
@@ -20,6 +21,7 @@ __all__ = [
     "JobStat",
     "Limit",
     "LiveJob",
+    "Pause",
     "Queue",
     "QueueStatus",
     "Ring",

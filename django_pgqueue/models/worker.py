@@ -26,6 +26,13 @@ class Worker(models.Model):
         choices=[("running", _("running")), ("draining", _("draining"))],
         db_default="running",
     )
+    drain = models.CharField(
+        _("asked to end"),
+        max_length=8,
+        choices=[("replace", _("to be replaced")), ("stop", _("with all its processes"))],
+        db_default="",
+        blank=True,
+    )
     holds_lock = models.BooleanField(
         _("holds its lock"),
         db_default=True,
@@ -41,6 +48,7 @@ class Worker(models.Model):
         db_table = "pgqueue_worker"
         required_db_vendor = "postgresql"
         default_permissions = ("view",)
+        permissions = (("drain_worker", "Can stop or replace worker"),)
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
 

@@ -3,7 +3,9 @@
 --
 -- Workers skip jobs that are below their marks (worker/producer/ranges.py). A due job that moves to another queue or
 -- priority would be below the marks there if it kept its time, so it becomes due now. A blocked job is in no range,
--- and keeps its time for the moment when it is released.
+-- and keeps its time for the moment when it is released. But a job in the line of its concurrency key leaves the line if
+-- it gets a later time, and goes to that of the new queue, so it is claimable then, and passes the gate again. Whoever
+-- stood behind it may have waited for it alone, so the lines of the keys are released.
 -- Race: a job may be claimed or cancelled between the statements, so the rows are locked first, in the order of id.
 -- The time is read when they are locked: it would otherwise be as old as the wait for the locks.
 CREATE FUNCTION pgqueue_edit_v1(
@@ -16,6 +18,7 @@ DECLARE
     now timestamptz;
     due timestamptz;
     edited integer;
+    keys text[];
 BEGIN
     IF problem IS NULL THEN
         problem := CASE
@@ -37,28 +40,45 @@ BEGIN
         due := NULL;
     END IF;
 
-    UPDATE pgqueue_job_live AS job SET
-        priority = edit.priority, queue_name = edit.queue_name, run_after = edit.run_after,
-        waiting_reason = CASE
-            WHEN job.status = 'blocked' OR job.run_after = edit.run_after THEN job.waiting_reason ELSE '' END
-    FROM (
-        SELECT live.id, place.priority, place.queue_name, CASE
-            WHEN due > now OR due IS NOT NULL AND live.run_after > now THEN due
-            WHEN live.status <> 'blocked'
-                AND (live.priority, live.queue_name) <> (place.priority, place.queue_name)
-                THEN greatest(live.run_after, now)
-            ELSE live.run_after
-        END AS run_after
-        FROM pgqueue_job_live AS live
-        CROSS JOIN LATERAL (
-            SELECT coalesce(p_priority, live.priority) AS priority,
-                coalesce(p_queue_name, live.queue_name) AS queue_name
-        ) AS place
-        WHERE live.id = ANY (p_ids) AND live.status IN ('pending', 'retry', 'blocked')
-    ) AS edit
-    WHERE job.id = ANY (p_ids) AND job.id = edit.id
-        AND (job.priority, job.queue_name, job.run_after)
-            IS DISTINCT FROM (edit.priority, edit.queue_name, edit.run_after);
-    GET DIAGNOSTICS edited = ROW_COUNT;
+    WITH changed AS (
+        UPDATE pgqueue_job_live AS job SET
+            priority = edit.priority, queue_name = edit.queue_name, run_after = edit.run_after,
+            status = CASE
+                WHEN NOT edit.moves THEN job.status WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
+            line = CASE WHEN edit.run_after <= now THEN job.line END,
+            waiting_reason = CASE
+                WHEN NOT edit.moves AND (job.status = 'blocked' OR job.run_after = edit.run_after)
+                THEN job.waiting_reason ELSE '' END
+        FROM (
+            SELECT live.id, place.priority, place.queue_name, timed.moves,
+                CASE WHEN timed.moves THEN greatest(timed.run_after, now) ELSE timed.run_after END AS run_after
+            FROM pgqueue_job_live AS live
+            CROSS JOIN LATERAL (
+                SELECT coalesce(p_priority, live.priority) AS priority,
+                    coalesce(p_queue_name, live.queue_name) AS queue_name
+            ) AS place
+            CROSS JOIN LATERAL (
+                SELECT CASE
+                    WHEN due > now OR due IS NOT NULL AND live.run_after > now THEN due
+                    WHEN live.status <> 'blocked'
+                        AND (live.priority, live.queue_name) <> (place.priority, place.queue_name)
+                        THEN greatest(live.run_after, now)
+                    ELSE live.run_after
+                END AS run_after,
+                live.status = 'blocked' AND live.line IS NOT NULL
+                    AND (live.queue_name <> place.queue_name OR due > now) IS TRUE AS moves
+            ) AS timed
+            WHERE live.id = ANY (p_ids) AND live.status IN ('pending', 'retry', 'blocked')
+        ) AS edit
+        WHERE job.id = ANY (p_ids) AND job.id = edit.id
+            AND (job.priority, job.queue_name, job.run_after)
+                IS DISTINCT FROM (edit.priority, edit.queue_name, edit.run_after)
+        RETURNING job.limit_key
+    )
+    SELECT count(*), array_agg(changed.limit_key) FILTER (WHERE changed.limit_key IS NOT NULL)
+    INTO edited, keys FROM changed;
+    IF keys IS NOT NULL THEN
+        PERFORM pgqueue_release_v1(keys);
+    END IF;
     RETURN edited;
 END $$;

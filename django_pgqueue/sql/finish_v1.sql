@@ -1,9 +1,9 @@
 -- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job is over and moves to
 -- history), retry, snooze (run again after a delay), release (requeued unstarted), unknown (requeued by a worker
--- that does not know the task; started_at keeps the time when this was first found). Of those that run again,
--- only retry counts as an attempt. Unused arrays may be NULL. Returns the ids of the accepted outcomes. The lease
--- of a job that is missing there was lost. cancelled has those that would run again, but were asked to cancel or met a
--- twin; it is NULL if there are none.
+-- that does not know the task; started_at keeps the time when this was first found), paused (put aside unstarted,
+-- blocked until the pause of its task ends). Of those that run again, only retry counts as an attempt. Unused arrays
+-- may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing there was lost. cancelled
+-- has those that would run again, but were asked to cancel or met a twin; it is NULL if there are none.
 --
 -- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of
 -- running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows that are joined: for
@@ -32,7 +32,9 @@ DECLARE
     freed text[];                        -- the concurrency keys of jobs that no longer run
     freed_too text[];
     keyed bigint[];
-    goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown'], false);
+    goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown', 'paused'], false);
+    held text[];      -- the paused tasks, whose pauses do not end before this commit
+    changing text[];  -- those whose pause is being resumed at this moment
 BEGIN
     SELECT * INTO STRICT ring FROM pgqueue_ring;
     IF goes_back THEN
@@ -65,7 +67,7 @@ BEGIN
         RETURNING job.id, job.task_path, job.args, job.kwargs, job.metadata, job.queue_name, job.priority,
             job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
             job.attempts - (
-                given.outcome IN ('snooze', 'release', 'unknown')
+                given.outcome IN ('snooze', 'release', 'unknown', 'paused')
                 OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired and never ran
             )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
@@ -102,18 +104,38 @@ BEGIN
         array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL)
     INTO accepted, cancelled, freed FROM gone;
 
+    IF 'paused' = ANY (p_outcomes) THEN
+        -- Race: the pause may end before the worker hears of it, and then nobody would let this job continue. So a job
+        -- is only put aside under a lock of its pause. A resume waits for that lock, and sees the job afterwards. If
+        -- the resume came first, the job is requeued. It is not known yet if the resume commits: this waits for
+        -- nobody, so a worker looks at the job again in a second.
+        held := ARRAY(
+            SELECT pause.name FROM pgqueue_pause AS pause
+            WHERE pause.kind = 'task' AND (pause.until IS NULL OR pause.until > clock_timestamp())
+            ORDER BY pause.id FOR KEY SHARE SKIP LOCKED);
+        changing := ARRAY(
+            SELECT pause.name FROM pgqueue_pause AS pause
+            WHERE pause.kind = 'task' AND (pause.until IS NULL OR pause.until > clock_timestamp())
+                AND pause.name <> ALL (held));
+    END IF;
+
     IF goes_back THEN
         WITH given AS MATERIALIZED (
             SELECT item.*
             FROM unnest(p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons)
                 AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason)
-            WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown')
+            WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused')
         ), back AS (
             UPDATE pgqueue_job_live AS job SET
-                status = CASE WHEN given.outcome = 'retry' OR job.attempts > 1 THEN 'retry' ELSE 'pending' END,
+                status = CASE
+                    WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN 'blocked'
+                    WHEN given.outcome = 'retry' OR job.attempts > 1 THEN 'retry' ELSE 'pending' END,
                 attempts = job.attempts - (given.outcome <> 'retry')::integer,
-                run_after = greatest(
-                    job.run_after, clock_timestamp() + coalesce(given.delay, 0) * interval '1 second'),
+                run_after = CASE
+                    WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN job.run_after
+                    ELSE greatest(job.run_after, clock_timestamp() + interval '1 second' * CASE
+                        WHEN given.outcome = 'paused' AND job.task_path = ANY (changing) THEN 1
+                        ELSE coalesce(given.delay, 0) END) END,
                 started_at = CASE
                     WHEN job.attempts > 1 OR given.outcome = 'unknown' THEN job.started_at
                     ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
@@ -121,9 +143,14 @@ BEGIN
                 lost_in_a_row = CASE
                     WHEN given.outcome IN ('retry', 'snooze') THEN 0 ELSE job.lost_in_a_row END,
                 worker = NULL, lease = NULL, deadline = NULL,
-                -- What did not run keeps its place in the line of its key; what waits for a time is in no line.
-                line = CASE WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0 THEN job.line END,
-                waiting_reason = coalesce(given.reason, ''),
+                -- What did not run keeps its place in the line of its key; what waits for a time, or for the end of a
+                -- pause, is in no line.
+                line = CASE
+                    WHEN given.outcome = 'release' AND coalesce(given.delay, 0) = 0
+                        OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing) THEN job.line END,
+                waiting_reason = CASE
+                    WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) THEN ''
+                    ELSE coalesce(given.reason, '') END,
                 errors = pgqueue_add_error_v1(
                     job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',
                     p_keep_errors),

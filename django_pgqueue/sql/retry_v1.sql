@@ -1,6 +1,7 @@
 -- Run jobs again, now, with a new budget of attempts. Jobs that are over come back from history with their id,
--- attempts and errors, and waiting jobs become due. Running jobs do not change. Returns the number of changed
--- rows. A SELECT that waits for another retry, or for the TRUNCATE of the shelf, finds nothing afterwards, which
+-- attempts and errors, and waiting jobs become due. A job whose task is paused stays blocked until the pause ends.
+-- Running jobs do not change. Returns the number of changed rows. A SELECT that waits for another retry, or for the
+-- TRUNCATE of the shelf, finds nothing afterwards, which
 -- is correct.
 --
 -- A job whose unique key is taken stays in history, and so does the second of two with the same key. Race: a twin is
@@ -18,10 +19,13 @@ BEGIN
     WITH waiting AS (
         UPDATE pgqueue_job_live AS job SET
             run_after = clock_timestamp(), forgiven_attempts = job.attempts, crash_count = 0,
-            lost_in_a_row = 0, expires_at = NULL, waiting_reason = '',
-            line = CASE WHEN job.limit_key IS NOT NULL
+            lost_in_a_row = 0, expires_at = NULL,
+            waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
+            line = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
                 THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
-        WHERE job.id = ANY (p_ids) AND job.status IN ('pending', 'retry')
+        WHERE job.id = ANY (p_ids) AND (
+            job.status IN ('pending', 'retry')
+            OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
         RETURNING 1
     )
     SELECT count(*) INTO hurried FROM waiting;

@@ -1,13 +1,19 @@
--- Run jobs now that wait for a later time. Their budget of attempts does not change. Returns how many changed.
+-- Run jobs now that wait for a later time. Their budget of attempts does not change. A job whose task is paused runs
+-- when the pause ends. Returns how many changed.
 CREATE FUNCTION pgqueue_run_now_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     hurried integer;
 BEGIN
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
-    UPDATE pgqueue_job_live AS job SET run_after = clock_timestamp(), waiting_reason = '',
-        line = CASE WHEN job.limit_key IS NOT NULL THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
-    WHERE job.id = ANY (p_ids) AND job.status IN ('pending', 'retry') AND job.run_after > clock_timestamp();
+    UPDATE pgqueue_job_live AS job SET
+        run_after = clock_timestamp(),
+        waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
+        line = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
+            THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
+    WHERE job.id = ANY (p_ids) AND job.run_after > clock_timestamp() AND (
+        job.status IN ('pending', 'retry')
+        OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'));
     GET DIAGNOSTICS hurried = ROW_COUNT;
     RETURN hurried;
 END $$;

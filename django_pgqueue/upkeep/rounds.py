@@ -47,8 +47,9 @@ _SWEEP_SQL = """
             ORDER BY ended.until LIMIT %s FOR UPDATE SKIP LOCKED
         )) RETURNING 1
     )
-    SELECT swept + (SELECT count(*) FROM windows), strays.jobs, strays.notable
-    FROM pgqueue_sweep_v1(%s) AS swept, pgqueue_recover_strays_v1(%s, %s, %s) AS strays
+    SELECT greatest(swept + (SELECT count(*) FROM windows), unpaused), strays.jobs, strays.notable
+    FROM pgqueue_sweep_v1(%s) AS swept, pgqueue_unpause_v1(%s) AS unpaused,
+        pgqueue_recover_strays_v1(%s, %s, %s) AS strays
 """
 
 
@@ -114,14 +115,14 @@ def tell_retention(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, old statistics and ticks, and windows of unique keys that are over,
-    and requeue jobs of workers that are no longer registered. Return the number of deleted jobs and windows,
-    or of requeued jobs, whichever is larger.
+    """Delete old jobs from the kept leaf, old statistics and ticks, and windows of unique keys that are over;
+    requeue jobs of workers that are no longer registered; let jobs continue whose pause is over. Return the
+    largest of these numbers.
     """
     settings = conf.current()
     longest = max(settings.retention, settings.failed_retention)
     parameters = (
-        longest, TICKS_KEPT, BATCH, BATCH, BATCH, settings.crash_limit, BATCH, settings.keep_errors
+        longest, TICKS_KEPT, BATCH, BATCH, BATCH, BATCH, settings.crash_limit, BATCH, settings.keep_errors
     )  # fmt: skip
     swept, strays, notable = session.row(_SWEEP_SQL, parameters)
     return max(int(swept), requeued_strays(int(strays), notable))

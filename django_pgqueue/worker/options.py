@@ -10,11 +10,13 @@ import json
 import secrets
 from dataclasses import asdict, dataclass, fields
 
-__all__ = ["FINISHED", "RECYCLED", "Assignment", "WorkerOptions", "new_id"]
+__all__ = ["FINISHED", "RECYCLED", "RETIRED", "Assignment", "WorkerOptions", "new_id"]
 
-#: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it.
+#: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it. RETIRED: stop
+#: its supervisor, with all of its processes.
 FINISHED = 0
 RECYCLED = 64
+RETIRED = 65
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

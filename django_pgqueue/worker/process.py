@@ -22,7 +22,7 @@ from .executor.isolation import Isolation
 from .executor.runner import Runner
 from .executor.task_signals import Announcer
 from .logs import configure_logging
-from .options import FINISHED, RECYCLED, Assignment, new_id
+from .options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from .processes.memory import read_memory
 from .processes.started_jobs import StartedJobs
 from .producer.producer import Producer
@@ -72,7 +72,8 @@ def main(assignment_json: str, link: ParentLink) -> int:
     watch.start()
     _freeze_what_is_loaded()
     producer.run()
-    code = RECYCLED if producer.lifetime.replaced else FINISHED
+    lifetime = producer.lifetime
+    code = RETIRED if lifetime.retired else RECYCLED if lifetime.replaced else FINISHED
     link.finished(code)
     if producer.in_flight.overdue:
         _end_at_once(code)

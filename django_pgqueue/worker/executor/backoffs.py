@@ -9,20 +9,15 @@ from ... import conf
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BACKOFFS_SQL", "Backoffs", "backoff_of", "backoffs"]
+__all__ = ["Backoffs", "backoff_of", "backoffs"]
 
 #: The base and ceiling of the backoff in seconds for each queue with its own settings; None where it sets
 #: none.
 Backoffs = dict[str, tuple[float | None, float | None]]
 
-BACKOFFS_SQL = """
-    SELECT name, backoff_base, backoff_ceiling FROM pgqueue_queue
-    WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
-"""
-
 
 def backoffs(rows: Iterable[tuple[str, float | None, float | None]]) -> Backoffs:
-    """Make the backoffs from the rows of ``BACKOFFS_SQL``."""
+    """Make the backoffs from their names, bases and ceilings."""
     return {name: (base, ceiling) for name, base, ceiling in rows}
 
 

@@ -33,7 +33,7 @@ class Accounts:
         """Close the jobs with these results, which have been reported."""
         for row, outcome, ran, _, failure in results:
             held = self._in_flight.drop(row)
-            if outcome.kind == "release":
+            if outcome.kind in {"release", "paused"}:
                 self._lifetime.claimed -= 1
                 continue
             began = outcome.started or 0.0

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ...lifecycle.claim import Claimed, Refusals, claim_sql, split_answer
+from .pauses import Pauses
 from .queue_limits import QueueLimits
 from .ranges import FirstDue, Ranges
 
@@ -31,13 +32,16 @@ _FIRST_DUE_SQL = (
 class Claimer:
     """One worker's view of the queues."""
 
-    def __init__(self, options: WorkerOptions, worker: int, lease_base: int) -> None:
+    def __init__(
+        self, options: WorkerOptions, worker: int, lease_base: int, pauses: Pauses | None = None
+    ) -> None:
         self._alias = options.alias
         self._queues = list(options.queues) or None
         self._except = list(options.exclude_queues)
         self._worker = worker
         self._lease = lease_base
-        self._ranges = Ranges()
+        self._pauses = pauses or Pauses()
+        self._ranges = Ranges(self._pauses)
         self._searched = 0.0
         self.queue_limits = QueueLimits()
         self._refusals = Refusals()
@@ -89,10 +93,15 @@ class Claimer:
         This rescans from the start if the ration allows it, or if it must be ``thorough``. Otherwise it only
         searches the gaps.
         """
+        queues, paused = self._queues, self._pauses
+        if queues is not None:
+            queues = [name for name in queues if not paused.stops(name)]
+        if paused.everything or queues == []:
+            return False, None
         started = self._searched = monotonic()
         rescan = thorough or self._ranges.may_rescan(started)
         known = ([], [], [], []) if rescan else self._ranges.known()
-        answer = session.rows(_FIRST_DUE_SQL, (self._queues, self._except, *known))
+        answer = session.rows(_FIRST_DUE_SQL, (queues, [*self._except, *paused.queues], *known))
         now = monotonic()
         if rescan:
             self._ranges.rescanned(started, now)

@@ -196,7 +196,7 @@ def _cancelled(result: Result) -> Result:
     """Race: the job may be asked to cancel between the end of its run and the report. So the server decides
     whether it runs again.
     """
-    if result.outcome.kind == "release":
+    if result.outcome.kind in {"release", "paused"}:
         return result  # it did not run here, so there is nothing to tell
     return result._replace(outcome=result.outcome._replace(kind="cancelled", delay=None))
 

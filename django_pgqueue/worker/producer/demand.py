@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .idle import Idle
     from .in_flight import InFlight
     from .lifetime import Lifetime
+    from .pauses import Pauses
 
 __all__ = ["LARGE", "Demand"]
 
@@ -31,6 +32,7 @@ class Demand:
         in_flight: InFlight,
         completer: Completer,
         exchange: Exchange,
+        pauses: Pauses,
     ) -> None:
         self._threads = options.threads
         self._lifetime = lifetime
@@ -39,13 +41,14 @@ class Demand:
         self._in_flight = in_flight
         self._completer = completer
         self._exchange = exchange
+        self._pauses = pauses
 
     def jobs(self) -> int:
         """Return how many jobs the worker has room for."""
         if self._lifetime.stopping:
             return 0
         held = self._held()
-        limit = self._batch_size.wanted(held, running_low=held < self._threads)
+        limit = self._pauses.limit(self._batch_size.wanted(held, running_low=held < self._threads))
         left = self._lifetime.jobs_left()
         return limit if left is None else min(limit, left)
 

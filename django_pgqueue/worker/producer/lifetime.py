@@ -3,6 +3,7 @@
 works --stop(grace)--> stopping --all jobs finished, or the grace period over--> ends
 works --the limit of jobs or memory reached--> stopping, with an unlimited grace period: it is replaced
 works --a job that does not end--> stopping, within the grace period: it is replaced
+works --replace or retire--> stopping, within the grace period: it is replaced, or its supervisor stops, too
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Lifetime:
         """Whether no more jobs are started."""
         self.replaced = False
         """Whether another process replaces this one."""
+        self.retired = False
+        """Whether its supervisor is to stop, too."""
         self.grace_ends = float("inf")
         """When jobs that still run are given up, by the monotonic clock."""
         self.claimed = 0
@@ -46,6 +49,11 @@ class Lifetime:
     def replace(self, grace: float) -> None:
         """Stop, and let another process replace this one."""
         self.replaced = True
+        self.stop(grace)
+
+    def retire(self, grace: float) -> None:
+        """Stop, and let the supervisor stop with all its processes."""
+        self.retired = True
         self.stop(grace)
 
     def grace_left(self) -> float:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeafSessionError", "Notifier"]
 
+ORDERS = ("pause", "drain")  # the payloads that are about every worker
 PROOF = "proof"  # the first word of the payload: `proof <worker> <number>`
 
 
@@ -36,15 +37,21 @@ class DeafSessionError(psycopg.OperationalError):
 class Notifier:
     """Receive the notifications of one worker's session, and check that they arrive.
 
-    ``on_cancel`` is called with the id of a job that is asked to stop, ``on_call`` when there may be jobs.
+    ``on_cancel`` is called with the id of a job that is asked to stop, ``on_call`` when there may be jobs, and
+    ``on_order`` when something is paused or resumed, or a worker is asked to end.
     """
 
     def __init__(
-        self, worker: int, on_cancel: Callable[[int], object], on_call: Callable[[], object]
+        self,
+        worker: int,
+        on_cancel: Callable[[int], object],
+        on_call: Callable[[], object],
+        on_order: Callable[[], object] = int,
     ) -> None:
         self._worker = worker
         self._on_cancel = on_cancel
         self._on_call = on_call
+        self._on_order = on_order
         self._listens = False
         self._number = 0
         self._sent_at: float | None = None
@@ -67,6 +74,8 @@ class Notifier:
             word, _, rest = notification.payload.partition(" ")
             if word == "cancel" and rest.isdigit():
                 self._on_cancel(int(rest))
+            elif word in ORDERS:
+                self._on_order()
             elif word == PROOF:
                 self.heard(notification.payload)
             else:

@@ -22,7 +22,6 @@ import psycopg
 from ... import conf
 from ...session import LOST_CONNECTION
 from ...upkeep.limits import DeclaredLimits
-from ..executor.backoffs import BACKOFFS_SQL, backoffs
 from ..executor.threads import Executor
 from ..registry import Registration
 from .accounts import Accounts
@@ -38,6 +37,9 @@ from .in_flight import InFlight
 from .lifetime import Lifetime
 from .looks import Looks
 from .notifier import Notifier
+from .orders import Orders
+from .overdue import Overdue
+from .pauses import Pauses
 from .policy_filler import PolicyFiller
 from .returns import Returns
 
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from ...lifecycle.claim import Claimed
     from ...session import Session
     from ..executor.runner import Runner
-    from ..executor.running_job import RunningJob
     from ..options import WorkerOptions
     from ..processes.started_jobs import StartedJobs
     from ..waker import Waker
@@ -80,29 +81,36 @@ class Producer:
         self.in_flight = InFlight(started_jobs)
         self._runner = runner
         self._waker = waker
-        runner.on_overdue = self._give_up
+        runner.on_overdue = Overdue(self.in_flight, self.lifetime, waker, options.grace)
         self._executor = Executor(runner, options.threads, waker)
-        self._claimer = Claimer(options, worker, lease_base)
+        self._pauses = Pauses()
+        self._claimer = Claimer(options, worker, lease_base, self._pauses)
         self._completer = Completer()
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._accounts = Accounts(self.in_flight, self.lifetime)
         self._exchange = Exchange(
             self._claimer, self._completer, self._idle, self._accounts.close, self._dispatch
         )
-        self._returns = Returns(worker, runner, self._executor, self.in_flight, self._completer)
+        self._returns = Returns(
+            worker, runner, self._executor, self.in_flight, self._completer, self._pauses
+        )
         self._policy_filler = PolicyFiller(self._returns.release)
         self._batch_size = BatchSize(options.threads)
         self._demand = Demand(
             options, self.lifetime, self._batch_size, self._idle, self.in_flight, self._completer,
-            self._exchange,
+            self._exchange, self._pauses,
         )  # fmt: skip
         self._cancel_requests = CancelRequests(runner)
         self._declared_limits = DeclaredLimits()
-        self._notifier = Notifier(worker, runner.cancel, self._idle.look_now)
+        self._orders = Orders(
+            options, worker, supervisor, pauses=self._pauses, runner=runner, returns=self._returns,
+            idle=self._idle, lifetime=self.lifetime,
+        )  # fmt: skip
+        self._notifier = Notifier(worker, runner.cancel, self._idle.look_now, self._orders.changed)
         self._registration = Registration(options, worker, supervisor)
         self._connection = Connection(
             options.alias, worker, self._registration, self.in_flight, self.lifetime, waker, started_jobs,
-            self._idle.connected, self._notifier.connected,
+            self._idle.connected, self._notifier.connected, self._orders.connected,
         )  # fmt: skip
         self._looks = Looks(self._claimer, self._idle, self._notifier, self.in_flight, burst=options.burst)
         self._dispatched_at = 0.0
@@ -152,6 +160,7 @@ class Producer:
         now = monotonic()
         if self._registration.due(now):
             self._register(session, now)
+        self._orders.look(session, now)
         self._connection.tell_supervisor()
         limit = self._demand.jobs_now(now)
         if limit:
@@ -180,11 +189,11 @@ class Producer:
             self._batch_size.learn([result.ran for result in done])
 
     def _register(self, session: Session, now: float) -> None:
-        """Register again. Before that, check that notifications arrive, and read the queues' backoffs.
-        Write the limits of tasks that were imported in the meantime.
+        """Register again. Before that, check that notifications arrive; with it, read the orders. Write the
+        limits of tasks that were imported in the meantime.
         """
         proof = self._notifier.prove(now)
-        self._runner.backoffs = backoffs(self._registration.renew(session, now, BACKOFFS_SQL, proof))
+        self._orders.follow(self._registration.renew(session, now, self._orders.statement, proof), now)
         self._declared_limits.write(session)
         # Also if it finds no jobs: there may be a million that are not due yet.
         session.refresh_plans(idle=True)
@@ -201,7 +210,9 @@ class Producer:
             # Race: the worker was told to stop during the claim.
             self._returns.release(rows)
             return
-        self._executor.submit(self._policy_filler.sort_out(rows), self._batch_size.job_seconds)
+        runs = self._returns.put_aside(rows)
+        self._pauses.note(rows, runs)
+        self._executor.submit(self._policy_filler.sort_out(runs), self._batch_size.job_seconds)
 
     def _follow_up(self, session: Session, began: float) -> None:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
@@ -219,7 +230,7 @@ class Producer:
         # nothing would end the sleep. It is read here, and the next turn looks.
         self._notifier.hear(session)
         now = monotonic()
-        seconds = LONGEST_SLEEP
+        seconds = min(LONGEST_SLEEP, self._orders.seconds_left(now))
         if self._completer:
             seconds = min(seconds, self._completer.seconds_left(now))
         if self._demand.jobs():
@@ -257,18 +268,6 @@ class Producer:
 
     def _is_worn_out(self) -> bool:
         return self.lifetime.is_worn_out(idle=not self.in_flight)
-
-    def _give_up(self, running: RunningJob) -> None:
-        """Let the other jobs finish, then replace the process, as a job does not end. Runs on any thread."""
-        # Not an error: the job's own line says whether it failed, and why.
-        logger.warning(
-            "job %s still runs %g s after its timeout: this process finishes its other jobs and is replaced",
-            running.row.id,
-            conf.current().timeout_grace,
-        )
-        self.in_flight.overdue[running.row.id] = running
-        self.lifetime.replace(self.options.grace)
-        self._waker.interrupt()
 
     def _end(self) -> None:
         """Report the last outcomes, requeue the rest without counting an attempt, and sign off."""

@@ -8,6 +8,7 @@ stay in the index as long as anybody holds an old snapshot.
     known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
     known   --learn(first job below the mark)--> mark lowered to it
     known   --nothing found for a minute--> forgotten
+    known   --its queue is paused--> left out, until the pause ends or it is forgotten
 
 Marks are hints: a wrong mark costs time but never loses a job. A job that becomes claimable gets a
 ``run_after`` that is not in the past, so it is above the marks. Below a mark there are only jobs that were
@@ -21,6 +22,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
+
+from .pauses import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,19 +63,22 @@ class _Range:
 class Ranges:
     """The ranges that a worker knows. Times are the database's; ``now`` is a monotonic clock in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, pauses: Pauses | None = None) -> None:
+        self._pauses = pauses or Pauses()
         self._ranges: dict[tuple[str, int], _Range] = {}
         self._order: list[tuple[str, int]] = []
         self._turn = 0
         self._next_rescan = 0.0
 
     def __len__(self) -> int:
-        return len(self._ranges)
+        """How many ranges the next claim reads."""
+        return len(self._open(self._order))
 
     def claim_parameters(self) -> dict[str, list[object]]:
         """Return the arrays of the claim: highest priority first; queues of the same priority take turns."""
         self._turn += 1
         order = self._rotated() if len(self._order) > 1 else self._order
+        order = self._open(order)
         ranges = [self._ranges[key] for key in order]
         return {
             "queues": [key[0] for key in order],
@@ -83,8 +89,8 @@ class Ranges:
 
     def known(self) -> tuple[list[str], list[int], list[datetime], list[int]]:
         """Return the arrays of a search for new ranges in the gaps."""
-        keys = list(self._ranges)
-        ranges = list(self._ranges.values())
+        keys = self._open(list(self._ranges))
+        ranges = [self._ranges[key] for key in keys]
         return (
             [key[0] for key in keys],
             [key[1] for key in keys],
@@ -141,6 +147,12 @@ class Ranges:
     def rescanned(self, started: float, now: float) -> None:
         """Note how long a rescan from the start has taken."""
         self._next_rescan = now + max(RESCAN_SOONEST, (now - started) * RESCAN_RATION)
+
+    def _open(self, keys: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return the ranges whose queues are not paused."""
+        if not (self._pauses.everything or self._pauses.queues):
+            return keys
+        return [key for key in keys if not self._pauses.stops(key[0])]
 
     def _sort(self) -> None:
         self._order = sorted(self._ranges, key=lambda key: (-key[1], key[0]))

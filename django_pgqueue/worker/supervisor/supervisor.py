@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ... import database_settings
 from ...wording import counted
-from ..options import FINISHED, RECYCLED, Assignment, new_id
+from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from ..waker import Waker
 from .child import STILLBIRTHS, Child
 from .heartbeat import Heartbeat
@@ -190,11 +190,14 @@ class Supervisor:
         if end is None:
             self._kill_if_overdue(child)
             return
-        if end.farewell.code not in (FINISHED, RECYCLED):
+        if end.farewell.code not in (FINISHED, RECYCLED, RETIRED):
             self._crashed(child, end)
             return
         if end.farewell.code == RECYCLED:
-            logger.info("process %s has reached a limit and is replaced", end.pid)
+            logger.info("process %s has ended and is replaced", end.pid)
+        if end.farewell.code == RETIRED and not self._signals.count:
+            logger.info("process %s was asked to stop with its supervisor", end.pid)
+            self.stop()
         if self._signals.count or (end.farewell.code == FINISHED and self.options.burst):
             child.retire()
         else:

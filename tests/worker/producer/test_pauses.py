@@ -1,0 +1,308 @@
+"""What is paused: queues, everything, and tasks, with real workers in threads."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, retry
+from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.models import Job, Pause
+from django_pgqueue.worker.producer import producer as producer_module
+from django_pgqueue.worker.producer.pauses import PauseRow, Pauses
+from tests.app import worker_tasks as tasks
+from tests.app.tasks import noop
+from tests.support.rows import claimed
+from tests.support.workers import (
+    DEADLINE,
+    RunningWorker,
+    fresh,
+    make_producer,
+    run_due,
+    until,
+    working,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOUR = timedelta(hours=1)
+
+
+def states(*jobs: Any) -> list[str]:
+    return [fresh(job).status for job in jobs]
+
+
+def ended(*jobs: Any) -> None:
+    until(lambda: set(states(*jobs)) == {"done"}, what="the jobs to be done")
+
+
+# -- queues, everything
+
+
+def test_a_paused_queue_is_left_out_and_no_row_is_touched() -> None:
+    pause(queue="mail", reason="down")
+    mail, other = enqueue(noop.using(queue_name="mail")), enqueue(noop)
+    before = fresh(mail)
+    run_due()
+    assert states(mail, other) == ["pending", "done"]
+    assert Job.objects.values().get(pk=mail.pk) == {
+        field.name: getattr(before, field.name) for field in Job._meta.fields
+    }
+    assert resume(queue="mail")
+    run_due()
+    assert states(mail) == ["done"]
+
+
+@pytest.mark.parametrize("options", [{}, {"queues": ("mail", "default")}, {"queues": ("mail",)}])
+def test_everything_is_paused_for_every_worker(options: dict[str, Any]) -> None:
+    job = enqueue(noop.using(queue_name="mail"))
+    pause(everything=True)
+    run_due(**options)
+    assert states(job) == ["pending"]
+    resume(everything=True)
+    run_due(**options)
+    assert states(job) == ["done"]
+
+
+def test_a_running_worker_hears_of_a_pause_and_of_its_end() -> None:
+    with working():
+        ended(enqueue(noop))
+        pause(queue="default")
+        # A job in another queue is later than the notification.
+        ended(enqueue(noop.using(queue_name="other")))
+        job = enqueue(noop)
+        ended(enqueue(noop.using(queue_name="other")))
+        assert states(job) == ["pending"]
+        began = monotonic()
+        resume(queue="default")
+        ended(job)
+        assert monotonic() - began < 1.0
+
+
+def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
+    """A job that runs on the only thread, and jobs that the worker has claimed and not started."""
+    worker.producer._batch_size.learn([0.0001])
+    with transaction.atomic():
+        running = enqueue(tasks.hold, "first").pk
+        jobs = enqueue_many([noop.bind(), tasks.add.bind(1)])
+    until(lambda: states(running, *jobs) == ["running"] * 3)
+    assert tasks.gate("first runs").wait(DEADLINE)
+    return running, jobs
+
+
+def test_running_jobs_finish_and_those_that_have_not_started_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "HOARD_SECONDS", DEADLINE)
+    with working(threads=1) as worker:
+        running, jobs = claimed_ahead(worker)
+        pause(queue="default")
+        until(lambda: states(running, *jobs) == ["running", "pending", "pending"])
+        assert {fresh(job).attempts for job in jobs} == {0}
+        tasks.gate("first").set()
+        ended(running)
+        assert states(*jobs) == ["pending", "pending"]
+
+
+def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "HOARD_SECONDS", DEADLINE)
+    with working(threads=1) as worker:
+        running, jobs = claimed_ahead(worker)
+        pause(task=noop)
+        until(lambda: states(running, *jobs) == ["running", "blocked", "running"])
+        tasks.gate("first").set()
+        ended(running, jobs[1])
+
+
+def test_a_pause_ends_by_itself() -> None:
+    job = enqueue(noop)
+    pause(everything=True, until=timedelta(milliseconds=300))
+    with working() as worker:
+        until(lambda: worker.producer._pauses.everything)
+        assert states(job) == ["pending"]
+        ended(job)
+    until_then = Pause.objects.values_list("until", flat=True).first()
+    assert until_then is None or until_then <= timezone.now()
+
+
+# -- tasks
+
+
+def test_jobs_of_a_paused_task_are_put_aside_without_an_attempt_and_come_back() -> None:
+    pause(task=noop, reason="the bank is down", author="ann")
+    job, other = enqueue(noop), enqueue(tasks.add, 1, 2)
+    before = fresh(job)
+    run_due()
+    assert states(job, other) == ["blocked", "done"]
+    found = fresh(job)
+    assert found.waiting_reason == "paused by ann: the bank is down"
+    assert (found.attempts, found.started_at, found.worker, found.lease, found.deadline) == (
+        0, None, None, None, None,
+    )  # fmt: skip
+    assert (found.run_after, found.enqueued_at) == (before.run_after, before.enqueued_at)
+    run_due()
+    assert states(job) == ["blocked"]
+    assert resume(task="tests.app.tasks.noop")
+    run_due()
+    found = fresh(job)
+    assert (found.status, found.attempts, found.waiting_reason) == ("done", 1, "")
+
+
+def test_a_job_between_two_attempts_keeps_its_attempts() -> None:
+    job = enqueue(noop)
+    Job.objects.filter(pk=job.pk).update(status="retry", attempts=2, forgiven_attempts=1)
+    pause(task=noop)
+    run_due()
+    assert (fresh(job).status, fresh(job).attempts) == ("blocked", 2)
+    resume(task=noop)
+    run_due()
+    assert (fresh(job).status, fresh(job).attempts) == ("done", 3)
+
+
+def test_a_running_worker_lets_jobs_continue_at_once() -> None:
+    pause(task=noop)
+    with working():
+        jobs = enqueue_many(noop.bind() for _ in range(30))
+        until(lambda: set(states(*jobs)) == {"blocked"})
+        began = monotonic()
+        resume(task=noop)
+        ended(*jobs)
+        assert monotonic() - began < 2.0
+
+
+def test_a_pause_of_a_task_ends_by_itself() -> None:
+    pause(task=noop, until=timedelta(milliseconds=500))
+    with working():
+        job = enqueue(noop)
+        until(lambda: states(job) == ["blocked"])
+        ended(job)
+    assert not Pause.objects.exists()
+
+
+def test_what_was_resumed_while_no_worker_lived_continues_when_one_starts() -> None:
+    pause(task=noop)
+    job = enqueue(noop)
+    run_due()
+    assert states(job) == ["blocked"]
+    Pause.objects.all().delete()  # by hand, without a notification
+    run_due()
+    assert states(job) == ["done"]
+
+
+def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
+    pause(task=noop)
+    jobs = enqueue_many(noop.bind() for _ in range(5))
+    run_due()
+    Job.objects.filter(pk=jobs[3]).update(run_after=timezone.now() + HOUR)
+    resume(task=noop)
+    with connection.cursor() as cursor:
+        freed = []
+        for _ in range(4):
+            cursor.execute("SELECT pgqueue_unpause_v1(2)")
+            freed.append(cursor.fetchone()[0])
+    assert freed == [2, 2, 1, 0]
+    order = list(Job.objects.filter(status="pending").order_by("run_after", "pk").values_list("pk", flat=True))
+    assert order == [*jobs[:3], jobs[4], jobs[3]], "one was to run later"
+
+
+def test_paused_jobs_can_be_cancelled_retried_edited_and_run_now() -> None:
+    pause(task=noop)
+    jobs = enqueue_many(noop.bind() for _ in range(4))
+    run_due()
+    first, second, third, fourth = jobs
+    Job.objects.filter(pk=second).update(attempts=3, crash_count=1)
+    assert cancel(first) == 1
+    assert retry(second) == 1
+    assert edit(third, priority=7, run_after=HOUR) == 1
+    assert run_now(fourth) == 0, "it is due"
+    assert run_now(third) == 1
+    assert states(*jobs) == ["cancelled", "blocked", "blocked", "blocked"]
+    assert (fresh(second).forgiven_attempts, fresh(second).crash_count) == (3, 0)
+    assert fresh(third).run_after <= timezone.now()
+    resume(task=noop)
+    run_due()
+    assert states(second, third, fourth) == ["done"] * 3
+
+
+def test_jobs_behind_many_paused_ones_are_not_held_up() -> None:
+    """The claims grow while they return only paused jobs, which need no slot."""
+    pause(task=noop)
+    enqueue_many(noop.bind() for _ in range(1500))
+    job = enqueue(tasks.add, 1, 2)
+    producer = make_producer(threads=2, burst=True)
+    claims = 0
+    note = producer._pauses.note
+
+    def count(*rows: Any) -> None:
+        nonlocal claims
+        claims += 1
+        note(*rows)
+
+    producer._pauses.note = count  # type: ignore[method-assign]
+    producer.run()
+    producer._waker.close()
+    assert states(job) == ["done"]
+    assert Job.objects.filter(status="blocked").count() == 1500
+    assert claims < 15
+
+
+def test_a_worker_that_dies_with_a_paused_job_loses_nothing() -> None:
+    pause(task=noop)
+    job = enqueue(noop)
+    Job.objects.filter(pk=job.pk).update(status="running", worker=5, lease=9, attempts=1)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_recover_strays_v1(3, 10, 5)")
+    run_due()
+    assert (fresh(job).status, fresh(job).attempts) == ("blocked", 0)
+    resume(task=noop)
+    run_due()
+    assert states(job) == ["done"]
+
+
+# -- what a worker knows
+
+
+def row(kind: str, name: str = "", left: float | None = None, **more: str) -> PauseRow:
+    return PauseRow(kind, name, more.get("author", ""), more.get("reason", ""), left)
+
+
+def test_what_is_learned_expires_on_time() -> None:
+    pauses = Pauses()
+    assert pauses.learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (True, set())
+    assert (pauses.everything, pauses.queues, pauses.tasks) == (True, {"mail"}, {"a.b": "paused"})
+    assert pauses.next_end == 105.0
+    assert pauses.expire(104.0) == set()
+    assert pauses.expire(105.0) == {"queue"}
+    assert pauses.next_end == 109.0
+    assert pauses.learn([row("all")], 106.0) == (False, {"task"})
+    assert pauses.learn([row("task", "a.b", -1.0)], 107.0) == (False, {"all", "task"})
+    assert (pauses.everything, pauses.queues, pauses.tasks) == (False, set(), {})
+    assert pauses.next_end == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "paused"),
+        ({"author": "ann"}, "paused by ann"),
+        ({"reason": "down"}, "paused: down"),
+        ({"author": "a" * 150, "reason": "r" * 400}, f"paused by {'a' * 150}: {'r' * 338}"),
+    ],
+)
+def test_the_words_for_a_job_fit_its_column(more: dict[str, str], words: str) -> None:
+    pauses = Pauses()
+    pauses.learn([row("task", "a.b", **more)], 0.0)
+    assert pauses.tasks == {"a.b": words[:500]}
+
+
+def test_claims_grow_only_while_all_jobs_are_paused() -> None:
+    pauses, job = Pauses(), claimed()
+    assert [pauses.limit(4), pauses.limit(0)] == [4, 0]
+    for _ in range(3):
+        pauses.note([job], [])
+    assert [pauses.limit(4), pauses.limit(0), pauses.limit(400), pauses.limit(800)] == [32, 0, 500, 800]
+    pauses.note([job, job], [job])
+    assert pauses.limit(4) == 4
