@@ -11,7 +11,8 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
     limits.py      limits of concurrency; job_limits.py those of a job, with its place in line
-    workers.py     workers and what they run
+    pauses.py      what is paused; paused.py the same in sentences, for the banner and the pages of queues
+    workers.py     workers and what they run; drain.py asks them to end
     schedules.py   schedules; schedule_fields.py the columns of the list, schedule_page.py the top of a page,
                    schedule_form.py the form, schedule_buttons.py and schedule_actions.py what can be done
     stats.py       statistics; last_hour.py the table above them, percentiles.py percentiles of the histograms
@@ -22,18 +23,28 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from ..models import Job, JobStat, Limit, Queue, Schedule, Worker
+from ..models import Job, JobStat, Limit, Pause, Queue, Schedule, Worker
 from .jobs import JobAdmin
 from .limits import LimitAdmin
+from .pauses import PauseAdmin
 from .queues import QueueAdmin
 from .schedules import ScheduleAdmin
 from .stats import JobStatAdmin
 from .workers import WorkerAdmin
 
-__all__ = ["JobAdmin", "JobStatAdmin", "LimitAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]
+__all__ = [
+    "JobAdmin",
+    "JobStatAdmin",
+    "LimitAdmin",
+    "PauseAdmin",
+    "QueueAdmin",
+    "ScheduleAdmin",
+    "WorkerAdmin",
+]
 
 admin.site.register(Job, JobAdmin)
 admin.site.register(Queue, QueueAdmin)
+admin.site.register(Pause, PauseAdmin)
 admin.site.register(Schedule, ScheduleAdmin)
 admin.site.register(Limit, LimitAdmin)
 admin.site.register(Worker, WorkerAdmin)

@@ -90,7 +90,8 @@ def _can_cancel(job: Job) -> bool:
 
 
 def _can_retry(job: Job) -> bool:
-    return job.is_over or job.status == Status.RETRY
+    is_paused = job.status == Status.BLOCKED and job.waiting_reason.startswith("paused")
+    return job.is_over or job.status == Status.RETRY or is_paused
 
 
 def _can_hurry(job: Job) -> bool:
@@ -141,7 +142,7 @@ ACTIONS = {
             control.edit,
             _can_be_edited,
             ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
-            _("No job changed: jobs that are running or over cannot be edited, and the others are as wanted."),
+            _("No job changed: jobs that are running or over cannot be edited; the others are as wanted."),
             effects.EDIT,
             _("Edit jobs"),
             EditForm,

@@ -8,9 +8,11 @@ from django.contrib import admin
 from django.db import router
 from django.db.models import Model
 
+from .paused import paused
+
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
 
     ModelAdmin = admin.ModelAdmin
 else:
@@ -41,6 +43,13 @@ class DatabaseAdmin(ModelAdmin[M]):
     def database(self) -> str:
         """The alias to read from."""
         return self.using or router.db_for_read(self.model)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Add the banner that everything is paused."""
+        state = paused(self.admin_site, request, self.database)
+        return super().changelist_view(request, {**(extra_context or {}), "pgqueue_paused": state})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         """The rows of the database that this class shows."""

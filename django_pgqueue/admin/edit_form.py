@@ -1,5 +1,5 @@
-"""The form with the new values of an edit, on the confirmation page of the action. An empty field means that the
-value stays as it is.
+"""The form with the new values of an edit, on the confirmation page of the action. An empty field means that
+the value stays as it is.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ class EditForm(forms.Form):
         ],
     )  # fmt: skip
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, label_suffix="", **kwargs)
-        zone = _("In the time zone %(zone)s. A time in the past means now.") % {"zone": timezone.get_current_timezone_name()}
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data, label_suffix="")
+        zone = _("In the time zone %(zone)s. A time in the past means now.") % {
+            "zone": timezone.get_current_timezone_name()
+        }
         self.fields["run_after"].help_text = zone
 
     def clean(self) -> dict[str, Any]:

@@ -27,6 +27,9 @@ _BLOCKED = frozenset({Status.BLOCKED})
 _OVER = frozenset(status for status in Status if status.is_terminal)
 
 
+_PAUSED = Q(waiting_reason__startswith="paused")
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What happens to the jobs in some states."""
@@ -90,6 +93,7 @@ _BLOCKED_STAY = Effect(
     ngettext_lazy(
         "%(number)s blocked job does not change.", "%(number)s blocked jobs do not change.", "count"
     ),
+    where=~_PAUSED,
 )
 _OVER_STAY = Effect(
     "over",
@@ -146,6 +150,17 @@ RETRY = (
         ),
         acts=True,
     ),
+    Effect(
+        "paused",
+        _BLOCKED,
+        ngettext_lazy(
+            "%(number)s job whose task is paused would have all its attempts again when the pause ends.",
+            "%(number)s jobs whose task is paused would have all their attempts again when the pause ends.",
+            "count",
+        ),
+        acts=True,
+        where=_PAUSED,
+    ),
     _RUNNING_STAY,
     _BLOCKED_STAY,
 )
@@ -169,6 +184,16 @@ RUN = (
             "%(number)s waiting job is already due.", "%(number)s waiting jobs are already due.", "count"
         ),
         where=Q(run_after__lte=Now()),
+    ),
+    Effect(
+        "paused",
+        _BLOCKED,
+        ngettext_lazy(
+            "%(number)s job runs when the pause of its task ends.",
+            "%(number)s jobs run when the pause of their task ends.",
+            "count",
+        ),
+        where=_PAUSED,
     ),
     _RUNNING_STAY,
     _BLOCKED_STAY,

@@ -42,6 +42,7 @@ __all__ = [
     "is_dead",
     "listed",
     "queues_text",
+    "state_badge",
     "vital",
     "with_age",
     "with_vitals",
@@ -111,6 +112,14 @@ def queues_text(worker: Worker) -> str:
     if worker.exclude_queues:
         return _("all but %(queues)s") % {"queues": ", ".join(worker.exclude_queues)}
     return _("all")
+
+
+def state_badge(worker: Any) -> str:
+    """Format the state of a worker ``with_vitals``, and that it was asked to end, if that is not seen yet."""
+    how = vital(worker)
+    asked = {"replace": _("to be replaced"), "stop": _("to be stopped")}.get(worker.drain)
+    text = _("%(state)s, %(asked)s") % {"state": how.label, "asked": asked} if asked else str(how.label)
+    return display.badge(how, text)
 
 
 def busy_text(worker: Any) -> str:

@@ -16,8 +16,13 @@ __all__ = ["page_url"]
 
 
 def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
-    """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it."""
-    if not site.is_registered(model) or not site.get_model_admin(model).has_view_permission(request):
+    """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it.
+    For the page "add", the user must be allowed to add a row.
+    """
+    if not site.is_registered(model):
+        return ""
+    admin = site.get_model_admin(model)
+    if not (admin.has_add_permission(request) if page == "add" else admin.has_view_permission(request)):
         return ""
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
     return reverse(name, args=[quote(argument) for argument in arguments], current_app=site.name)

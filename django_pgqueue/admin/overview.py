@@ -9,11 +9,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from ..models import Queue, Schedule, Worker
+from ..models import Pause, Queue, Schedule, Worker
 from . import display
 from .depth import MOST_FAILURES, QueueDepth, depth
-from .fleet import Fleet, Vital, busy_text, queues_text
+from .fleet import Fleet, Vital, busy_text, queues_text, state_badge
 from .links import page_url
+from .paused import paused
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -32,6 +33,7 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
     site = admin.admin_site
     fleet = Fleet(admin.database, busy=True)
     queues = depth(admin.database)
+    pauses = paused(site, request, admin.database)
     prefix = f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
     context = {
         **site.each_context(request),
@@ -41,9 +43,11 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
         "jobs_url": reverse(f"{prefix}_changelist", current_app=site.name),
         "queues_url": page_url(site, request, Queue, "changelist"),
         "schedules_url": page_url(site, request, Schedule, "changelist"),
+        "pauses_url": page_url(site, request, Pause, "changelist"),
+        "pgqueue_paused": pauses,
         "workers_url": page_url(site, request, Worker, "changelist"),
         "trouble": fleet.trouble if any(queue.needs_workers for queue in queues) else "",
-        "queues": [_queue_row(queue, fleet) for queue in queues],
+        "queues": [{**_queue_row(queue, fleet), "paused": pauses.queues.get(queue.name)} for queue in queues],
         "any_lost": any(queue.lost for queue in queues),
         "workers": [
             {**_worker_row(worker), "url": page_url(site, request, Worker, "change", worker.pk)}
@@ -73,7 +77,7 @@ def _worker_row(worker: Any) -> dict[str, Any]:
         "worker": worker,
         "queues": queues_text(worker),
         "busy": busy_text(worker),
-        "badge": display.badge(worker.vital, str(worker.vital.label)),
+        "badge": state_badge(worker),
         "age": display.period(worker.age),
         "alarm": worker.vital in {Vital.SILENT, Vital.DEAD},
     }

@@ -11,12 +11,14 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import InvalidPage
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
-from ..models import Job, Queue
+from ..models import Job, Pause, Queue
 from . import display
 from .depth import MOST_FAILURES, QueueDepth, depth
 from .fleet import Attendance, Fleet
 from .links import page_url
+from .paused import paused
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -32,6 +34,8 @@ class Standing:
     attendance: Attendance
     jobs_url: str
     """The URL of the list of jobs; empty for a user who may not view it."""
+    paused: str
+    """Who has paused it, why, and until when; or a link to the form that pauses it, for users who may."""
 
     @property
     def unattended(self) -> bool:
@@ -69,8 +73,18 @@ class QueueChangeList(ChangeList):
         words = self.query.casefold().split()
         found = [queue for queue in every if all(word in queue.name.casefold() for word in words)]
         jobs_url = page_url(site, request, Job, "changelist")
+        pauses = paused(site, request, alias).queues
+        pause_url = page_url(site, request, Pause, "add")
         self.result_list = self._with_settings(
-            [Standing(queue, fleet.of(queue.name), jobs_url) for queue in self._page_of(request, found)]
+            [
+                Standing(
+                    queue,
+                    fleet.of(queue.name),
+                    jobs_url,
+                    pauses.get(queue.name) or _pause_link(pause_url, queue.name),
+                )
+                for queue in self._page_of(request, found)
+            ]
         )
         self.full_result_count = len(every)
         self.show_full_result_count = True
@@ -109,3 +123,11 @@ class QueueChangeList(ChangeList):
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_add"
         address = reverse(name, current_app=self.model_admin.admin_site.name)
         return f"{address}?{urlencode({'name': result.pk})}"
+
+
+def _pause_link(address: str, name: str) -> str:
+    if not address:
+        return ""
+    return format_html(
+        '<a href="{}?{}">{}</a>', address, urlencode({"kind": "queue", "name": name}), _("Pause")
+    )

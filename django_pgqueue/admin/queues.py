@@ -58,7 +58,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     form = QueueForm
     list_display = (
-        "name", "workers", "ready", "oldest", "waiting", "running", "failed", "own_settings",
+        "name", "paused", "workers", "ready", "oldest", "waiting", "running", "failed", "own_settings",
     )  # fmt: skip
     search_fields = ("name",)
     sortable_by = ()
@@ -125,6 +125,12 @@ class QueueAdmin(DatabaseAdmin[Queue]):
             _wait(_("longest wait"), queue.backoff_ceiling),
         ]
         return ", ".join(filter(None, parts)) or str(_("default"))
+
+    @admin.display(description=_("pause"))
+    def paused(self, queue: Any) -> str:
+        """Who has paused it, why, and until when; or a link that pauses it."""
+        standing: Standing = queue.standing
+        return standing.paused
 
     def get_form(
         self, request: HttpRequest, obj: Queue | None = None, change: bool = False, **kwargs: Any

@@ -1,4 +1,4 @@
-"""Workers: the processes that run jobs, read-only."""
+"""Workers: the processes that run jobs. They can be asked to end (``drain``)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy as _
 from ..models import Job, LiveJob, Worker
 from ..models.job import Status
 from . import display
-from .base import ReadOnlyAdmin
-from .fleet import Fleet, Vital, busy_text, queues_text, vital, with_vitals
+from .drain import WorkerActions
+from .fleet import Fleet, Vital, busy_text, queues_text, state_badge, vital, with_vitals
 from .job_texts import breakable
 from .links import page_url
 
@@ -44,8 +44,8 @@ class WorkerChangeList(ChangeList):
             self.trouble = trouble
 
 
-class WorkerAdmin(ReadOnlyAdmin[Worker]):
-    """Shows the workers, their queues, and whether they are alive."""
+class WorkerAdmin(WorkerActions):
+    """Shows the workers, their queues, and whether they are alive, and can ask them to end."""
 
     list_display = ("name", "state_now", "heartbeat", "all_queues", "busy_of", "started", "version")
     ordering = ("host", "pid")
@@ -86,7 +86,9 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
         form_url: str = "",
         obj: Worker | None = None,
     ) -> HttpResponse:
-        """Add the jobs of the worker, for users who may view jobs."""
+        """Add the jobs of the worker, for users who may view jobs, and the buttons."""
+        if obj is not None:
+            context["pgqueue_buttons"] = self.drain_buttons(request, obj)
         if obj is not None and page_url(self.admin_site, request, Job, "changelist"):
             jobs = list(_running_jobs(self.database, obj)[: MOST_JOBS + 1])
             context["pgqueue_jobs"] = [self._job_row(job, obj) for job in jobs[:MOST_JOBS]]
@@ -124,8 +126,7 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     @admin.display(description=_("state"))
     def state_now(self, worker: Any) -> str:
         """Its state according to its last heartbeat, not the state in its row."""
-        how = vital(worker)
-        return display.badge(how, str(how.label))
+        return state_badge(worker)
 
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: Any) -> str:

@@ -53,9 +53,20 @@ def pause(
     return Pause.objects.using(alias).get(pk=pk)
 
 
-async def apause(**target: Any) -> Pause:
+async def apause(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    everything: bool = False,
+    reason: str = "",
+    author: str = "",
+    until: datetime | timedelta | None = None,
+    using: str | None = None,
+) -> Pause:
     """Like ``pause()``, for async code."""
-    return await sync_to_async(pause)(**target)
+    return await sync_to_async(pause)(
+        queue=queue, task=task, everything=everything, reason=reason, author=author, until=until, using=using
+    )
 
 
 def resume(
@@ -76,12 +87,20 @@ def resume(
     return was_paused
 
 
-async def aresume(**target: Any) -> bool:
+async def aresume(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    everything: bool = False,
+    using: str | None = None,
+) -> bool:
     """Like ``resume()``, for async code."""
-    return await sync_to_async(resume)(**target)
+    return await sync_to_async(resume)(queue=queue, task=task, everything=everything, using=using)
 
 
-def drain(worker: Worker | int, how: Literal["replace", "stop"] = "replace", using: str | None = None) -> bool:
+def drain(
+    worker: Worker | int, how: Literal["replace", "stop"] = "replace", using: str | None = None
+) -> bool:
     """Ask a worker process to finish its jobs and end, as SIGTERM does. Return whether it is registered.
 
     ``"replace"``: its supervisor starts a new process in its place. ``"stop"``: the supervisor and all of its

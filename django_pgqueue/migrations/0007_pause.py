@@ -23,7 +23,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("name", models.CharField(blank=True, db_default="", max_length=255, verbose_name="name")),
-                ("reason", models.CharField(blank=True, db_default="", max_length=400, verbose_name="reason")),
+                (
+                    "reason",
+                    models.CharField(blank=True, db_default="", max_length=400, verbose_name="reason"),
+                ),
                 (
                     "author",
                     models.CharField(blank=True, db_default="", max_length=150, verbose_name="paused by"),

@@ -94,9 +94,15 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Change the priority, the time or the queue of those jobs that wait. Return how many changed."""
         return changes.change_all(changes.EDIT, self, *changes.edit_values(priority, run_after, queue_name))
 
-    async def aedit(self, **values: Any) -> int:
+    async def aedit(
+        self,
+        *,
+        priority: int | None = None,
+        run_after: datetime | timedelta | None = None,
+        queue_name: str | None = None,
+    ) -> int:
         """Like ``edit()``, for async code."""
-        return await sync_to_async(self.edit)(**values)
+        return await sync_to_async(self.edit)(priority=priority, run_after=run_after, queue_name=queue_name)
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; upkeep removes finished jobs."""

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 
 __all__ = ["FINISHED", "RECYCLED", "RETIRED", "Assignment", "WorkerOptions", "new_id"]
 
-#: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it. RETIRED: stop
-#: its supervisor, with all of its processes.
+#: Exit codes of a worker process. FINISHED: it was stopped, or its burst is over. RECYCLED: replace it.
+#: RETIRED: stop its supervisor, with all of its processes.
 FINISHED = 0
 RECYCLED = 64
 RETIRED = 65

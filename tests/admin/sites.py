@@ -5,8 +5,15 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from django_pgqueue.admin import JobAdmin, JobStatAdmin, QueueAdmin, ScheduleAdmin, WorkerAdmin
-from django_pgqueue.models import Job, JobStat, Queue, Schedule, Worker
+from django_pgqueue.admin import (
+    JobAdmin,
+    JobStatAdmin,
+    PauseAdmin,
+    QueueAdmin,
+    ScheduleAdmin,
+    WorkerAdmin,
+)
+from django_pgqueue.models import Job, JobStat, Pause, Queue, Schedule, Worker
 
 
 class OtherJobAdmin(JobAdmin):
@@ -27,6 +34,12 @@ class OtherScheduleAdmin(ScheduleAdmin):
     using = "other"
 
 
+class OtherPauseAdmin(PauseAdmin):
+    """The pauses of another database."""
+
+    using = "other"
+
+
 class OtherWorkerAdmin(WorkerAdmin):
     """The workers of another database."""
 
@@ -43,6 +56,7 @@ other_site = admin.AdminSite(name="ops")
 other_site.register(Job, OtherJobAdmin)
 other_site.register(Queue, OtherQueueAdmin)
 other_site.register(Schedule, OtherScheduleAdmin)
+other_site.register(Pause, OtherPauseAdmin)
 other_site.register(Worker, OtherWorkerAdmin)
 other_site.register(JobStat, OtherJobStatAdmin)
 

@@ -58,9 +58,7 @@ def test_a_single_job_is_edited_from_its_page(root: Client) -> None:
     page = open_page(root, job)
     assert f'href="{url("change", job.pk)}"' in page.content, "the way back"
     moment = timezone.localtime(timezone.now() + timedelta(days=1)).replace(microsecond=0)
-    response = root.post(
-        page.address, {**page.fields, "run_after": moment.replace(tzinfo=None).isoformat()}
-    )
+    response = root.post(page.address, {**page.fields, "run_after": moment.replace(tzinfo=None).isoformat()})
     assert response["Location"] == url("change", job.pk)
     assert [message.message for message in get_messages(response.wsgi_request)] == ["1 job was edited."]
     assert Job.objects.get(pk=job.pk).run_after == moment

@@ -137,4 +137,4 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_queues(root: 
         JobFactory.create(queue_name=f"q{n}")
         QueueFactory.create(name=f"q{n}")
         WorkerFactory.create(queues=[f"q{n}"])
-    assert statements() == few == 6
+    assert statements() == few == 8

@@ -172,6 +172,21 @@ def test_edit_waiting_jobs() -> None:
 
 
 @in_shop
+def test_pause_and_resume() -> None:
+    pausing, receipt = example("pausing"), example("tasks").send_receipt
+    order = example("models").Order.objects.create(email="ann@example.com")
+    pausing.provider_is_down()
+    job = run(enqueue(receipt, order.pk))
+    assert job.status == "pending"
+    assert pausing.provider_is_back()
+    pausing.hold_the_task()
+    job = run(job)
+    assert (job.status, job.waiting_reason) == ("blocked", "paused: wrong amounts")
+    assert django_pgqueue.resume(task=receipt)
+    assert run(job).status == "done"
+
+
+@in_shop
 def test_an_idempotency_key() -> None:
     idempotent = example("idempotent")
     idempotent.CHARGED.clear()  # other examples use the same bank

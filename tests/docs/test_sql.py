@@ -9,7 +9,7 @@ from django.db import IntegrityError, connections, transaction
 
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, Pause
 
 from .shop import example, fresh, in_shop, run, statements
 
@@ -52,11 +52,19 @@ def test_edit_from_sql() -> None:
     receipt = example("tasks").send_receipt
     ids = enqueue_many(receipt.bind(number) for number in range(3))
     with connections["default"].cursor() as cursor:
-        cursor.execute(
-            re.sub(r"\[1, 2\]", lambda _: f"[{ids[0]}, {ids[1]}]", statements("edit"))
-        )
+        cursor.execute(re.sub(r"\[1, 2\]", lambda _: f"[{ids[0]}, {ids[1]}]", statements("edit")))
     found = [(job.priority, job.queue_name) for job in Job.objects.order_by("pk")]
     assert found == [(10, "slow"), (10, "slow"), (0, "slow")]
+
+
+@in_shop
+def test_pause_from_sql() -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute(statements("pause"))
+    assert list(Pause.objects.order_by("kind").values_list("kind", "name")) == [
+        ("queue", "mail"),
+        ("task", "shop.tasks.send_receipt"),
+    ]
 
 
 @in_shop

@@ -84,9 +84,7 @@ def test_a_job_that_waits_for_a_later_time_and_gets_one_in_the_past_is_due_now()
 def test_a_delay_counts_from_now_by_the_clock_of_the_database() -> None:
     job = enqueue(noop)
     assert edit(job, run_after=HOUR) == 1
-    wait = support.value(
-        raw(), "SELECT run_after - clock_timestamp() FROM pgqueue_job WHERE id = %s", job.pk
-    )
+    wait = support.value(raw(), "SELECT run_after - clock_timestamp() FROM pgqueue_job WHERE id = %s", job.pk)
     assert HOUR - timedelta(seconds=30) < wait <= HOUR
     assert support.claim(raw()) == []
 
@@ -181,7 +179,11 @@ def test_bad_values_are_refused_in_sql(arguments: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("moment", "delay", "words"),
-    [("now()", "1", "not both"), ("NULL", "-1", "from 0 to 100 years"), ("NULL", "'NaN'", "from 0 to 100 years")],
+    [
+        ("now()", "1", "not both"),
+        ("NULL", "-1", "from 0 to 100 years"),
+        ("NULL", "'NaN'", "from 0 to 100 years"),
+    ],
 )
 def test_bad_delays_are_refused_in_sql(moment: str, delay: str, words: str) -> None:
     with pytest.raises(DataError, match=words), transaction.atomic():

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
-from tests.support.jobs import Range, add, cancel, claim, finish, live, statuses, value
-from tests.support.sessions import Connect, Connection, start
+from tests.support.jobs import Range, add, cancel, claim, edit, finish, live, statuses, value
+from tests.support.sessions import Connect, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def edit(connection: Connection, jobs: Sequence[int], **values: Any) -> int:
-    given = ", ".join(f"{name} => %({name})s" for name in values)
-    query = f"SELECT pgqueue_edit(%(jobs)s::bigint[], {given})"
-    row = connection.execute(query, {"jobs": list(jobs), **values}).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def test_an_edit_that_comes_while_a_job_is_claimed_changes_nothing(connect: Connect) -> None:

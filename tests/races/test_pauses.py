@@ -109,7 +109,9 @@ def test_after_the_end_of_a_pause_nothing_is_put_aside(connect: Connect) -> None
     assert live(one) == {job: "pending"}
 
 
-def test_a_task_that_is_resumed_and_paused_again_keeps_its_jobs_until_the_last_resume(connect: Connect) -> None:
+def test_a_task_that_is_resumed_and_paused_again_keeps_its_jobs_until_the_last_resume(
+    connect: Connect,
+) -> None:
     worker, other = connect(), connect(autocommit=True)
     pause(other)
     (job,) = running(worker)

@@ -17,6 +17,7 @@ __all__ = [
     "cancel",
     "claim",
     "claim_and_ask",
+    "edit",
     "finish",
     "live",
     "over",
@@ -106,6 +107,16 @@ def cancel(connection: Connection, jobs: Sequence[int]) -> int:
 def retry(connection: Connection, jobs: Sequence[int]) -> int:
     """Run the statement of ``retry()``."""
     return int(value(connection, "SELECT pgqueue_retry_v1(%s::bigint[])", list(jobs)))
+
+
+def edit(connection: Connection, jobs: Sequence[int], **values: Any) -> int:
+    """Edit with the function for plain SQL. ``values`` are its parameters."""
+    given = ", ".join(f"{name} => %({name})s" for name in values)
+    row = connection.execute(
+        f"SELECT pgqueue_edit(%(jobs)s, {given})", {"jobs": list(jobs), **values}
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def rotate(connection: Connection) -> str:

@@ -21,19 +21,25 @@ from django_pgqueue import (
     TaskTimeout,
     Unique,
     acancel,
+    aedit,
     aenqueue,
     aenqueue_many,
+    apause,
+    aresume,
     aretry,
     cancel,
     current_job,
+    edit,
     enqueue,
     enqueue_many,
+    pause,
+    resume,
     retry,
     schedule,
     set_limit,
     task,
 )
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, Pause
 from django_pgqueue.unique import EnqueueOutcome
 
 
@@ -195,6 +201,11 @@ def sync_code() -> None:
 
     assert_type(cancel(job), int)
     assert_type(retry(job), int)
+    assert_type(edit(job, priority=5, run_after=datetime.now(UTC), queue_name="slow"), int)
+    assert_type(Job.objects.filter(pk=1).edit(priority=5), int)
+    assert_type(pause(task=send, author="ann", until=timedelta(hours=1)), Pause)
+    assert_type(pause(everything=True, until=datetime.now(UTC), using="default"), Pause)
+    assert_type(resume(task="shop.tasks.sync"), bool)
     cancel(5)
     cancel("other:5")
     cancel(send.enqueue(1))
@@ -230,6 +241,10 @@ async def async_code() -> None:
     assert_type(many, list[tuple[int, EnqueueOutcome]])
     assert_type(await acancel(5), int)
     assert_type(await aretry(5), int)
+    assert_type(await aedit(5, run_after=timedelta(hours=1)), int)
+    assert_type(await Job.objects.filter(pk=1).aedit(queue_name="slow"), int)
+    assert_type(await apause(queue="mail", reason="down"), Pause)
+    assert_type(await aresume(queue="mail"), bool)
     assert_type(await Job.objects.filter(pk=1).acancel(), int)
     assert_type(await Job.objects.filter(pk=1).aretry(), int)
 

@@ -40,7 +40,7 @@ class Claimer:
         self._except = list(options.exclude_queues)
         self._worker = worker
         self._lease = lease_base
-        self._pauses = pauses or Pauses()
+        self._pauses = Pauses() if pauses is None else pauses
         self._ranges = Ranges(self._pauses)
         self._searched = 0.0
         self.queue_limits = QueueLimits()

@@ -37,8 +37,8 @@ class DeafSessionError(psycopg.OperationalError):
 class Notifier:
     """Receive the notifications of one worker's session, and check that they arrive.
 
-    ``on_cancel`` is called with the id of a job that is asked to stop, ``on_call`` when there may be jobs, and
-    ``on_order`` when something is paused or resumed, or a worker is asked to end.
+    ``on_cancel`` is called with the id of a job that is asked to stop, ``on_call`` when there may be jobs,
+    and ``on_order`` when something is paused or resumed, or a worker is asked to end.
     """
 
     def __init__(

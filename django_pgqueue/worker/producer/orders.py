@@ -102,7 +102,9 @@ class Orders:
         found: dict[str, list[Any]] = {"backoff": [], "drain": [], "pause": []}
         for kind, *rest in rows:
             found.get(kind, found["pause"]).append((kind, *rest))
-        self._runner.backoffs = backoffs((name, base, ceiling) for _, name, _, _, base, ceiling in found["backoff"])
+        self._runner.backoffs = backoffs(
+            (name, base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]
+        )
         began, ended = self._pauses.learn([PauseRow(*row[:5]) for row in found["pause"]], now)
         if began:
             self._returns.put_unstarted_aside()

@@ -3,8 +3,8 @@
     queue, everything   the claim leaves these ranges out, and so does the search: no row is touched
     task                jobs that are claimed are put aside: blocked, without an attempt spent
 
-The end of a pause is a time on the clock of the database. It is read as the seconds that are left, so the clock
-of this machine need not agree.
+The end of a pause is a time on the clock of the database. It is read as the seconds that are left, so the
+clock of this machine need not agree.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class Pauses:
         self._ends: dict[tuple[str, str], float] = {}
         self._put_aside = 0
 
+    def __bool__(self) -> bool:
+        """Return whether anything is paused."""
+        return bool(self._ends)
+
     def stops(self, queue_name: str) -> bool:
         """Return whether no jobs of this queue are to be started."""
         return self.everything or queue_name in self.queues
@@ -57,7 +61,8 @@ class Pauses:
         ended = {row.kind for row in rows if row.seconds_left is not None and row.seconds_left <= 0}
         rows = [row for row in rows if row.seconds_left is None or row.seconds_left > 0]
         self._ends = {
-            (row.kind, row.name): _NEVER if row.seconds_left is None else now + row.seconds_left for row in rows
+            (row.kind, row.name): _NEVER if row.seconds_left is None else now + row.seconds_left
+            for row in rows
         }
         self.tasks = {row.name: _words(row) for row in rows if row.kind == "task"}
         self._describe()
@@ -76,8 +81,8 @@ class Pauses:
     def limit(self, free: int) -> int:
         """Return how many jobs to claim with so much room.
 
-        It is more after claims that returned only jobs of paused tasks: a million of them, which need no slot,
-        must not hold up the jobs behind them.
+        It is more after claims that returned only jobs of paused tasks: a million of them, which need no
+        slot, must not hold up the jobs behind them.
         """
         return min(max(BATCH, free), free << min(self._put_aside, 9))
 

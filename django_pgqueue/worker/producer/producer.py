@@ -91,9 +91,7 @@ class Producer:
         self._exchange = Exchange(
             self._claimer, self._completer, self._idle, self._accounts.close, self._dispatch
         )
-        self._returns = Returns(
-            worker, runner, self._executor, self.in_flight, self._completer, self._pauses
-        )
+        self._returns = Returns(worker, runner, self._executor, self.in_flight, self._completer, self._pauses)
         self._policy_filler = PolicyFiller(self._returns.release)
         self._batch_size = BatchSize(options.threads)
         self._demand = Demand(

@@ -64,7 +64,7 @@ class Ranges:
     """The ranges that a worker knows. Times are the database's; ``now`` is a monotonic clock in seconds."""
 
     def __init__(self, pauses: Pauses | None = None) -> None:
-        self._pauses = pauses or Pauses()
+        self._pauses = Pauses() if pauses is None else pauses
         self._ranges: dict[tuple[str, int], _Range] = {}
         self._order: list[tuple[str, int]] = []
         self._turn = 0
@@ -150,7 +150,7 @@ class Ranges:
 
     def _open(self, keys: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Return the ranges whose queues are not paused."""
-        if not (self._pauses.everything or self._pauses.queues):
+        if not self._pauses:
             return keys
         return [key for key in keys if not self._pauses.stops(key[0])]
 

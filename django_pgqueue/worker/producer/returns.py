@@ -50,7 +50,11 @@ class Returns:
         )
 
     def put_aside(self, rows: list[Claimed]) -> list[Claimed]:
-        """Return the rows that are not paused. Put aside those of paused tasks; requeue those of paused queues."""
+        """Return the rows that are not paused. Put aside those of paused tasks; requeue those of paused
+        queues.
+        """
+        if not self._pauses:
+            return rows
         tasks, stops = self._pauses.tasks, self._pauses.stops
         self._completer.add(
             [

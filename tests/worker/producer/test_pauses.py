@@ -84,6 +84,16 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end() -> None:
         assert monotonic() - began < 1.0
 
 
+def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration() -> None:
+    with working() as worker:
+        ended(enqueue(noop))
+        Pause.objects.create(kind="queue", name="default")
+        ended(enqueue(noop))
+        worker.producer._registration._next = 0.0
+        ended(enqueue(noop.using(queue_name="other")))
+        assert worker.producer._pauses.queues == {"default"}
+
+
 def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
     """A job that runs on the only thread, and jobs that the worker has claimed and not started."""
     worker.producer._batch_size.learn([0.0001])
@@ -204,7 +214,9 @@ def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
             cursor.execute("SELECT pgqueue_unpause_v1(2)")
             freed.append(cursor.fetchone()[0])
     assert freed == [2, 2, 1, 0]
-    order = list(Job.objects.filter(status="pending").order_by("run_after", "pk").values_list("pk", flat=True))
+    order = list(
+        Job.objects.filter(status="pending").order_by("run_after", "pk").values_list("pk", flat=True)
+    )
     assert order == [*jobs[:3], jobs[4], jobs[3]], "one was to run later"
 
 
@@ -227,7 +239,7 @@ def test_paused_jobs_can_be_cancelled_retried_edited_and_run_now() -> None:
     assert states(second, third, fourth) == ["done"] * 3
 
 
-def test_jobs_behind_many_paused_ones_are_not_held_up() -> None:
+def test_jobs_behind_many_paused_ones_are_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claims grow while they return only paused jobs, which need no slot."""
     pause(task=noop)
     enqueue_many(noop.bind() for _ in range(1500))
@@ -241,7 +253,7 @@ def test_jobs_behind_many_paused_ones_are_not_held_up() -> None:
         claims += 1
         note(*rows)
 
-    producer._pauses.note = count  # type: ignore[method-assign]
+    monkeypatch.setattr(producer._pauses, "note", count)
     producer.run()
     producer._waker.close()
     assert states(job) == ["done"]
@@ -271,7 +283,10 @@ def row(kind: str, name: str = "", left: float | None = None, **more: str) -> Pa
 
 def test_what_is_learned_expires_on_time() -> None:
     pauses = Pauses()
-    assert pauses.learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (True, set())
+    assert pauses.learn([row("queue", "mail", 5.0), row("task", "a.b", 9.0), row("all")], 100.0) == (
+        True,
+        set(),
+    )
     assert (pauses.everything, pauses.queues, pauses.tasks) == (True, {"mail"}, {"a.b": "paused"})
     assert pauses.next_end == 105.0
     assert pauses.expire(104.0) == set()
@@ -294,7 +309,7 @@ def test_what_is_learned_expires_on_time() -> None:
 )
 def test_the_words_for_a_job_fit_its_column(more: dict[str, str], words: str) -> None:
     pauses = Pauses()
-    pauses.learn([row("task", "a.b", **more)], 0.0)
+    pauses.learn([row("task", "a.b", None, **more)], 0.0)
     assert pauses.tasks == {"a.b": words[:500]}
 
 

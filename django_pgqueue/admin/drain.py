@@ -1,0 +1,91 @@
+"""The buttons and the action that ask workers to finish their jobs and end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ..lifecycle.pause import drain
+from ..models import Worker
+from .base import ReadOnlyAdmin
+from .fleet import Vital, vital
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponseBase
+    from django.urls import URLPattern
+
+__all__ = ["WorkerActions"]
+
+_LABELS = {
+    "replace": _("Replace this process"),
+    "stop": _("Stop this worker (all processes)"),
+}
+
+
+class WorkerActions(ReadOnlyAdmin[Worker]):
+    """The part of ``WorkerAdmin`` with the actions."""
+
+    actions = ("replace_workers",)
+
+    def has_drain_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may stop and replace workers."""
+        return request.user.has_perm(f"{self.opts.app_label}.drain_{self.opts.model_name}")
+
+    @admin.action(description=_("Replace selected processes"), permissions=["drain"])
+    def replace_workers(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        """Ask the selected processes to finish their jobs and end. Their supervisors replace them."""
+        self._drain(request, list(queryset), "replace")
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add a URL for each button."""
+        prefix = f"{self.opts.app_label}_{self.opts.model_name}"
+        view = self.admin_site.admin_view(self.drain_view)
+        buttons = [
+            path(f"<path:object_id>/{how}/", view, {"how": how}, name=f"{prefix}_{how}") for how in _LABELS
+        ]
+        return buttons + super().get_urls()
+
+    def drain_view(self, request: HttpRequest, object_id: str, how: str) -> HttpResponseBase:
+        """Handle a button of the page of a worker."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not (self.has_view_permission(request) and self.has_drain_permission(request)):
+            raise PermissionDenied
+        worker = self.get_object(request, unquote(object_id))
+        if worker is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        self._drain(request, [worker], cast("Literal['replace', 'stop']", how))
+        return HttpResponseRedirect(self._url("changelist"))
+
+    def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
+        """Return the buttons that this user may press on the page of a worker now."""
+        if not self.has_drain_permission(request) or vital(worker) == Vital.DEAD or worker.drain == "stop":
+            return []
+        hows = ["stop"] if worker.drain or vital(worker) == Vital.DRAINING else list(_LABELS)
+        return [{"label": _LABELS[how], "url": self._url(how, quote(worker.pk))} for how in hows]
+
+    def _drain(self, request: HttpRequest, workers: list[Worker], how: Literal["replace", "stop"]) -> None:
+        asked = [worker for worker in workers if drain(worker.pk, how, self.database)]
+        message = str(_("Action: %(action)s.") % {"action": _LABELS[how]})
+        LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
+        words = ngettext(
+            "%(count)d process was asked to finish its jobs and end.",
+            "%(count)d processes were asked to finish their jobs and end.",
+            len(asked),
+        ) % {"count": len(asked)}
+        if how == "stop" and asked:
+            words = str(_("The worker was asked to finish its jobs and end, with all its processes."))
+        self.message_user(request, words, messages.SUCCESS if asked else messages.WARNING)
+
+    def _url(self, page: str, *arguments: str) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=arguments, current_app=self.admin_site.name)

@@ -1,0 +1,76 @@
+"""What is paused, in sentences, for the pages of queues, the overview, and the banner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ..models import Pause
+from . import display
+from .links import page_url
+
+if TYPE_CHECKING:
+    from django.contrib.admin import AdminSite
+    from django.http import HttpRequest
+
+__all__ = ["Paused", "details", "paused", "target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The pauses in force, each with a sentence that links to its page if this user may view it."""
+
+    everything: str
+    """The sentence for the banner; empty if not everything is paused."""
+    others: list[str]
+    """The sentences about queues and tasks."""
+    queues: dict[str, str]
+    """The details for each paused queue."""
+
+
+def paused(site: AdminSite, request: HttpRequest, alias: str) -> Paused:
+    """Return what is paused in a database."""
+    in_force = Q(until__isnull=True) | Q(until__gt=Now())
+    pauses = list(Pause.objects.using(alias).filter(in_force).order_by("kind", "name"))
+    said = {pause.pk: _linked(_sentence(pause), site, request, pause) for pause in pauses}
+    return Paused(
+        everything=next((said[pause.pk] for pause in pauses if pause.kind == Pause.Kind.ALL), ""),
+        others=[said[pause.pk] for pause in pauses if pause.kind != Pause.Kind.ALL],
+        queues={
+            pause.name: _linked(details(pause), site, request, pause)
+            for pause in pauses
+            if pause.kind == Pause.Kind.QUEUE
+        },
+    )
+
+
+def target(pause: Pause) -> str:
+    """Return what is paused, in words."""
+    if pause.kind == Pause.Kind.ALL:
+        return _("everything")
+    return (_("queue %(name)s") if pause.kind == Pause.Kind.QUEUE else _("task %(name)s")) % {
+        "name": pause.name
+    }
+
+
+def details(pause: Pause) -> Any:
+    """Return who has paused it, why, and until when: "paused by ann until 12:00: the bank is down"."""
+    text = _("paused by %(author)s") % {"author": pause.author} if pause.author else _("paused")
+    end = format_html(_(" until {}"), display.time(pause.until)) if pause.until else ""
+    reason = f": {pause.reason}" if pause.reason else ""
+    return format_html("{}{}{}", text, end, reason)
+
+
+def _sentence(pause: Pause) -> Any:
+    what = target(pause)
+    return format_html(_("{what} is {details}."), what=what[:1].upper() + what[1:], details=details(pause))
+
+
+def _linked(text: Any, site: AdminSite, request: HttpRequest, pause: Pause) -> Any:
+    url = page_url(site, request, Pause, "change", pause.pk)
+    return format_html('<a href="{}">{}</a>', url, text) if url else text

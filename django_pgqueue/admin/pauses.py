@@ -1,0 +1,184 @@
+"""Pauses: what is paused, by whom, why, and until when. Adding one pauses, and resuming one deletes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.models import DELETION, LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from .. import validation
+from ..compat import InvalidTask
+from ..lifecycle.pause import pause, resume
+from ..models import Pause
+from . import display
+from .base import DatabaseAdmin
+from .paused import target
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse, HttpResponseBase
+    from django.urls import URLPattern
+
+    ModelForm = forms.ModelForm[Pause]
+else:
+    ModelForm = forms.ModelForm
+
+__all__ = ["PauseAdmin"]
+
+
+class PauseForm(ModelForm):
+    """Checks that the name fits what is paused, and that the end is in the future."""
+
+    using: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Django looks there for another pause of the same target.
+        self.instance._state.db = self.using
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what ``pause()`` would refuse."""
+        cleaned = super().clean() or self.cleaned_data
+        kind, name = cleaned.get("kind", self.instance.kind), cleaned.get("name", self.instance.name)
+        if kind == Pause.Kind.ALL and name:
+            self.add_error("name", _("A pause of everything has no name."))
+        check = {Pause.Kind.QUEUE: validation.queue_name, Pause.Kind.TASK: validation.task_path}.get(kind)
+        try:
+            if check is not None and "name" not in self.errors:
+                check(name)
+        except InvalidTask:
+            text = {
+                Pause.Kind.QUEUE: _("Enter the name of a queue: letters, digits and the characters _ - ."),
+                Pause.Kind.TASK: _("Enter the path of a task, such as shop.tasks.sync."),
+            }
+            self.add_error("name", text[kind])
+        end = cleaned.get("until")
+        if end is not None and not timezone.now() < end <= timezone.now() + validation.CENTURY:
+            self.add_error("until", _("Enter a time in the future, within 100 years."))
+        return cleaned
+
+
+class PauseAdmin(DatabaseAdmin[Pause]):
+    """Pauses and resumes queues, tasks, or everything."""
+
+    form = PauseForm
+    list_display = ("what", "reason", "author", "since", "end")
+    list_display_links = ("what",)
+    ordering = ("kind", "name")
+    sortable_by = ()
+    actions = ("resume_selected",)
+    fields = ("kind", "name", "reason", "until")
+
+    def get_form(
+        self, request: HttpRequest, obj: Pause | None = None, change: bool = False, **kwargs: Any
+    ) -> type[ModelForm]:
+        """Return the form for this database."""
+        form = cast("type[PauseForm]", super().get_form(request, obj, change=change, **kwargs))
+        form.using = self.database
+        return form
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Pause | None = None) -> tuple[str, ...]:
+        """Make what is paused read-only in an existing pause."""
+        return () if obj is None else ("kind", "name", "author", "since")
+
+    def get_fields(self, request: HttpRequest, obj: Pause | None = None) -> tuple[str, ...]:
+        """Show also who paused it, and when."""
+        return ("kind", "name", "reason", "until") if obj is None else (
+            "kind", "name", "author", "since", "reason", "until",
+        )  # fmt: skip
+
+    def save_model(self, request: HttpRequest, obj: Pause, form: Any, change: bool) -> None:
+        """Pause with ``pause()``, which tells the workers. A change of the reason or the end does so, too."""
+        saved = pause(
+            **_arguments(obj), reason=obj.reason, author=request.user.get_username()[:150], until=obj.until,
+            using=self.database,
+        )  # fmt: skip
+        obj.pk = saved.pk
+        obj.author, obj.paused_at = saved.author, saved.paused_at
+
+    def has_delete_permission(self, request: HttpRequest, obj: Pause | None = None) -> bool:
+        """Never show Django's own pages and buttons that delete: it is called resume here."""
+        return False
+
+    def has_resume_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may resume, which deletes a pause."""
+        return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
+
+    @admin.action(description=_("Resume selected"), permissions=["resume"])
+    def resume_selected(self, request: HttpRequest, queryset: QuerySet[Pause]) -> None:
+        """Resume what is selected."""
+        self._resume(request, list(queryset))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the button."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_resume"
+        view = self.admin_site.admin_view(self.resume_view)
+        return [path("<path:object_id>/resume/", view, name=name), *super().get_urls()]
+
+    def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """Handle the button of the page: resume, and redirect to the list."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        found = self.get_object(request, unquote(object_id))
+        if not (self.has_view_permission(request) and self.has_resume_permission(request)):
+            raise PermissionDenied
+        if found is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        self._resume(request, [found])
+        return HttpResponseRedirect(self._url("changelist"))
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Pause | None = None,
+    ) -> HttpResponse:
+        """Add the button that resumes."""
+        if obj is not None and self.has_resume_permission(request):
+            context["pgqueue_resume"] = self._url("resume", quote(obj.pk))
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    @admin.display(description=_("what"))
+    def what(self, row: Pause) -> str:
+        """What is paused."""
+        return target(row)
+
+    @admin.display(description=_("since"))
+    def since(self, row: Pause) -> str:
+        """When it was paused."""
+        return display.time(row.paused_at)
+
+    @admin.display(description=_("until"))
+    def end(self, row: Pause) -> str:
+        """When it ends by itself."""
+        return display.time(row.until) or str(_("it is resumed"))
+
+    def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:
+        """Resume, and note it in the history of the admin."""
+        LogEntry.objects.log_actions(request.user.pk, pauses, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
+        count = sum(resume(**_arguments(row), using=self.database) for row in pauses)
+        words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", count) % {
+            "count": count
+        }
+        self.message_user(request, words, messages.SUCCESS if count else messages.WARNING)
+
+    def _url(self, page: str, *arguments: str) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=arguments, current_app=self.admin_site.name)
+
+
+def _arguments(row: Pause) -> dict[str, Any]:
+    """Return the target as arguments of ``pause()`` and ``resume()``."""
+    return {"everything": True} if row.kind == Pause.Kind.ALL else {str(row.kind): row.name}

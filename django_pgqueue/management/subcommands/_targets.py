@@ -1,0 +1,30 @@
+"""The arguments of ``pause`` and ``resume`` that say what is meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+__all__ = ["add_targets", "target_of", "words"]
+
+
+def add_targets(parser: ArgumentParser) -> None:
+    """Add the arguments, of which exactly one is required."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--queue", metavar="NAME", help="a queue")
+    group.add_argument("--task", metavar="PATH", help="a task, such as shop.tasks.sync")
+    group.add_argument("--everything", action="store_true", help="all queues")
+
+
+def target_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the target as arguments of ``pause()`` and ``resume()``."""
+    return {name: options.get(name) for name in ("queue", "task", "everything")}
+
+
+def words(options: dict[str, Any]) -> str:
+    """Return the target in words."""
+    if options.get("queue"):
+        return f"the queue {options['queue']}"
+    return f"the task {options['task']}" if options.get("task") else "everything"

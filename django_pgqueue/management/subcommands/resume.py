@@ -1,0 +1,36 @@
+"""``manage.py pgqueue resume``: end the pause of a queue, a task, or everything."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError
+
+from ...compat import InvalidTask
+from ...lifecycle.pause import resume
+from ._targets import add_targets, target_of, words
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import OutputWrapper
+
+NAME = "resume"
+HELP = "End the pause of a queue, a task, or everything"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add what to resume."""
+    add_targets(parser)
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Resume it."""
+    try:
+        was_paused = resume(**target_of(options), using=options["database"])
+    except InvalidTask as error:
+        raise ArgumentTypeError(str(error)) from error
+    if not was_paused:
+        raise CommandError(f"{words(options)} is not paused. See: manage.py pgqueue pauses".capitalize())
+    stdout.write(f"Resumed {words(options)}.")

@@ -1,0 +1,180 @@
+"""Pauses in the admin: their own pages, the pages of queues, and the banner."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client, override_settings
+from django.urls import reverse
+from django.utils import timezone
+
+from django_pgqueue import pause
+from django_pgqueue.models import Job, Pause
+from tests.support.factories import JobFactory, QueueFactory
+
+from .helpers import act, ask, body, post, staff, url
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+LISTS = ("job", "queue", "worker", "jobstat", "pause")
+
+
+def field(moment: Any) -> dict[str, str]:
+    local = timezone.localtime(moment)
+    return {"until_0": f"{local:%Y-%m-%d}", "until_1": f"{local:%H:%M:%S}"}
+
+
+def test_a_queue_is_paused_and_resumed(root: Client) -> None:
+    address = url("add", model="pause")
+    given = {
+        "kind": "queue",
+        "name": "mail",
+        "reason": "the provider is down",
+        **field(timezone.now() + HOUR),
+    }
+    assert root.post(address, given).status_code == 302
+    found = Pause.objects.get()
+    assert (found.kind, found.name, found.reason, found.author) == ("queue", "mail", given["reason"], "root")
+    assert found.until is not None
+    page = body(root, url("change", found.pk, model="pause"))
+    assert "deletelink" not in page
+    assert f'action="{url("resume", found.pk, model="pause")}"' in page
+    told = post(root, url("resume", found.pk, model="pause"))
+    assert told == ("1 pause was ended.", "success")
+    assert not Pause.objects.exists()
+    assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed.", '[{"added": {}}]']
+
+
+def test_the_reason_and_the_end_can_be_changed_but_not_the_target(root: Client) -> None:
+    found = pause(queue="mail", reason="down", author="ann")
+    given = {"kind": "all", "name": "other", "reason": "slow", "until_0": "", "until_1": ""}
+    assert root.post(url("change", found.pk, model="pause"), given).status_code == 302
+    found = Pause.objects.get()
+    assert (found.kind, found.name, found.reason, found.author) == ("queue", "mail", "slow", "root")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kind": "queue", "name": "a b"}, "Enter the name of a queue"),
+        ({"kind": "queue", "name": ""}, "Enter the name of a queue"),
+        ({"kind": "task", "name": "sync"}, "Enter the path of a task, such as shop.tasks.sync."),
+        ({"kind": "all", "name": "mail"}, "A pause of everything has no name."),
+        ({"kind": "topic", "name": "mail"}, "Select a valid choice."),
+        ({"kind": "all", "until_0": "2020-01-01", "until_1": "00:00"}, "Enter a time in the future"),
+        ({"kind": "all", "until_0": "9000-01-01", "until_1": "00:00"}, "Enter a time in the future"),
+        ({"kind": "all", "reason": "r" * 401}, "at most 400 characters"),
+        ({"kind": "queue", "name": "taken"}, "already exists"),
+    ],
+)
+def test_bad_values_are_refused(root: Client, given: dict[str, str], said: str) -> None:
+    pause(queue="taken")
+    response = root.post(url("add", model="pause"), given)
+    assert response.status_code == 200
+    assert said in response.content.decode()
+    assert Pause.objects.count() == 1
+
+
+def test_several_are_resumed_together(root: Client) -> None:
+    found = [pause(queue="mail"), pause(task="shop.tasks.sync")]
+    page = body(root, url("changelist", model="pause"))
+    assert "delete_selected" not in page
+    assert "queue mail" in page
+    assert "task shop.tasks.sync" in page
+    told = post(
+        root,
+        url("changelist", model="pause"),
+        action="resume_selected",
+        _selected_action=[p.pk for p in found],
+    )
+    assert told == ("2 pauses were ended.", "success")
+    assert not Pause.objects.exists()
+
+
+@pytest.mark.parametrize("model", LISTS)
+def test_a_banner_says_that_everything_is_paused(root: Client, model: str) -> None:
+    pages = [url("changelist", model=model), url("overview")]
+    assert [page for page in pages if "pgqueue-banner" in body(root, page)] == []
+    found = pause(everything=True, reason="<moving>", author="ann", until=HOUR)
+    for page in pages:
+        html = body(root, page)
+        assert "Everything is paused by ann until" in html
+        assert ": &lt;moving&gt;." in html
+        assert f'href="{url("change", found.pk, model="pause")}"' in html
+    Pause.objects.update(until=timezone.now() - HOUR)
+    assert "pgqueue-banner" not in body(root, pages[0])
+
+
+def test_the_overview_lists_what_is_paused(root: Client) -> None:
+    JobFactory.create(queue_name="mail")
+    pause(queue="mail", reason="down", author="ann")
+    pause(task="shop.tasks.sync")
+    page = body(root, url("overview"))
+    assert "Queue mail is paused by ann: down." in page
+    assert "Task shop.tasks.sync is paused." in page
+    assert page.count("paused by ann: down") == 2, "once in the row of the queue"
+    assert "pgqueue-banner" not in page
+
+
+def test_the_list_of_queues_says_what_is_paused_and_pauses(root: Client) -> None:
+    QueueFactory.create(name="mail")
+    QueueFactory.create(name="slow")
+    pause(queue="mail", reason="down", author="ann")
+    page = body(root, url("changelist", model="queue"))
+    assert "paused by ann: down" in page
+    assert f'href="{url("add", model="pause")}?kind=queue&amp;name=slow"' in page
+    assert "name=mail" not in page.replace("queue=mail", "")
+    form = body(root, url("add", model="pause"), kind="queue", name="slow")
+    assert 'value="slow"' in form
+
+
+def test_who_may_not_pause_sees_what_is_paused() -> None:
+    QueueFactory.create(name="mail")
+    QueueFactory.create(name="slow")
+    found = pause(queue="mail", author="ann")
+    client = staff("view_queue", "view_job")
+    page = body(client, url("changelist", model="queue"))
+    assert "paused by ann" in page
+    assert "/pause/" not in page
+    assert client.get(url("changelist", model="pause")).status_code == 403
+    assert client.post(url("resume", found.pk, model="pause")).status_code == 403
+    viewer = staff("view_pause")
+    assert "resume" not in body(viewer, url("change", found.pk, model="pause"))
+    assert viewer.post(url("resume", found.pk, model="pause")).status_code == 403
+    assert Pause.objects.exists()
+    resumer = staff("view_pause", "delete_pause")
+    assert resumer.get(url("resume", found.pk, model="pause")).status_code == 405
+    assert post(resumer, url("resume", found.pk, model="pause"))[1] == "success"
+
+
+@override_settings(ROOT_URLCONF="tests.admin.sites")
+@pytest.mark.django_db(databases=["default", "other"])
+def test_another_site_pauses_in_its_database(root: Client) -> None:
+    pause(queue="mail")
+    add = reverse("ops:django_pgqueue_pause_add")
+    assert root.post(add, {"kind": "queue", "name": "mail"}).status_code == 302
+    found = Pause.objects.using("other").get()
+    assert Pause.objects.count() == 1
+    assert root.post(reverse("ops:django_pgqueue_pause_resume", args=[found.pk])).status_code == 302
+    assert not Pause.objects.using("other").exists()
+    assert Pause.objects.count() == 1
+
+
+def test_a_paused_job_is_retried_with_its_budget_and_other_blocked_ones_are_not(root: Client) -> None:
+    paused = JobFactory.create(status="blocked", waiting_reason="paused by ann", attempts=3)
+    blocked = JobFactory.create(status="blocked", waiting_reason="at most 2 at once")
+    page = ask(root, "retry_jobs", paused, blocked)
+    assert page.sentences == [
+        "1 job whose task is paused would have all its attempts again when the pause ends.",
+        "1 blocked job does not change.",
+    ]
+    assert page.confirm(root) == ("1 job runs again.", "success")
+    assert Job.objects.get(pk=paused.pk).forgiven_attempts == 3
+    assert f'action="{url("retry", paused.pk)}"' in body(root, url("change", paused.pk))
+    assert f'action="{url("retry", blocked.pk)}"' not in body(root, url("change", blocked.pk))
+    assert act(root, "run_jobs", paused)[1] == "warning"
+    assert "paused by ann" in body(root, url("change", paused.pk))
