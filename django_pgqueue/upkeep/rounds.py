@@ -33,23 +33,23 @@ TICKS_KEPT = timedelta(days=8)
 
 # A single statement (``Session.run``).
 _SWEEP_SQL = """
-    WITH old AS (DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %s), passed AS (
+    WITH old AS (DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %(statistics)s), passed AS (
         DELETE FROM pgqueue_tick WHERE id = ANY (ARRAY(
             SELECT passed.id FROM pgqueue_tick AS passed
             JOIN pgqueue_schedule AS schedule ON schedule.name = passed.schedule
-            WHERE passed.tick < statement_timestamp() - %s AND passed.outcome <> 'waiting'
+            WHERE passed.tick < statement_timestamp() - %(ticks)s AND passed.outcome <> 'waiting'
                 AND passed.tick IS DISTINCT FROM schedule.last_tick
-            ORDER BY passed.tick LIMIT %s
+            ORDER BY passed.tick LIMIT %(batch)s
         ))
     ), windows AS (
         DELETE FROM pgqueue_window WHERE unique_key = ANY (ARRAY(
             SELECT ended.unique_key FROM pgqueue_window AS ended WHERE ended.until <= statement_timestamp()
-            ORDER BY ended.until LIMIT %s FOR UPDATE SKIP LOCKED
+            ORDER BY ended.until LIMIT %(batch)s FOR UPDATE SKIP LOCKED
         )) RETURNING 1
     )
     SELECT greatest(swept + (SELECT count(*) FROM windows), unpaused), strays.jobs, strays.notable
-    FROM pgqueue_sweep_v1(%s) AS swept, pgqueue_unpause_v1(%s) AS unpaused,
-        pgqueue_recover_strays_v1(%s, %s, %s) AS strays
+    FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
+        pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
 """
 
 
@@ -121,9 +121,10 @@ def sweep(session: Session) -> int:
     """
     settings = conf.current()
     longest = max(settings.retention, settings.failed_retention)
-    parameters = (
-        longest, TICKS_KEPT, BATCH, BATCH, BATCH, BATCH, settings.crash_limit, BATCH, settings.keep_errors
-    )  # fmt: skip
+    parameters = {
+        "statistics": longest, "ticks": TICKS_KEPT, "batch": BATCH, "crash_limit": settings.crash_limit,
+        "keep_errors": settings.keep_errors,
+    }  # fmt: skip
     swept, strays, notable = session.row(_SWEEP_SQL, parameters)
     return max(int(swept), requeued_strays(int(strays), notable))
 

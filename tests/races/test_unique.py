@@ -127,12 +127,19 @@ def test_a_sweep_leaves_a_window_that_is_being_renewed(connect: Connect) -> None
     other.execute("UPDATE pgqueue_window SET until = clock_timestamp() - interval '1 second'")
     first, _ = enqueue(one, WINDOW)
     other.execute("SET lock_timeout = '1s'")
-    parameters = (timedelta(days=1), timedelta(days=1), 10, 10, 10, 3, 10, 20)
-    assert value(other, rounds._SWEEP_SQL, *parameters) == 0
+
+    def sweep() -> Any:
+        day = timedelta(days=1)
+        parameters = {"statistics": day, "ticks": day, "batch": 10, "crash_limit": 3, "keep_errors": 20}
+        row = other.execute(rounds._SWEEP_SQL, parameters).fetchone()
+        assert row is not None
+        return row[0]
+
+    assert sweep() == 0
     one.commit()
     assert in_one(other, WINDOW) == (first, "existing")
     other.execute("UPDATE pgqueue_window SET until = clock_timestamp() - interval '1 second'")
-    assert value(other, rounds._SWEEP_SQL, *parameters) == 1
+    assert sweep() == 1
     assert value(other, "SELECT count(*) FROM pgqueue_window") == 0
 
 
