@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, finish, live, statuses, value
+from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, edit, finish, live, statuses, value
 from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
 from tests.support.sessions import Connect, Connection
 
@@ -182,3 +182,79 @@ def test_a_job_that_is_moved_to_a_later_time_by_hand_does_not_hold_up_its_line(o
     assert repair(one) == 1
     assert [row.id for row in claim(one, lease=2)] == [fourth]
     assert set(live(one)) == {first, third, fourth}
+
+
+# --- Edits and pauses of jobs with a key
+
+
+def put_off(connection: Connection, job: int, seconds: float) -> int:
+    """Edit the time of a job."""
+    return int(value(connection, "SELECT pgqueue_edit_v1(%s, NULL, NULL, %s, NULL)", [job], seconds))
+
+
+def test_a_job_in_line_that_is_edited_to_a_later_time_leaves_the_line(one: Connection) -> None:
+    first, second, third = add_many(one, "k", "k", "k")
+    claim(one)
+    assert line(one) == [second, third]
+    assert put_off(one, second, 3600) == 1
+    assert line(one) == [third]
+    assert statuses(one)[second] == "pending"
+    finish(one, [first])
+    assert start_all(one) == [third]
+
+
+def test_those_behind_a_job_that_is_edited_away_do_not_wait_for_it(one: Connection) -> None:
+    """Jobs of one statement are put in line behind the first, which nobody has claimed yet."""
+    first, second, third = add_many(one, "k", "k", "k")
+    assert put_off(one, first, 3600) == 1
+    assert start_all(one) == [second, third]
+    assert put_off(one, first, 0) == 1
+    assert start_all(one) == [first]
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_a_job_that_is_edited_to_another_queue_waits_for_its_key_there(one: Connection, free: bool) -> None:
+    first, second = add_many(one, "k", "k")
+    claim(one)
+    if free:
+        finish(one, [first])
+    assert edit(one, [second], queue_name="other") == 1
+    if not free:
+        assert claim(one, lease=2, ranges=[Range("other")]) == []
+        assert statuses(one)[second] == "blocked"
+        finish(one, [first])
+    assert start_all(one, ranges=[Range("other")]) == [second]
+
+
+def test_a_job_that_is_put_aside_for_a_pause_gives_its_slot_back(one: Connection) -> None:
+    first, second = add_many(one, "k", "k")
+    one.execute("SELECT pgqueue_pause('task', 'tests.app.tasks.noop')")
+    claim(one)
+    assert finish(one, [first], "paused", reason="paused") == [first]
+    assert live(one) == {first: "blocked", second: "pending"}
+    assert line(one) == [second]
+    assert [row.id for row in claim(one, lease=2)] == [second]
+    finish(one, [second], lease=2)
+    one.execute("SELECT pgqueue_resume('task', 'tests.app.tasks.noop')")
+    assert value(one, "SELECT pgqueue_unpause_v1(10)") == 1
+    assert start_all(one) == [first]
+
+
+def test_a_job_whose_pause_has_just_ended_keeps_its_place(one: Connection) -> None:
+    first, second, third = add_many(one, "k", "k", "k")
+    claim(one)
+    finish(one, [first])
+    claim(one, lease=2)
+    assert finish(one, [second], "paused", lease=2) == [second]  # there is no pause
+    assert start_all(one) == [second, third]
+
+
+def test_retry_and_run_now_leave_a_paused_job_with_a_key_out_of_the_line(one: Connection) -> None:
+    (first,) = add_many(one, "k")
+    one.execute("SELECT pgqueue_pause('task', 'tests.app.tasks.noop')")
+    claim(one)
+    finish(one, [first], "paused", reason="paused")
+    value(one, "SELECT pgqueue_retry_v1(%s)", [first])
+    value(one, "SELECT pgqueue_run_now_v1(%s)", [first])
+    assert live(one) == {first: "blocked"}
+    assert line(one) == []
