@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import EmptyResultSet
 from django.db import connections
 
-from .. import validation
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -50,6 +48,8 @@ def edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ..
 
     Raise ``TypeError`` if there is nothing to change, and ``InvalidTask`` for a bad value.
     """
+    from .. import validation
+
     if priority is None and run_after is None and queue_name is None:
         raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
     moment, delay = validation.run_after(run_after)

@@ -55,6 +55,7 @@ INSIDE_FUNCTIONS = {
     "checks": "E006 tells that compat cannot be imported",
     "checks_backends": "E006 tells that compat cannot be imported",
     "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
+    "models.changes": "E006 tells that compat cannot be imported, so models must not need it",
     "worker.__main__": "Django is set up first",
 }
 
