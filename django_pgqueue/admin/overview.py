@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import django
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
@@ -40,6 +41,8 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
         "title": _("Overview of the queues"),
         "opts": admin.opts,
         "media": admin.media,
+        # Before Django 6.1, the block for them is inside the block that the page replaces.
+        "tools_in_content": django.VERSION < (6, 1),
         "jobs_url": reverse(f"{prefix}_changelist", current_app=site.name),
         "queues_url": page_url(site, request, Queue, "changelist"),
         "schedules_url": page_url(site, request, Schedule, "changelist"),
