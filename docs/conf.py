@@ -50,7 +50,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Python's, Django's, and our private names and type variables in signatures.
     ("py:.*", r"(collections|datetime|typing|builtins|django|asgiref|psycopg)(\..*)?"),
-    ("py:.*", r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|ExceptionTypes|Jobs)"),
+    ("py:.*", r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|OnConflict|ExceptionTypes|Jobs)"),
     ("py:.*", r"(.*\.)?(datetime|timedelta|Mapping|Iterable|Callable|Sequence|TaskResult|BaseTaskBackend)"),
-    ("py:.*", r"(.*\.)?(AnyTask|GenericTask|QuerySet|Job|_Decorator|_ContextDecorator)"),
+    ("py:.*", r"(.*\.)?(AnyTask|GenericTask|QuerySet|Job|Pause|EnqueueOutcome|_Decorator|_ContextDecorator)"),
 ]
