@@ -70,7 +70,9 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         """Return the buttons that this user may press on the page of a worker now."""
         if not self.has_drain_permission(request) or vital(worker) == Vital.DEAD or worker.drain == "stop":
             return []
-        hows = ["stop"] if worker.drain or vital(worker) == Vital.DRAINING else list(_LABELS)
+        # Nobody replaces a worker in another language, which has no supervisor.
+        is_alone = worker.supervisor is None
+        hows = ["stop"] if worker.drain or is_alone or vital(worker) == Vital.DRAINING else list(_LABELS)
         return [{"label": _LABELS[how], "url": self._url(how, quote(worker.pk))} for how in hows]
 
     def _drain(self, request: HttpRequest, workers: list[Worker], how: Literal["replace", "stop"]) -> None:

@@ -87,11 +87,13 @@ def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
 def vital(worker: Any) -> Vital:
     """Return the state of a worker ``with_vitals``, regardless of the state in its row.
 
-    It is dead if its last heartbeat is older than ``LEASE``, and silent if it has missed two heartbeats.
+    It is dead if its last heartbeat is older than ``LEASE``, and silent if it has missed two heartbeats. A
+    worker in another language sends them at its own pace, so it is silent after half of ``LEASE``.
     """
     if is_dead(worker.age):
         return Vital.DEAD
-    return Vital.SILENT if worker.age.total_seconds() > worker.allowed_silence else Vital(worker.state)
+    allowed = conf.current().lease / 2 if worker.supervisor is None else worker.allowed_silence
+    return Vital.SILENT if worker.age.total_seconds() > allowed else Vital(worker.state)
 
 
 def is_dead(age: timedelta) -> bool:
@@ -176,8 +178,10 @@ class Fleet:
 
     @property
     def standstill(self) -> str:
-        """A sentence to show with schedules if no worker is there to run them; empty if one is."""
-        if any(worker.vital == Vital.RUNNING for worker in self.workers):
+        """A sentence to show with schedules if no worker is there to run them; empty if one is. A worker in
+        another language does not: it has no supervisor.
+        """
+        if any(worker.vital == Vital.RUNNING and worker.supervisor for worker in self.workers):
             return ""
         return _("Schedules stand still, because no worker is running. Start one: manage.py runqueueworker")
 

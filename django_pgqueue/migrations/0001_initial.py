@@ -330,7 +330,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigIntegerField(primary_key=True, serialize=False, verbose_name="id")),
                 ("host", models.CharField(max_length=255, verbose_name="host")),
                 ("pid", models.IntegerField(verbose_name="process")),
-                ("supervisor", models.BigIntegerField(verbose_name="supervisor")),
+                ("supervisor", models.BigIntegerField(blank=True, null=True, verbose_name="supervisor")),
                 (
                     "queues",
                     django_pgqueue.models.fields.ArrayColumn("text", default=list, verbose_name="queues"),

@@ -1,4 +1,8 @@
-"""``Worker``: the processes that run jobs. Heartbeats update this narrow table and no jobs."""
+"""``Worker``: the processes that run jobs. Heartbeats update this narrow table and no jobs.
+
+A worker in another language, registered by ``pgqueue_register``, has no supervisor. Its ``pid`` is 0
+if it has not given it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ class Worker(models.Model):
     id = models.BigIntegerField(_("id"), primary_key=True)
     host = models.CharField(_("host"), max_length=255)
     pid = models.IntegerField(_("process"))
-    supervisor = models.BigIntegerField(_("supervisor"))
+    supervisor = models.BigIntegerField(_("supervisor"), null=True, blank=True)
     queues = ArrayColumn("text", verbose_name=_("queues"), default=list)
     exclude_queues = ArrayColumn("text", verbose_name=_("all queues but"), default=list, db_default=[])
     slots = models.IntegerField(_("slots"))
@@ -53,4 +57,4 @@ class Worker(models.Model):
         verbose_name_plural = _("workers")
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.pid}"
+        return f"{self.host}:{self.pid}" if self.pid else self.host

@@ -46,7 +46,8 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> Non
 
 SQL_NAMES = (
     "pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_edit", "pgqueue_extend", "pgqueue_pause",
-    "pgqueue_resume", "pgqueue_finish_one",
+    "pgqueue_resume", "pgqueue_finish_one", "pgqueue_register", "pgqueue_heartbeat", "pgqueue_claim",
+    "pgqueue_sign_off",
     "pgqueue_status_is_terminal", "pgqueue_status_is_claimable",
 )  # fmt: skip
 
@@ -135,16 +136,18 @@ def test_the_page_of_sql_shows_the_signatures(name: str) -> None:
     with connections["default"].cursor() as cursor:
         cursor.execute("SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE proname = %s", [name])
         ((arguments,),) = cursor.fetchall()
-    parameters = re.findall(r"(?:^|, )(?:IN )?(?:VARIADIC )?(\w+) ", re.sub(r"'[^']*'", "''", arguments))
+    parameter = r"(?:^|, )(?:IN |OUT )?(?:VARIADIC )?(\w+) "
+    parameters = re.findall(parameter, re.sub(r"'[^']*'", "''", arguments))
     section = re.split(r"^## ", reference("sql"), flags=re.MULTILINE)
     (text,) = [part for part in section if part.startswith(f"`{name}`")]
     listed = [row[0] for row in rows(text) if re.fullmatch(r"\w+", row[0]) and len(row) == 3]
     assert listed == parameters
 
 
-def test_the_page_of_sql_lists_the_codes_of_the_procedure() -> None:
-    code = (Path(django_pgqueue.__file__).parent / "sql" / "finish_one_v1.sql").read_text()
-    raised = set(re.findall(r"ERRCODE = '(\w{5})'", code))
+def test_the_page_of_sql_lists_our_codes() -> None:
+    folder = Path(django_pgqueue.__file__).parent / "sql"
+    code = "".join(path.read_text() for path in folder.glob("*.sql"))
+    raised = set(re.findall(r"ERRCODE = '(23Q\d\d)'", code))
     assert set(re.findall(r"`(23Q\d\d)`", reference("sql"))) == raised
 
 

@@ -102,6 +102,28 @@ def test_finish_one_from_sql() -> None:
 
 
 @in_shop
+def test_the_calls_of_a_worker_in_another_language() -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue('media.ratio', '[8, 2]', queue_name => 'media')")
+        known: dict[str, object] = {}
+        answers = []
+        for statement in filter(str.strip, statements("worker").split(";\n")):
+            cursor.execute(re.sub(r":(worker|job|lease)\b", lambda found: str(known[found[1]]), statement))
+            if cursor.description:
+                (row,) = cursor.fetchall()
+                answers.append(row)
+                if "register(" in statement:
+                    known["worker"] = row[0]
+                elif "claim(" in statement:
+                    known["job"], known["lease"] = row[:2]
+    assert answers[1] == (True, [], False)
+    assert answers[2][2] == "media.ratio"
+    assert answers[3] == (True,)
+    job = Job.objects.get()
+    assert (job.status, job.result, job.duration) == ("done", 4, 0.3)
+
+
+@in_shop
 def test_the_wake_up_can_be_turned_off() -> None:
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute(statements("wake_off"))

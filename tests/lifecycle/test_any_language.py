@@ -1,0 +1,311 @@
+"""Workers in other languages: the functions that they call, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.test.utils import override_settings
+
+from django_pgqueue import enqueue
+from django_pgqueue.admin.fleet import Fleet
+from django_pgqueue.models import Job, Worker
+from django_pgqueue.session import connect as connect_session
+from django_pgqueue.upkeep.recovery import recover_dead
+from tests.app.tasks import noop
+from tests.support.foreign import finish_one, heartbeat, register, sign_off, sql_claim
+from tests.support.jobs import add, cancel, live, statuses, value
+from tests.support.keys import add_keyed, line, running, set_limit
+from tests.support.sessions import Connect, Connection
+from tests.support.workers import fresh, run_due
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
+
+TASK = "tests.app.tasks.noop"
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+@pytest.fixture
+def worker(one: Connection) -> int:
+    return register(one)
+
+
+@pytest.fixture
+def short_lease() -> Iterator[None]:
+    with override_settings(PGQUEUE={"HEARTBEAT": 0.1, "LEASE": 0.5}):
+        yield
+
+
+def grow_silent(one: Connection, worker: int) -> None:
+    """Make the last heartbeat a second old."""
+    one.execute(
+        "UPDATE pgqueue_worker SET heartbeat_at = heartbeat_at - interval '1 s' WHERE id = %s", (worker,)
+    )
+
+
+def recover() -> int:
+    session = connect_session("default")
+    try:
+        return recover_dead(session)
+    finally:
+        session.close()
+
+
+def test_a_job_is_claimed_and_reported(one: Connection, worker: int) -> None:
+    (pk,) = add(one, args='["a"]', kwargs='{"b": 1}', metadata='{"m": 2}', timeout=60, max_attempts=3)
+    (job,) = sql_claim(one, worker)
+    assert job[:1] + job[2:7] == (pk, TASK, ["a"], {"b": 1}, {"m": 2}, "default")
+    assert (job.attempts, job.max_attempts, job.attempts_left, job.timeout) == (1, 3, 2, 60)
+    row = fresh(pk)
+    assert (row.status, row.worker, row.lease, row.deadline) == ("running", worker, job.lease, job.deadline)
+    finish_one(one, job, result='"fine"', started_ago=0.5)
+    row = fresh(pk)
+    assert (row.status, row.result, row.duration) == ("done", "fine", 0.5)
+    with pytest.raises(psycopg.IntegrityError) as refusal:
+        finish_one(one, job)
+    assert refusal.value.sqlstate == "23Q01"
+
+
+def test_the_order_is_that_of_the_python_worker(one: Connection, worker: int) -> None:
+    later, *low = add(one, 2)
+    one.execute("SELECT pgqueue_edit(ARRAY[%s::bigint], run_after => now() + interval '1 hour')", (later,))
+    low += add(one, 1)
+    (high,) = add(one, priority=5, queue_name="mail")
+    assert [job.id for job in sql_claim(one, worker, 2)] == [high, low[0]]
+    assert [job.id for job in sql_claim(one, worker, 2)] == low[1:]
+    assert sql_claim(one, worker) == []
+
+
+def test_queues_of_the_same_priority_take_turns(one: Connection, worker: int) -> None:
+    for queue in ("a", "b"):
+        add(one, 40, queue_name=queue)
+    assert {sql_claim(one, worker, 1)[0].queue_name for _ in range(40)} == {"a", "b"}
+
+
+def test_which_queues_are_read(one: Connection) -> None:
+    for queue in ("a", "b", "c"):
+        add(one, queue_name=queue)
+    worker = register(one, "a", "b")
+    assert [job.queue_name for job in sql_claim(one, worker, queues=["b"])] == ["b"]
+    assert [job.queue_name for job in sql_claim(one, worker)] == ["a"]
+    assert [job.queue_name for job in sql_claim(one, register(one))] == ["c"]
+
+
+def test_an_attempt_that_fails_is_retried_and_no_attempt_more_than_allowed(
+    one: Connection, worker: int
+) -> None:
+    (pk,) = add(one, max_attempts=2)
+    for left in (1, 0):
+        (job,) = sql_claim(one, worker)
+        assert job.attempts_left == left
+        finish_one(one, job, "retry", error='{"class": "E"}', delay=0)
+    assert sql_claim(one, worker) == []
+    row = fresh(pk)
+    assert (row.status, row.attempts, len(row.errors)) == ("failed", 2, 2)
+    assert row.waiting_reason == "no attempts are left"
+    assert Job.objects.filter(pk=pk).retry() == 1
+    assert sql_claim(one, worker)[0].attempts_left == 1
+
+
+def test_a_job_without_attempts_does_not_stop_the_line_of_its_key(one: Connection, worker: int) -> None:
+    first, second = add_keyed(one, 2, max_attempts=1)
+    (job,) = sql_claim(one, worker)
+    finish_one(one, job, "retry", delay=0)
+    found: list[int] = []
+    while jobs := sql_claim(one, worker):
+        found += [job.id for job in jobs]
+        for job in jobs:
+            finish_one(one, job)
+    assert found == [second]
+    assert statuses(one) == {first: "failed", second: "done"}
+
+
+def test_a_job_without_policy_gets_the_number_of_attempts_that_the_worker_gives(
+    one: Connection, worker: int
+) -> None:
+    (pk,) = add(one)
+    assert value(one, "SELECT attempts_left FROM pgqueue_claim(NULL, 1, %s, 3)", worker) == 2
+    assert fresh(pk).max_attempts is None
+
+
+def test_a_job_that_has_expired_is_cancelled(one: Connection, worker: int) -> None:
+    (pk,) = add(one)
+    one.execute("UPDATE pgqueue_job_live SET expires_at = now() WHERE id = %s", (pk,))
+    assert sql_claim(one, worker) == []
+    row = fresh(pk)
+    assert (row.status, row.attempts) == ("cancelled", 0)
+    assert row.waiting_reason.startswith("expired at ")
+
+
+def test_paused_queues_and_tasks_are_respected(one: Connection, worker: int) -> None:
+    add(one, 3, queue_name="mail")
+    aside = add(one, 3, task_path="a.paused")
+    (free,) = add(one)
+    one.execute("SELECT pgqueue_pause('queue', 'mail')")
+    one.execute("SELECT pgqueue_pause('task', 'a.paused', reason => 'why', author => 'ann')")
+    assert [job.id for job in sql_claim(one, worker, 1)] == [free]  # it looks on behind what it puts aside
+    assert {live(one)[job] for job in aside} == {"blocked"}
+    row = fresh(aside[0])
+    assert (row.waiting_reason, row.attempts) == ("paused by ann: why", 0)
+    one.execute("SELECT pgqueue_resume('task', 'a.paused')")
+    one.execute("SELECT pgqueue_unpause_v1(100)")
+    assert [job.id for job in sql_claim(one, worker)] == aside
+    one.execute("SELECT pgqueue_resume('queue', 'mail')")
+    one.execute("SELECT pgqueue_pause('all', '')")
+    assert sql_claim(one, worker) == []
+
+
+def test_concurrency_keys_pass_the_gate(one: Connection, worker: int) -> None:
+    jobs = add_keyed(one, 3)
+    plain = add(one, 1)
+    assert [job.id for job in sql_claim(one, worker)] == [jobs[0], *plain]
+    assert (running(one), line(one)) == (jobs[:1], jobs[1:])
+
+
+def test_it_looks_on_behind_a_long_line(one: Connection, worker: int) -> None:
+    set_limit(one, "k", 1)
+    first = add_keyed(one, 700)[0]
+    (behind,) = add(one)
+    assert [job.id for job in sql_claim(one, worker, 1)] == [first]
+    assert [job.id for job in sql_claim(one, worker, 1)] == [behind]
+
+
+def test_a_claim_with_the_report_starts_the_next_of_the_line_in_its_place(
+    connect: Connect, worker: int
+) -> None:
+    one = connect()
+    first, second = add_keyed(one, 2)
+    (job,) = sql_claim(one, worker)
+    plain = add(one, 2)
+    one.commit()
+    finish_one(one, job)
+    assert job.id == first
+    assert [job.id for job in sql_claim(one, worker, 1)] == [second]
+    one.commit()
+    assert [job.id for job in sql_claim(one, worker)] == plain
+
+
+def test_limits_of_queues_and_of_the_installation(one: Connection, worker: int) -> None:
+    add(one, 5, queue_name="mail")
+    add(one, 5, queue_name="mail", priority=1)
+    add(one, 5)
+    set_limit(one, "queue:mail", 3)
+    jobs = sql_claim(one, worker)
+    assert sorted(job.queue_name for job in jobs) == ["default"] * 5 + ["mail"] * 3
+    assert sql_claim(one, worker) == []
+    for job in jobs:
+        finish_one(one, job)
+    set_limit(one, "*", 2)
+    assert len(sql_claim(one, worker)) == 2
+    assert sql_claim(one, worker) == []
+
+
+def test_the_answer_to_a_heartbeat(one: Connection, worker: int) -> None:
+    first, second = add(one, 2)
+    sql_claim(one, worker)
+    assert heartbeat(one, worker) == (True, [], False)
+    cancel(one, [second])
+    one.execute("SELECT pgqueue_drain_v1(%s, 'stop')", (worker,))
+    assert heartbeat(one, worker) == (True, [second], True)
+    add(one)
+    assert sql_claim(one, worker) == []
+    assert Worker.objects.get().state == "draining"
+    assert heartbeat(one, worker + 1) == (False, [], False)
+    assert live(one)[first] == "running"
+
+
+def test_a_worker_that_holds_a_job_stays_until_its_lease_ends(one: Connection, worker: int) -> None:
+    add(one)
+    (job,) = sql_claim(one, worker)
+    assert not sign_off(one, worker)
+    finish_one(one, job)
+    assert sign_off(one, worker)
+    assert not Worker.objects.exists()
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_dead_worker_loses_its_jobs_and_its_reports_are_refused(one: Connection, worker: int) -> None:
+    requeued, running_again = add(one, 2)
+    jobs = sql_claim(one, worker)
+    assert recover() == 0
+    grow_silent(one, worker)
+    assert recover() == 2
+    assert heartbeat(one, worker)[0] is False
+    with pytest.raises(psycopg.IntegrityError, match="is not registered") as refusal:
+        sql_claim(one, worker)
+    assert refusal.value.sqlstate == "23Q04"
+    (again,) = sql_claim(one, register(one), 1)
+    refusals = {}
+    for job in jobs:
+        with pytest.raises(psycopg.IntegrityError) as refused:
+            finish_one(one, job)
+        refusals[job.id] = refused.value.sqlstate
+    lost = {again.id: "23Q02", (requeued + running_again - again.id): "23Q03"}
+    assert refusals == lost
+    assert fresh(again.id).lost_in_a_row == 1  # what it has claimed counts as started
+
+
+def test_a_claim_is_a_heartbeat(one: Connection, worker: int) -> None:
+    grow_silent(one, worker)
+    sql_claim(one, worker)
+    age = "SELECT clock_timestamp() - heartbeat_at < interval '0.9 s' FROM pgqueue_worker"
+    assert value(one, age)
+
+
+def test_leases_are_random(one: Connection, worker: int) -> None:
+    drawn = [row[0] for row in one.execute("SELECT pgqueue_random_v1() FROM generate_series(1, 2000)")]
+    assert len(set(drawn)) == 2000
+    assert all(0 <= number < 2**62 for number in drawn)
+    for bit in range(62):
+        assert 800 < sum(number >> bit & 1 for number in drawn) < 1200, bit
+    add(one, 2)
+    assert sql_claim(one, worker, 1)[0].lease != sql_claim(one, worker, 1)[0].lease
+
+
+def test_python_and_sql_workers_share_a_queue(one: Connection, worker: int) -> None:
+    jobs = [enqueue(noop).pk for _ in range(3)]
+    (mine,) = sql_claim(one, worker, 1)
+    run_due()
+    assert {fresh(pk).status for pk in jobs if pk != mine.id} == {"done"}
+    finish_one(one, mine)
+    assert fresh(mine.id).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("pgqueue_register('')", "host must be 1 to 255 characters"),
+        ("pgqueue_register('a', '{a b}')", "queue_name 'a b' must be"),
+        ("pgqueue_register('a', slots => 0)", "slots 0 must be at least 1"),
+        ("pgqueue_register('a', version => repeat('x', 51))", "version has more than 50 characters"),
+        ("pgqueue_claim(NULL, 0, 1)", "at_most 0 must be from 1 to 1000"),
+        ("pgqueue_claim(NULL, NULL, 1)", "at_most NULL must be from 1 to 1000"),
+        ("pgqueue_claim(NULL, 1001, 1)", "at_most 1001 must be"),
+        ("pgqueue_claim(NULL, 1, 1, 0)", "default_max_attempts 0 must be at least 1"),
+    ],
+)
+def test_bad_input_is_refused(one: Connection, call: str, problem: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=problem):
+        one.execute(f"SELECT {call}")
+
+
+def test_other_isolations_are_refused(connect: Connect, worker: int) -> None:
+    one = connect()
+    one.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    with pytest.raises(psycopg.errors.InvalidTransactionState, match="needs READ COMMITTED"):
+        sql_claim(one, worker)
+
+
+@pytest.mark.parametrize(("age", "vital"), [(1, "running"), (14, "running"), (16, "silent"), (31, "dead")])
+def test_the_admin_counts_with_the_lease(one: Connection, worker: int, age: int, vital: str) -> None:
+    one.execute("UPDATE pgqueue_worker SET heartbeat_at = now() - %s * interval '1 s'", (age,))
+    fleet: Any = Fleet("default")
+    assert [found.vital for found in fleet.workers] == [vital]
+    assert str(fleet.workers[0]) == "go-1"
+    assert fleet.standstill.startswith("Schedules stand still")
