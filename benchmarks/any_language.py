@@ -6,8 +6,6 @@ and behind the index entries of deleted jobs that an old snapshot keeps.
 
     claim 100    a claim of 100 jobs, and a report for each
     claim 1      a claim of one job, and its report
-    together     the report and the next claim in one transaction
-    python       a worker command with one process
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.bench import empty, execute, one, run_worker, set_up, wait_for
+from benchmarks.bench import empty, execute, set_up
 
 JOBS = 2_000
 RUNS = 3
@@ -36,8 +34,6 @@ def main() -> None:
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         measure("claim 100", connection, lambda worker: drain(connection, worker, 100))
         measure("claim 1", connection, lambda worker: drain(connection, worker, 1))
-        measure("together", connection, lambda worker: drain_together(connection, worker))
-        print(f"python: {python():,.0f} jobs/s")
         for ranges in (1, 10, 100):
             print(f"a claim of 1 beside {ranges} queues: {claim_ms(connection, ranges):.2f} ms")
         for dead in (0, 10_000, 100_000):
@@ -55,8 +51,8 @@ def fill(jobs: int, queue: str = "'default'") -> None:
 def add(jobs: int, queue: str = "'default'") -> None:
     """Enqueue jobs."""
     execute(
-        "INSERT INTO pgqueue_job (task_path, queue_name, max_attempts)"
-        f" SELECT 'benchmarks.tasks.noop', {queue}, 1 FROM generate_series(1, {jobs}) AS n"
+        "INSERT INTO pgqueue_job (task_path, queue_name, max_attempts, on_lost)"
+        f" SELECT 'benchmarks.tasks.noop', {queue}, 1, 'rerun' FROM generate_series(1, {jobs}) AS n"
     )
 
 
@@ -85,29 +81,6 @@ def drain(connection: Connection, worker: int, at_most: int) -> None:
     while rows := connection.execute(_CLAIM, (at_most, worker)).fetchall():
         for row in rows:
             connection.execute(_FINISH, row)
-
-
-def drain_together(connection: Connection, worker: int) -> None:
-    """Report a job and claim the next one in the same transaction."""
-    row = connection.execute(_CLAIM, (1, worker)).fetchone()
-    while row:
-        with connection.transaction():
-            connection.execute(_FINISH, row)
-            row = connection.execute(_CLAIM, (1, worker)).fetchone()
-
-
-def python() -> float:
-    """Return the rate of a worker command with one process, without its start."""
-    fill(20 * JOBS)
-    command = run_worker("--processes", "1", is_silent=True)
-    try:
-        wait_for(f"SELECT count(*) < {20 * JOBS} FROM pgqueue_job_live")
-        before, began = one("SELECT count(*) FROM pgqueue_job_live"), time.monotonic()
-        wait_for("SELECT count(*) = 0 FROM pgqueue_job_live")
-        return float(before / (time.monotonic() - began))
-    finally:
-        command.terminate()
-        command.wait()
 
 
 def claim_ms(connection: Connection, ranges: int) -> float:
