@@ -14,6 +14,8 @@ __all__ = [
     "Concurrency",
     "CurrentJob",
     "JobExists",
+    "Rate",
+    "RateLimit",
     "RetryLater",
     "Snooze",
     "Task",
@@ -35,6 +37,7 @@ __all__ = [
     "enqueue_many",
     "extend",
     "pause",
+    "rate_limit",
     "resume",
     "retry",
     "schedule",
@@ -52,7 +55,9 @@ if TYPE_CHECKING:
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .lifecycle.limits import aset_limit, set_limit
     from .lifecycle.pause import apause, aresume, pause, resume
+    from .lifecycle.rate_limit import RateLimit, rate_limit
     from .models.current import CurrentJob
+    from .rates import Rate
     from .schedules.declare import schedule
     from .unique import Unique
 else:
@@ -66,7 +71,9 @@ else:
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "lifecycle.limits": ("aset_limit", "set_limit"),
         "lifecycle.pause": ("apause", "aresume", "pause", "resume"),
+        "lifecycle.rate_limit": ("RateLimit", "rate_limit"),
         "models.current": ("CurrentJob",),
+        "rates": ("Rate",),
         "schedules.declare": ("schedule",),
         "unique": ("Unique",),
     }

@@ -25,6 +25,8 @@ __all__ = [
     "OnConflict",
     "checked",
     "checked_key",
+    "checked_rule",
+    "key_problem",
     "limit_key",
     "limit_name",
     "name_problem",
@@ -62,15 +64,22 @@ class Concurrency:
             raise InvalidTask(
                 f"The limit of concurrency must be a whole number of at least 1. It is {self.limit!r}.{hint}"
             )
-        if self.key is not None and not (isinstance(self.key, str) and self.key) and not callable(self.key):
-            raise InvalidTask(
-                "The key of concurrency must be the name of an argument, or a callable that takes the "
-                f"arguments. It is {self.key!r}."
-            )
+        if problem := key_problem("concurrency", self.key):
+            raise InvalidTask(problem)
         if self.on_conflict not in ("wait", "skip", "cancel"):
             raise InvalidTask(f"on_conflict must be 'wait', 'skip' or 'cancel'. It is {self.on_conflict!r}.")
         if self.name is not None and (problem := name_problem(self.name)):
             raise InvalidTask(f"The name of a limit {problem} It is {self.name!r}.")
+
+
+def key_problem(option: str, key: Any) -> str:
+    """Return what is wrong with the key of an option of a task, as a sentence; "" if nothing is."""
+    if key is None or (isinstance(key, str) and key) or callable(key):
+        return ""
+    return (
+        f"The key of {option} must be the name of an argument, or a callable that takes the arguments. It is "
+        f"{key!r}."
+    )
 
 
 def name_problem(name: Any) -> str:
@@ -94,10 +103,17 @@ def checked(value: Any, func: Callable[..., Any], *, takes_context: bool) -> Con
         value = Concurrency(value)
     if not isinstance(value, Concurrency):
         raise InvalidTask(f"concurrency must be a whole number or a Concurrency(...). It is {value!r}.")
+    checked_rule(value, func, takes_context=takes_context)
+    return value
+
+
+def checked_rule(value: Any, func: Callable[..., Any], *, takes_context: bool) -> None:
+    """Raise InvalidTask if a ``Concurrency`` or ``Rate`` does not fit the function of its task."""
     path = f"{func.__module__}.{func.__qualname__}"
     if value.name is None and (problem := name_problem(path)):
         raise InvalidTask(
-            f"The path of the task is the name of its limit, which {problem} Set Concurrency(name=...)."
+            f"The path of the task is the name of its limit, which {problem} Set "
+            f"{type(value).__name__}(name=...)."
         )
     if isinstance(value.key, str):
         names = list(signature_of(func).parameters.values())[takes_context:]
@@ -105,10 +121,9 @@ def checked(value: Any, func: Callable[..., Any], *, takes_context: bool) -> Con
         known = [each.name for each in names if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
         if value.key not in known and not any_name:
             raise InvalidTask(
-                f"{path}() has no argument {value.key!r}, which Concurrency(key=...) names. Its "
+                f"{path}() has no argument {value.key!r}, which {type(value).__name__}(key=...) names. Its "
                 f"arguments are: {', '.join(known) or 'none'}."
             )
-    return value
 
 
 def checked_key(value: Any) -> str | None:
@@ -122,7 +137,7 @@ def checked_key(value: Any) -> str | None:
 
 def limit_name(task: Any) -> str:
     """Return the name of the limit under which the keys of a task are."""
-    rule = task.concurrency
+    rule = task.concurrency or task.rate
     return str(task.module_path if rule is None or rule.name is None else rule.name)
 
 
@@ -132,7 +147,7 @@ def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
     name = limit_name(task)
     if task.concurrency_key is not None:
         return _joined(task, name, task.concurrency_key)
-    rule = task.concurrency
+    rule = task.concurrency or task.rate  # with both, they have the same key
     if rule is None:
         return None
     if rule.key is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from .concurrency import Concurrency
 from .definition import Task
+from .rates import Rate
 from .routing import IMPLICIT
 from .unique import Unique
 from .validation import Backoff, ExceptionTypes, OnLost
@@ -60,6 +61,7 @@ def task(
     expires_after: timedelta | None = ...,
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
     atomic: bool = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
@@ -80,6 +82,7 @@ def task(
     expires_after: timedelta | None = ...,
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
     atomic: bool = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
@@ -101,6 +104,7 @@ def task(
     expires_after: timedelta | None = None,
     on_lost: OnLost = "rerun",
     concurrency: Concurrency | int | None = None,
+    rate: Rate | None = None,
     atomic: bool = False,
     unique: Unique | None = None,
     database: str | None = None,
@@ -115,9 +119,10 @@ def task(
     value is used for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for
     no retry; `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start
     within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `concurrency`: how many of its
-    jobs may run at once, or a `Concurrency` with a key; `atomic`: run the function and the finish of its job
-    in one transaction; `unique`: which calls are not enqueued again (see `Unique`). With `takes_context` the
-    function receives Django's TaskContext as its first argument, `context`.
+    jobs may run at once, or a `Concurrency` with a key; `rate`: how many may start in a period (see `Rate`);
+    `atomic`: run the function and the finish of its job in one transaction; `unique`: which calls are not
+    enqueued again (see `Unique`). With `takes_context` the function receives Django's TaskContext as its
+    first argument, `context`.
 
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
@@ -137,6 +142,7 @@ def task(
             expires_after=expires_after,
             on_lost=on_lost,
             concurrency=concurrency,  # type: ignore[arg-type]  # the task makes a Concurrency of a number
+            rate=rate,
             atomic=atomic,
             unique=unique,
             database=database,

@@ -22,6 +22,7 @@ from . import validation
 from .compat import DjangoTask, GenericTask, InvalidTask
 from .concurrency import Concurrency
 from .paths import check_path, import_task
+from .rates import Rate, checked_rate
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
 from .unique import Unique, check_unique
@@ -78,7 +79,9 @@ class Task(GenericTask[P, R]):
     concurrency: Concurrency | None = None
     """How many of its jobs, or of the jobs of each of its keys, may run at once; None: any number."""
     concurrency_key: str | None = None
-    """The value of the key of a call, instead of the one that `concurrency` computes."""
+    """The value of the key of a call, instead of the one that `concurrency` or `rate` computes."""
+    rate: Rate | None = None
+    """How many of its jobs, or of the jobs of each of its keys, may start in a period; None: any number."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """A JSON object that is stored with the job."""
 
@@ -107,6 +110,7 @@ class Task(GenericTask[P, R]):
             on_lost=validation.on_lost(self.on_lost),
             concurrency=keys.checked(self.concurrency, self.func, takes_context=takes_context),
             concurrency_key=keys.checked_key(self.concurrency_key),
+            rate=checked_rate(self.rate, self.concurrency, self.func, takes_context=takes_context),
             unique=check_unique(self.unique, self.func, takes_context=takes_context),
             metadata=validation.metadata(self.metadata),
             _reachable=False,

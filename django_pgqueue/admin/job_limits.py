@@ -15,6 +15,7 @@ from . import display, job_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
 __all__ = ["Standing", "limits_of", "shown"]
 
@@ -27,10 +28,11 @@ class Standing(NamedTuple):
     name: str
     limit_key: str | None
     is_full: bool
-    allowed: int
+    allowed: int | None
     running: int
     place: int | None
     holders: list[int]
+    next_start: datetime | None
 
 
 def limits_of(alias: str, job: Job) -> list[Standing]:
@@ -53,14 +55,20 @@ def _line(job: Job, limit: Standing, page_url: Callable[..., str]) -> str:
     url = page_url(Limit, "change", limit.name)
     name: str = job_texts.breakable(limit.limit_key or limit.name)
     parts = [format_html('<a href="{}">{}</a>', url, name) if url else name]
-    parts.append(_("%(running)s of %(allowed)s run") % {
-        "running": display.number(limit.running), "allowed": display.number(limit.allowed),
-    })  # fmt: skip
+    if limit.allowed is not None:
+        parts.append(_("%(running)s of %(allowed)s run") % {
+            "running": display.number(limit.running), "allowed": display.number(limit.allowed),
+        })  # fmt: skip
+    if limit.next_start is not None and job.status != Job.Status.RUNNING:
+        parts.append(_("waits for its rate limit, next start at %(time)s") % {
+            "time": display.plain_time(limit.next_start),
+        })  # fmt: skip
     if limit.place is not None:
         ahead = _("%(count)s before it") % {"count": display.number(limit.place)}
         parts.append(ahead if limit.place else _("next in line"))
     others = [each for each in limit.holders if each != job.pk]
-    if limit.is_full and others and job.status != Job.Status.RUNNING:
+    full = limit.allowed is not None and limit.running >= limit.allowed
+    if full and others and job.status != Job.Status.RUNNING:
         parts.append(format_html("{} {}", _("held by"), _holders(others, page_url)))
     return _joined(parts)
 

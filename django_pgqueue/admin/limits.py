@@ -1,8 +1,9 @@
-"""Limits: how many jobs may run at once, what the code declares, and how many run now. Numbers can be
-changed."""
+"""Limits: how many jobs may run at once, or start in a period, what the code declares, and how many run now.
+Numbers can be changed."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
@@ -13,8 +14,9 @@ from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
-from ..lifecycle.limits import set_limit
+from ..lifecycle.limits import set_limit, write_limit
 from ..models import Limit
+from ..rates import rate_problem
 from . import display
 from .base import DatabaseAdmin
 
@@ -40,6 +42,22 @@ _BUSY = """
 """
 
 
+def rate_text(starts: int | None, period: timedelta | None, burst: int | None) -> str:
+    """Return a rate in words; "" without one."""
+    if starts is None or period is None:
+        return ""
+    words = _("%(starts)s in %(period)s, burst %(burst)s") % {
+        "starts": display.number(starts), "period": period, "burst": display.number(burst or 1),
+    }  # fmt: skip
+    return str(words)
+
+
+def declared_numbers(limit: Limit) -> str:
+    """Return what the code declares."""
+    rate = rate_text(limit.declared_starts, limit.declared_period, limit.declared_burst)
+    return "; ".join(filter(None, ["" if limit.declared is None else display.number(limit.declared), rate]))
+
+
 class LimitForm(ModelForm):
     """Checks a limit, and that its name is not used in the displayed database."""
 
@@ -47,20 +65,36 @@ class LimitForm(ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        declared = self.instance.declared
-        if declared is not None and "running" in self.fields:
-            self.fields["running"].required = False
-            self.fields["running"].help_text = _("Empty: as the code declares (%(number)d).") % {
-                "number": declared
-            }
+        if self.instance.is_declared and "running" in self.fields:
+            self.fields["running"].help_text = _(
+                "Empty, and no starts: as the code declares (%(numbers)s)."
+            ) % {"numbers": declared_numbers(self.instance)}
 
     def clean(self) -> dict[str, Any]:
-        """Refuse a limit of a queue that does not let jobs wait."""
+        """Refuse a limit of a queue, or a rate, that does not let jobs wait; and a rate that is not whole."""
         cleaned = super().clean() or self.cleaned_data
         name = cleaned.get("name") or self.instance.pk or ""
-        if (name == "*" or name.startswith("queue:")) and cleaned.get("on_conflict", "wait") != "wait":
+        conflict = cleaned.get("on_conflict", self.instance.on_conflict)
+        if (name == "*" or name.startswith("queue:")) and conflict != "wait":
             self.add_error("on_conflict", _("Jobs always wait for the limit of a queue or of all jobs."))
+        if not self.errors:
+            self._check_rate(cleaned, conflict)
         return cleaned
+
+    def _check_rate(self, cleaned: dict[str, Any], conflict: str) -> None:
+        starts, period, burst = (cleaned.get(name) for name in ("starts", "period", "burst"))
+        if starts is None:
+            if (period, burst) != (None, None):
+                self.add_error("starts", _("A period and a burst need a number of starts."))
+            elif cleaned.get("running") is None and not self.instance.is_declared:
+                self.add_error("running", _("Enter how many jobs may run at once, or how many may start."))
+        elif period is None or period <= timedelta(0):
+            self.add_error("period", _("Enter a period greater than zero."))
+        # Numbers below 1 are refused by the validators of the fields, later.
+        elif starts >= 1 <= (burst or 1) and rate_problem(starts, period, burst or 1):
+            self.add_error("burst", _("The period, or the time for the whole burst, is over 100 years."))
+        elif conflict != "wait":
+            self.add_error(None, _("Jobs always wait for a rate: no other choice is possible with it."))
 
     def validate_unique(self) -> None:
         """Do what Django's method does, which would query the database that the routers choose."""
@@ -75,12 +109,12 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     deleted."""
 
     form = LimitForm
-    list_display = ("name", "allowed", "busy", "on_conflict", "origin")
+    list_display = ("name", "allowed", "rate", "busy", "on_conflict", "origin")
     search_fields = ("name",)
     sortable_by = ()
     ordering = ("name",)
     actions = None
-    fields = ("name", "running", "on_conflict")
+    fields = ("name", "running", ("starts", "period", "burst"), "on_conflict")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Limit]:
         """The limits, with the number of jobs that hold their slots."""
@@ -95,7 +129,12 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     @admin.display(description=_("jobs at once"))
     def allowed(self, limit: Limit) -> str:
         """How many jobs may run at once, for each key."""
-        return display.number(limit.running)
+        return "-" if limit.running is None else display.number(limit.running)
+
+    @admin.display(description=_("rate"))
+    def rate(self, limit: Limit) -> str:
+        """How many jobs may start in which time, for each key."""
+        return rate_text(limit.starts, limit.period, limit.burst) or "-"
 
     @admin.display(description=_("running, all keys"))
     def busy(self, limit: Any) -> str:
@@ -105,10 +144,10 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     @admin.display(description=_("source"))
     def origin(self, limit: Limit) -> str:
         """Where the number comes from."""
-        if limit.declared is None:
+        if not limit.is_declared:
             return str(_("set by hand"))
         if limit.is_overridden:
-            return str(_("set by hand; the code declares %(number)d") % {"number": limit.declared})
+            return str(_("set by hand; the code declares %(numbers)s") % {"numbers": declared_numbers(limit)})
         return str(_("declared in code"))
 
     def get_form(
@@ -124,24 +163,24 @@ class LimitAdmin(DatabaseAdmin[Limit]):
         declares it."""
         if obj is None:
             return ()
-        return ("name",) if obj.declared is None else ("name", "on_conflict", "origin")
+        return ("name", "on_conflict", "origin") if obj.is_declared else ("name",)
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str | tuple[str, ...], ...]:
         """Show what the code declares, if it declares something."""
-        return (
-            (*self.fields, "origin") if obj is not None and obj.declared is not None else tuple(self.fields)
-        )
+        return (*self.fields, "origin") if obj is not None and obj.is_declared else self.fields
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Do not permit it for a limit that the code declares: the next worker would write it again."""
-        return super().has_delete_permission(request, obj) and (obj is None or obj.declared is None)
+        return super().has_delete_permission(request, obj) and (obj is None or not obj.is_declared)
 
     def save_model(self, request: HttpRequest, obj: Limit, form: Any, change: bool) -> None:
-        """Set the limit in the database of this class. Without a number, go back to what the code
-        declares."""
-        conflict: Any = obj.on_conflict if "on_conflict" in form.cleaned_data else None
-        running = form.cleaned_data.get("running")
-        set_limit(obj.pk, running, on_conflict=None if running is None else conflict, using=self.writes_to)
+        """Set the limit in the database of this class. Without numbers, go back to what the code declares."""
+        data = form.cleaned_data
+        running, rate = data.get("running"), (data.get("starts"), data.get("period"), data.get("burst"))
+        conflict: Any = obj.on_conflict if "on_conflict" in data else None
+        if running is None and rate[0] is None:
+            conflict = None
+        write_limit(obj.pk, running, conflict, rate, whole=True, using=self.writes_to)
 
     def delete_model(self, request: HttpRequest, obj: Limit) -> None:
         """Delete the limit, and release the lines of its keys as far as one job may run."""

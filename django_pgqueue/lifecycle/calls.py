@@ -144,7 +144,7 @@ def prepare(
     call = Call(options, *encoded)
     if options.unique is not None:
         call = call._replace(unique_key=unique_key(options.unique, task, args, kwargs))
-    if task.concurrency is not None or task.concurrency_key is not None:
+    if task.concurrency is not None or task.rate is not None or task.concurrency_key is not None:
         call = call._replace(limit_key=limit_key(task, args, kwargs))
     return call
 

@@ -14,7 +14,7 @@ worker and is never reused. A finish is always durable.
 Picked jobs with a concurrency key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
 Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``)
 are read first in their ranges, so that they keep their place. If queues have limits, the statement also
-asks how many jobs may start in them (``sql/room_v1.sql``).
+asks how many jobs may start in them (``sql/room_v1.sql``), and charges their rates.
 """
 
 from __future__ import annotations
@@ -158,6 +158,15 @@ _CLAIM = """WITH {pick}, gate AS MATERIALIZED (
         UNION ALL
         SELECT {told} FROM gate WHERE gate.moved > 0 OR gate.left_behind > 0
 """
+# What starts in a limited queue is charged to its rate. This gives no row.
+_CHARGE = """        UNION ALL
+        SELECT {nothing} FROM (
+            SELECT pgqueue_charge_queues_v1(
+                %(limited_queues)s::text[],
+                (SELECT array_agg(claimed.queue_name::text) FROM claimed)) AS rates
+            OFFSET 0
+        ) AS charged WHERE charged.rates < 0
+"""
 
 
 @cache
@@ -186,7 +195,10 @@ def claim_sql(alias: str, *, limited: bool = False) -> str:
         "waited": "date_part('epoch', clock_timestamp() - job.run_after) AS waited",
     }
     told = {"id": "0", "attempts": "gate.moved", "forgiven_attempts": "gate.left_behind"}
-    return _CLAIM.format(
+    statement = _CLAIM
+    if limited:
+        statement += _CHARGE.replace("{nothing}", ", ".join(["NULL"] * len(Claimed._fields)))
+    return statement.format(
         table=table,
         pick=pick,
         returned=", ".join(returned.get(field, f"job.{field}") for field in Claimed._fields),

@@ -1,5 +1,7 @@
 """Limits: the table, the indexes of slots and lines, and the functions."""
 
+import datetime
+
 import django.core.validators
 from django.db import migrations, models
 
@@ -33,6 +35,8 @@ class Migration(migrations.Migration):
                 (
                     "running",
                     models.IntegerField(
+                        blank=True,
+                        null=True,
                         validators=[
                             django.core.validators.MinValueValidator(
                                 1, "At least 1. To let no job start, pause the queue or the task."
@@ -62,6 +66,45 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "starts",
+                    models.IntegerField(
+                        blank=True,
+                        null=True,
+                        validators=[
+                            django.core.validators.MinValueValidator(
+                                1, "At least 1. To let no job start, pause the queue or the task."
+                            ),
+                            django.core.validators.MaxValueValidator(2147483647),
+                        ],
+                        verbose_name="starts",
+                    ),
+                ),
+                (
+                    "period",
+                    models.DurationField(
+                        blank=True,
+                        help_text="The time in which so many jobs may start, such as 0:01:00.",
+                        null=True,
+                        verbose_name="in a period of",
+                    ),
+                ),
+                (
+                    "burst",
+                    models.IntegerField(
+                        blank=True,
+                        help_text="How many may start at once after a quiet time. Empty: 1.",
+                        null=True,
+                        validators=[
+                            django.core.validators.MinValueValidator(1, "At least 1."),
+                            django.core.validators.MaxValueValidator(2147483647),
+                        ],
+                        verbose_name="burst",
+                    ),
+                ),
+                ("declared_starts", models.IntegerField(blank=True, editable=False, null=True)),
+                ("declared_period", models.DurationField(blank=True, editable=False, null=True)),
+                ("declared_burst", models.IntegerField(blank=True, editable=False, null=True)),
+                (
                     "is_overridden",
                     models.BooleanField(db_default=False, editable=False, verbose_name="set by hand"),
                 ),
@@ -74,6 +117,16 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(("running__gte", 1)), name="pgqueue_limit_running"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("burst", None), ("period", None), ("starts", None)),
+                            models.Q(
+                                ("burst__gte", 1), ("period__gt", datetime.timedelta(0)), ("starts__gte", 1)
+                            ),
+                            _connector="OR",
+                        ),
+                        name="pgqueue_limit_rate",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("on_conflict__in", ["wait", "skip", "cancel"])),
@@ -97,7 +150,4 @@ class Migration(migrations.Migration):
         RunSQLFile("declare_limits_v1.sql", "DROP FUNCTION pgqueue_declare_limits_v1"),
         RunSQLFile("set_limit_v1.sql", "DROP FUNCTION pgqueue_set_limit_v1"),
         RunSQLFile("set_limit.sql", "DROP FUNCTION pgqueue_set_limit"),
-        # Why a job does not start
-        RunSQLFile("blocked_by_v1.sql", "DROP FUNCTION pgqueue_blocked_by_v1"),
-        RunSQLFile("blocked_by.sql", "DROP FUNCTION pgqueue_blocked_by"),
     ]

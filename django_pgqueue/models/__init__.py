@@ -8,6 +8,7 @@ from .job import Job, JobQuerySet, LiveJob
 from .limit import Limit
 from .pause import Pause
 from .queue import Queue
+from .rate import Rate
 from .schedule import Schedule
 from .stat import JobStat
 from .tick import ScheduleTick
@@ -24,6 +25,7 @@ __all__ = [
     "Pause",
     "Queue",
     "QueueStatus",
+    "Rate",
     "Ring",
     "Schedule",
     "ScheduleTick",

@@ -1,4 +1,5 @@
-"""``Limit``: how many jobs may run at once under a name. A concurrency key without a row allows one.
+"""``Limit``: how many jobs may run at once, or start in a period, under a name. A key without a row allows
+one at once.
 
 The name is the part of a job's ``limit_key`` before the slash, ``queue:<name>`` for all jobs of a queue, or
 ``*`` for all jobs. Rows are written by ``set_limit()``, by the admin, and by workers, for what the code
@@ -6,6 +7,8 @@ declares.
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
@@ -15,7 +18,8 @@ __all__ = ["Limit"]
 
 
 class Limit(models.Model):
-    """The number of jobs that may run at once, and what happens to a job that finds no room."""
+    """The number of jobs that may run at once, the rate at which they may start, and what happens to a job
+    that finds no room."""
 
     class OnConflict(models.TextChoices):
         """What happens to a job that finds no room."""
@@ -35,6 +39,8 @@ class Limit(models.Model):
     )
     running = models.IntegerField(
         _("jobs at once"),
+        null=True,
+        blank=True,
         validators=[
             MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
             MaxValueValidator(2**31 - 1),
@@ -46,7 +52,32 @@ class Limit(models.Model):
         choices=OnConflict.choices,
         db_default=OnConflict.WAIT.value,
     )
+    starts = models.IntegerField(
+        _("starts"),
+        null=True,
+        blank=True,
+        validators=[
+            MinValueValidator(1, _("At least 1. To let no job start, pause the queue or the task.")),
+            MaxValueValidator(2**31 - 1),
+        ],
+    )
+    period = models.DurationField(
+        _("in a period of"),
+        null=True,
+        blank=True,
+        help_text=_("The time in which so many jobs may start, such as 0:01:00."),
+    )
+    burst = models.IntegerField(
+        _("burst"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1, _("At least 1.")), MaxValueValidator(2**31 - 1)],
+        help_text=_("How many may start at once after a quiet time. Empty: 1."),
+    )
     declared = models.IntegerField(_("declared in code"), null=True, blank=True, editable=False)
+    declared_starts = models.IntegerField(null=True, blank=True, editable=False)
+    declared_period = models.DurationField(null=True, blank=True, editable=False)
+    declared_burst = models.IntegerField(null=True, blank=True, editable=False)
     is_overridden = models.BooleanField(_("set by hand"), db_default=False, editable=False)
 
     class Meta:
@@ -57,6 +88,11 @@ class Limit(models.Model):
         constraints = (
             models.CheckConstraint(condition=models.Q(running__gte=1), name="pgqueue_limit_running"),
             models.CheckConstraint(
+                condition=models.Q(burst=None, period=None, starts=None)
+                | models.Q(burst__gte=1, period__gt=timedelta(0), starts__gte=1),
+                name="pgqueue_limit_rate",
+            ),
+            models.CheckConstraint(
                 condition=models.Q(on_conflict__in=["wait", "skip", "cancel"]),
                 name="pgqueue_limit_on_conflict",
             ),
@@ -64,3 +100,8 @@ class Limit(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the code declares this limit."""
+        return self.declared is not None or self.declared_starts is not None

@@ -1,25 +1,35 @@
 -- Why a job does not start: a row for each limit under which it is, with the jobs that hold its slots. That of its
 -- concurrency key comes first. The place is the number of jobs that start before it (0: it is the next one), among
--- those of its key and queue; it is known for a key alone. A job that is over, or that is under no limit, has no rows.
+-- those of its key and queue; it is known for a key alone. Of a rate,
+-- next_start is when the next job may start, if not now. A job that is over, or that is under no limit, has no rows.
 CREATE FUNCTION pgqueue_blocked_by_v1(p_id bigint)
-RETURNS TABLE (name text, limit_key text, is_full boolean, allowed integer, running integer, place integer, holders bigint[])
+RETURNS TABLE (name text, limit_key text, is_full boolean, allowed integer, running integer, place integer, holders bigint[],
+    next_start timestamptz)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    SELECT rule.name, rule.limit_key, held.running >= rule.allowed, rule.allowed, held.running,
+    SELECT rule.name, rule.limit_key,
+        coalesce(held.running >= rule.allowed, false) OR coalesce(rule.next_start > clock_timestamp(), false), rule.allowed, held.running,
         CASE WHEN rule.limit_key IS NOT NULL AND job.line IS NOT NULL AND job.status <> 'running' THEN (
             SELECT count(*) FROM pgqueue_job_live AS ahead
             WHERE ahead.limit_key = job.limit_key AND ahead.queue_name = job.queue_name AND ahead.line IS NOT NULL
                 AND ahead.status IN ('pending', 'retry', 'blocked')
                 AND (ahead.priority > job.priority OR ahead.priority = job.priority AND ahead.line < job.line)
         )::integer END,
-        held.holders
+        held.holders, CASE WHEN rule.next_start > clock_timestamp() THEN rule.next_start END
     FROM pgqueue_job_live AS job
     CROSS JOIN LATERAL (
-        SELECT split_part(job.limit_key, '/', 1) AS name, job.limit_key::text AS limit_key, NULL::text AS queue_name,
-            coalesce((SELECT setting.running FROM pgqueue_limit AS setting
-                WHERE setting.name = split_part(job.limit_key, '/', 1)), 1) AS allowed, 1 AS nth
-        WHERE job.limit_key IS NOT NULL
+        SELECT own.name, own.limit_key, NULL::text AS queue_name,
+            coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END) AS allowed,
+            pgqueue_next_start_v1(
+                (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = own.limit_key), clock_timestamp(),
+                setting.starts, setting.period, setting.burst, 1) AS next_start, 1 AS nth
+        FROM (SELECT split_part(job.limit_key, '/', 1) AS name, job.limit_key::text AS limit_key) AS own
+        LEFT JOIN pgqueue_limit AS setting ON setting.name = own.name
+        WHERE own.limit_key IS NOT NULL
         UNION ALL
         SELECT setting.name, NULL, CASE WHEN setting.name <> '*' THEN job.queue_name END, setting.running,
+            pgqueue_next_start_v1(
+                (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = setting.name), clock_timestamp(),
+                setting.starts, setting.period, setting.burst, 1),
             CASE WHEN setting.name = '*' THEN 3 ELSE 2 END
         FROM pgqueue_limit AS setting WHERE setting.name IN ('*', 'queue:' || job.queue_name)
     ) AS rule

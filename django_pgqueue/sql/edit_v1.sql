@@ -45,7 +45,7 @@ BEGIN
             priority = edit.priority, queue_name = edit.queue_name, run_after = edit.run_after,
             status = CASE
                 WHEN NOT edit.moves THEN job.status WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
-            line = CASE WHEN edit.run_after <= now THEN job.line END,
+            line = CASE WHEN edit.run_after <= now OR edit.run_after = job.run_after THEN job.line END,
             waiting_reason = CASE
                 WHEN NOT edit.moves AND (job.status = 'blocked' OR job.run_after = edit.run_after)
                 THEN job.waiting_reason ELSE '' END

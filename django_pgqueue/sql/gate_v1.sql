@@ -7,6 +7,9 @@
 -- taken. In a VOLATILE function each statement has a new snapshot, but only under READ COMMITTED, so every other
 -- isolation is refused. The lock lasts until the commit, after which the next one sees what has started here.
 --
+-- A key may also have a rate (starts_left_v1.sql). What starts is charged here. If no more may start now, the first job
+-- of the line stays claimable, but at the time of the next start: an ordinary job of the future is the alarm clock.
+--
 -- No deadlock: nobody waits here. Locks of keys are only tried, and rows that others have locked are skipped. A key has
 -- one line in each queue, of which one at a time is looked at. The locks of a server are limited in number, so at most
 -- 256 keys are decided at a time.
@@ -19,10 +22,12 @@ DECLARE
     prefix text := 'pgqueue/' || 'pgqueue_job_live'::regclass::oid || '/limit/';
     locked text[];        -- the keys whose lock is ours
     replacing text[];     -- those of them where a newer job replaces older ones
+    rated text[];         -- those of them with a rate
     judged record;
     more integer;
     safe text[] := '{}';  -- the keys of which somebody will surely release what is blocked here
     kept bigint[];
+    armed text[];         -- the keys whose line has an alarm clock already
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pgqueue: concurrency keys need READ COMMITTED, not %',
@@ -35,15 +40,19 @@ BEGIN
     SELECT coalesce(array_agg(first.key), '{}') INTO locked
     FROM first WHERE pg_try_advisory_xact_lock(hashtextextended(prefix || first.key, 0));
 
-    replacing := ARRAY(
-        SELECT each.key FROM unnest(locked) AS each (key)
-        JOIN pgqueue_limit AS setting ON setting.name = split_part(each.key, '/', 1)
-        WHERE setting.on_conflict = 'cancel');
+    SELECT coalesce(array_agg(each.key) FILTER (WHERE setting.on_conflict = 'cancel'), '{}'),
+        coalesce(array_agg(each.key) FILTER (WHERE setting.starts IS NOT NULL), '{}')
+    INTO replacing, rated
+    FROM unnest(locked) AS each (key) JOIN pgqueue_limit AS setting ON setting.name = split_part(each.key, '/', 1);
     moved := 0;
     left_behind := cardinality(p_ids);
     IF replacing <> '{}' THEN
         moved := pgqueue_replace_v1(p_ids, p_keys, replacing);
         left_behind := (SELECT count(*) FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids));
+    END IF;
+
+    IF rated <> '{}' THEN
+        PERFORM pgqueue_settle_rates_v1(rated);
     END IF;
 
     -- A job in line that is not due, because somebody has moved it by hand, counts as if it were not there.
@@ -60,7 +69,8 @@ BEGIN
             AND (replacing = '{}' OR EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = pick.id))
         GROUP BY pick.key, pick.queue_name ORDER BY pick.key, min(pick.place)
     ), verdict AS MATERIALIZED (
-        SELECT lane.key, lane.queue_name, lane.ids, coalesce(setting.on_conflict = 'skip', false) AS skips, ARRAY(
+        SELECT lane.key, lane.queue_name, lane.ids, coalesce(setting.on_conflict = 'skip', false) AS skips,
+            free.slots, free.starts, ARRAY(
             SELECT waiting.id FROM (
                 (SELECT job.id, job.priority, job.line, 0 AS place FROM pgqueue_job_live AS job
                 WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name AND job.line IS NOT NULL
@@ -81,7 +91,16 @@ BEGIN
         ) AS busy
         -- What else limits the number of jobs that may start belongs here, as another argument of least().
         CROSS JOIN LATERAL (
-            SELECT greatest(0, least(1000, coalesce(setting.running, 1) - busy.running))::integer AS room OFFSET 0
+            SELECT coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END) - busy.running AS slots,
+                CASE WHEN lane.key = ANY (rated) THEN (
+                    SELECT pgqueue_starts_left_v1(
+                        (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = lane.key), clock_timestamp(),
+                        setting.starts, setting.period, setting.burst)
+                ) END AS starts OFFSET 0
+        ) AS allowed
+        CROSS JOIN LATERAL (
+            SELECT allowed.slots, allowed.starts,
+                greatest(0, least(1000, allowed.slots, allowed.starts))::integer AS room OFFSET 0
         ) AS free
     )
     SELECT coalesce(array_agg(pick.id) FILTER (WHERE pick.wins), '{}') AS granted,
@@ -94,13 +113,30 @@ BEGIN
         ARRAY(
             SELECT winner.id FROM verdict CROSS JOIN LATERAL unnest(verdict.winners) AS winner (id)
             WHERE winner.id <> ALL (verdict.ids)
-        ) AS following
+        ) AS following,
+        -- Where slots are left, but no starts. Nobody's finish changes that, only the time.
+        ARRAY(
+            SELECT verdict.key FROM verdict
+            WHERE verdict.starts <= cardinality(verdict.winners)
+                AND coalesce(verdict.slots > cardinality(verdict.winners), true)
+            ORDER BY verdict.key
+        ) AS slow_keys,
+        ARRAY(
+            SELECT verdict.queue_name FROM verdict
+            WHERE verdict.starts <= cardinality(verdict.winners)
+                AND coalesce(verdict.slots > cardinality(verdict.winners), true)
+            ORDER BY verdict.key
+        ) AS slow_queues
     INTO judged
     FROM verdict CROSS JOIN LATERAL (
         SELECT one.id, one.id = ANY (verdict.winners) AS wins
         FROM unnest(verdict.ids) WITH ORDINALITY AS one (id, place) ORDER BY one.place
     ) AS pick;
     granted := judged.granted;
+    -- What starts now is charged now: before the commit, which releases the locks.
+    IF rated <> '{}' AND granted <> '{}' THEN
+        PERFORM pgqueue_charge_v1(judged.granted_keys);
+    END IF;
 
     -- Only picked jobs start, because the claim cannot update a row that its snapshot does not show. Winners that are
     -- blocked become claimable, and the next claim takes them.
@@ -130,6 +166,8 @@ BEGIN
     -- A witness is needed for each key, or what is blocked here would stay in line forever: a job that starts or was
     -- released in this call;
     safe := safe || judged.granted_keys;
+    -- an alarm clock, which the line gets below;
+    safe := safe || judged.slow_keys;
     -- or a running job that cannot end before this commit, because its finish waits for this lock, and sees the line
     -- then. Race: one that is ending now is locked, and proves nothing;
     safe := safe || ARRAY(
@@ -166,9 +204,48 @@ BEGIN
         WHERE given.key <> ALL (safe) ORDER BY given.key, given.place);
     UPDATE pgqueue_job_live AS job SET
         status = 'blocked', line = coalesce(job.line, nextval('pgqueue_job_id_seq')),
-        waiting_reason = 'waits for its concurrency key'
+        waiting_reason = CASE WHEN job.limit_key = ANY (judged.slow_keys) THEN 'waits for its rate limit'
+            ELSE 'waits for its concurrency key' END
     WHERE job.id = ANY (judged.refused) AND job.id <> ALL (kept);
     GET DIAGNOSTICS more = ROW_COUNT;
     moved := moved + more;
     left_behind := left_behind - more - cardinality(granted);
+
+    -- The first of a line that waits for its rate becomes an ordinary job of the future: the alarm clock of the line.
+    -- It may be there already. Race: it may be in the hands of a cancel, which has seen an older line. Its lock does not
+    -- let a share pass, and then the next one becomes the alarm clock.
+    IF judged.slow_keys <> '{}' THEN
+        armed := ARRAY(
+            SELECT slow.key FROM unnest(judged.slow_keys, judged.slow_queues) AS slow (key, queue_name)
+            CROSS JOIN LATERAL (
+                SELECT FROM pgqueue_job_live AS job
+                WHERE job.status IN ('pending', 'retry') AND job.id = (
+                    SELECT head.id FROM pgqueue_job_live AS head
+                    WHERE head.limit_key = slow.key AND head.queue_name = slow.queue_name AND head.line IS NOT NULL
+                        AND head.status IN ('pending', 'retry', 'blocked') AND head.id <> ALL (granted)
+                        AND (head.status = 'blocked' OR head.run_after <= clock_timestamp()
+                            OR head.waiting_reason = 'waits for its rate limit')
+                    ORDER BY head.priority DESC, head.line LIMIT 1
+                )
+                FOR KEY SHARE SKIP LOCKED
+            ) AS witness);
+        UPDATE pgqueue_job_live AS job SET
+            status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
+            run_after = greatest(job.run_after, clock_timestamp(), due.at), waiting_reason = 'waits for its rate limit'
+        FROM (
+            SELECT free.id, pgqueue_next_start_v1(
+                (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = slow.key), clock_timestamp(),
+                setting.starts, setting.period, setting.burst, 1) AS at
+            FROM unnest(judged.slow_keys, judged.slow_queues) AS slow (key, queue_name)
+            JOIN pgqueue_limit AS setting ON setting.name = split_part(slow.key, '/', 1)
+            CROSS JOIN LATERAL (
+                SELECT first.id FROM pgqueue_job_live AS first
+                WHERE first.limit_key = slow.key AND first.queue_name = slow.queue_name AND first.line IS NOT NULL
+                    AND first.status = 'blocked'
+                ORDER BY first.priority DESC, first.line LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+            ) AS free
+            WHERE slow.key <> ALL (armed)
+        ) AS due
+        WHERE job.id = due.id;
+    END IF;
 END $$;

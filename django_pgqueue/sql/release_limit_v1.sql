@@ -16,5 +16,5 @@ BEGIN
         )
         SELECT line.key FROM line
         UNION ALL
-        SELECT p_name));
+        SELECT p_name), true);
 END $$;

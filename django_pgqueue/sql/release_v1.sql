@@ -4,34 +4,42 @@
 --
 -- The ids are noted in a setting of the transaction: the claim of the same round trip takes them first, so that a job
 -- that waited does not stand behind those that came later (lifecycle/claim.py).
-CREATE FUNCTION pgqueue_release_v1(p_keys text[]) RETURNS integer
+--
+-- The first job of a line that waits for its rate is an ordinary job of the future, the alarm clock of that line
+-- (gate_v1.sql), so nothing is released behind it. If p_wakes, because the limit has changed, it is due at once. So it is
+-- if its time is later than the rate explains, because the clock has stepped back.
+CREATE FUNCTION pgqueue_release_v1(p_keys text[], p_wakes boolean DEFAULT false) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     released bigint[];
 BEGIN
     -- A job that is not due, because somebody has moved it by hand, must not stand in the way of the others.
     WITH RECURSIVE lane AS (
-        SELECT given.key, head.queue_name, head.status
+        SELECT given.key, head.*
         FROM (SELECT DISTINCT unnest(p_keys) AS key) AS given CROSS JOIN LATERAL (
-            SELECT job.queue_name, job.status FROM pgqueue_job_live AS job
+            SELECT job.queue_name, job.status, job.id, job.waiting_reason, job.run_after FROM pgqueue_job_live AS job
             WHERE job.limit_key = given.key AND job.line IS NOT NULL
                 AND job.status IN ('pending', 'retry', 'blocked')
-                AND (job.status = 'blocked' OR job.run_after <= clock_timestamp())
+                AND (job.status = 'blocked' OR job.run_after <= clock_timestamp()
+                    OR job.waiting_reason = 'waits for its rate limit')
             ORDER BY job.queue_name, job.priority DESC, job.line LIMIT 1
         ) AS head
         UNION ALL
-        SELECT lane.key, head.queue_name, head.status
+        SELECT lane.key, head.*
         FROM lane CROSS JOIN LATERAL (
-            SELECT job.queue_name, job.status FROM pgqueue_job_live AS job
+            SELECT job.queue_name, job.status, job.id, job.waiting_reason, job.run_after FROM pgqueue_job_live AS job
             WHERE job.limit_key = lane.key AND job.line IS NOT NULL
                 AND job.status IN ('pending', 'retry', 'blocked') AND job.queue_name > lane.queue_name
-                AND (job.status = 'blocked' OR job.run_after <= clock_timestamp())
+                AND (job.status = 'blocked' OR job.run_after <= clock_timestamp()
+                    OR job.waiting_reason = 'waits for its rate limit')
             ORDER BY job.queue_name, job.priority DESC, job.line LIMIT 1
         ) AS head
     ), freed AS (
         UPDATE pgqueue_job_live AS job SET
             status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
-            run_after = greatest(job.run_after, clock_timestamp()), waiting_reason = ''
+            run_after = CASE WHEN job.status = 'blocked' THEN greatest(job.run_after, clock_timestamp())
+                ELSE clock_timestamp() END,
+            waiting_reason = ''
         WHERE job.id = ANY (ARRAY(
             -- Race: a cancel may have locked the first job, and may be rolled back. Then the next one is released,
             -- because somebody must be there to release the rest.
@@ -42,6 +50,17 @@ BEGIN
                 ORDER BY job.priority DESC, job.line LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
             ) AS free
             WHERE lane.status = 'blocked'
+            UNION ALL
+            SELECT alarm.id FROM lane CROSS JOIN LATERAL (
+                SELECT job.id FROM pgqueue_job_live AS job
+                WHERE job.id = lane.id AND job.waiting_reason = 'waits for its rate limit'
+                    AND job.run_after > clock_timestamp()
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS alarm
+            WHERE lane.waiting_reason = 'waits for its rate limit' AND lane.run_after > clock_timestamp()
+                AND (p_wakes OR lane.run_after > clock_timestamp() + interval '1 second' + (
+                    SELECT interval '1 second' * (extract(epoch FROM setting.period) / setting.starts)::float8
+                    FROM pgqueue_limit AS setting WHERE setting.name = split_part(lane.key, '/', 1)))
         ))
         RETURNING job.id
     )

@@ -1,5 +1,5 @@
 -- A round of upkeep over at most p_limit concurrency keys that have a line, after the key p_after: release the lines
--- that have room, but whose first job is blocked. Returns the last key that was looked at (NULL: there are no more),
+-- that have room, but whose first job is blocked, or waits for its rate longer than that explains. Returns the last key that was looked at (NULL: there are no more),
 -- how many it looked at, and how many jobs were released.
 --
 -- This is for what the functions cannot see: jobs that were deleted by hand, a cancel of a whole line that was rolled
@@ -30,7 +30,8 @@ BEGIN
         WHERE line.nth < p_limit
     )
     SELECT count(*), CASE WHEN count(*) = p_limit THEN max(line.limit_key) END,
-        array_agg(line.limit_key) FILTER (WHERE busy.running < coalesce(setting.running, 1))
+        array_agg(line.limit_key) FILTER (WHERE coalesce(
+            busy.running < coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END), true))
     INTO lines, reached, keys
     FROM line LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(line.limit_key, '/', 1)
     CROSS JOIN LATERAL (

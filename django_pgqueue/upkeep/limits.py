@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..concurrency import limit_name
 from ..definition import declared_tasks
 from ..wording import counted
 
 if TYPE_CHECKING:
+    from ..concurrency import Concurrency
+    from ..rates import Rate
     from ..session import Session
 
 __all__ = ["DeclaredLimits", "repair_lines"]
@@ -18,7 +20,10 @@ logger = logging.getLogger(__name__)
 
 LINES = 1_000  # concurrency keys in one round of repair
 
-_DECLARE_SQL = "SELECT pgqueue_declare_limits_v1(%s::text[], %s::integer[], %s::text[])"
+_DECLARE_SQL = (
+    "SELECT pgqueue_declare_limits_v1("
+    "%s::text[], %s::integer[], %s::text[], %s::integer[], %s::interval[], %s::integer[])"
+)
 _REPAIR_SQL = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, %s)"
 
 
@@ -26,22 +31,30 @@ class DeclaredLimits:
     """The limits that tasks declare, as far as this process has imported them and has written them."""
 
     def __init__(self) -> None:
-        self._written: dict[str, tuple[int, str]] = {}
+        self._written: dict[str, tuple[Any, ...]] = {}
 
     def write(self, session: Session) -> None:
         """Write those that are new. A limit that was set by hand keeps its number."""
         found = {
-            limit_name(task): (task.concurrency.limit, task.concurrency.on_conflict)
+            limit_name(task): _numbers(task.concurrency, task.rate)
             for task in declared_tasks()
-            if task.concurrency is not None
+            if task.concurrency is not None or task.rate is not None
         }
         new = {name: rule for name, rule in found.items() if self._written.get(name) != rule}
         if not new:
             return
-        limits, conflicts = zip(*new.values(), strict=True)
-        if changed := session.value(_DECLARE_SQL, (list(new), list(limits), list(conflicts))):
+        columns = [list(column) for column in zip(*new.values(), strict=True)]
+        if changed := session.value(_DECLARE_SQL, (list(new), *columns)):
             logger.info("the code declares other limits: %d changed", changed)
         self._written |= new
+
+
+def _numbers(concurrency: Concurrency | None, rate: Rate | None) -> tuple[Any, ...]:
+    """Return the columns of a limit."""
+    running, on_conflict = (
+        (None, "wait") if concurrency is None else (concurrency.limit, concurrency.on_conflict)
+    )
+    return running, on_conflict, *((None,) * 3 if rate is None else (rate.starts, rate.per, rate.burst))
 
 
 def repair_lines(session: Session, after: str) -> tuple[bool, str | None, int]:

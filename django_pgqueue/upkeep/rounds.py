@@ -46,8 +46,17 @@ _SWEEP_SQL = """
             SELECT ended.unique_key FROM pgqueue_window AS ended WHERE ended.until <= statement_timestamp()
             ORDER BY ended.until LIMIT %(batch)s FOR UPDATE SKIP LOCKED
         )) RETURNING 1
+    ), rates AS (
+        -- A rate whose time has passed allows its whole burst, as if it had never been used.
+        DELETE FROM pgqueue_rate WHERE key = ANY (ARRAY(
+            SELECT unused.key FROM pgqueue_rate AS unused
+            WHERE unused.tat < statement_timestamp() - interval '1 minute'
+            LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+        )) RETURNING 1
     )
-    SELECT greatest(swept + (SELECT count(*) FROM windows), unpaused), strays.jobs, strays.notable
+    SELECT greatest(
+        swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates)
+    ), strays.jobs, strays.notable
     FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
         pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
 """
@@ -115,9 +124,9 @@ def tell_retention(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, old statistics and ticks, and windows of unique keys that are over;
-    requeue jobs of workers that are no longer registered; let jobs continue whose pause is over. Return the
-    largest of these numbers.
+    """Delete old jobs from the kept leaf, old statistics and ticks, and windows of unique keys and states of
+    rates that are over; requeue jobs of workers that are no longer registered; let jobs continue whose pause
+    is over. Return the largest of these numbers.
     """
     settings = conf.current()
     longest = max(settings.retention, settings.failed_retention)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -51,7 +52,15 @@ def test_a_limit_is_added_changed_and_deleted(root: Client) -> None:
     ("given", "said"),
     [
         ({"running": "0"}, "At least 1. To let no job start, pause the queue or the task."),
-        ({"running": ""}, "This field is required."),
+        ({"running": ""}, "Enter how many jobs may run at once, or how many may start."),
+        ({"starts": "0", "period": "60"}, "At least 1. To let no job start, pause the queue or the task."),
+        ({"starts": "1"}, "Enter a period greater than zero."),
+        ({"starts": "1", "period": "0"}, "Enter a period greater than zero."),
+        ({"starts": "1", "period": "-5"}, "Enter a period greater than zero."),
+        ({"starts": "1", "period": "60", "burst": "0"}, "At least 1."),
+        ({"starts": "1", "period": "60", "burst": "2000000000"}, "is over 100 years"),
+        ({"burst": "3"}, "A period and a burst need a number of starts."),
+        ({"starts": "1", "period": "60", "on_conflict": "skip"}, "Jobs always wait for a rate"),
         ({"name": "a/b"}, "Leave out the slash"),
         ({"name": "x" * 201}, "at most 200 characters"),
         ({"name": "taken"}, "A limit with this name already exists."),
@@ -71,7 +80,7 @@ def test_limits_that_make_no_sense_are_refused(root: Client, given: dict[str, st
 def test_a_limit_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
     declare("tenant", 3, "skip")
     address = url("change", "tenant", model="limit")
-    assert "as the code declares (3)" in body(root, address)
+    assert "as the code declares (3)." in body(root, address)
     assert root.post(address, {"running": "7"}).status_code == 302
     limit = Limit.objects.get()
     assert (limit.running, limit.declared, limit.on_conflict, limit.is_overridden) == (7, 3, "skip", True)
@@ -138,3 +147,49 @@ def test_the_page_of_a_job_without_limits_does_not_mention_them(root: Client) ->
     assert "0 of 1 run, next in line" in lines(root, job)
     Job.objects.filter(pk=job.pk).cancel()
     assert "ship/7" in lines(root, job).replace("<wbr>", "")
+
+
+def test_a_rate_is_added_changed_and_removed(root: Client) -> None:
+    given = {"name": "crm", "starts": "100", "period": "0:01:00", "burst": "10", "on_conflict": "wait"}
+    assert root.post(url("add", model="limit"), given).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.running, limit.starts, limit.period, limit.burst) == (None, 100, timedelta(minutes=1), 10)
+    assert "100 in 0:01:00, burst 10" in body(root, url("changelist", model="limit"))
+    changed = {"running": "5", "starts": "7", "period": "90", "burst": "", "on_conflict": "wait"}
+    assert root.post(url("change", "crm", model="limit"), changed).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.running, limit.starts, limit.period, limit.burst) == (5, 7, timedelta(seconds=90), 1)
+    changed = {"running": "5", "starts": "", "period": "", "burst": "", "on_conflict": "wait"}
+    assert root.post(url("change", "crm", model="limit"), changed).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.running, limit.starts, limit.period, limit.burst) == (5, None, None, None)
+
+
+def test_a_rate_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pgqueue_declare_limits_v1('{crm}', '{NULL}', '{wait}', '{9}', '{1 minute}', '{2}')"
+        )
+    address = url("change", "crm", model="limit")
+    assert "as the code declares (9 in 0:01:00, burst 2)" in body(root, address)
+    assert root.post(address, {"starts": "3", "period": "10"}).status_code == 302
+    assert "set by hand; the code declares 9 in 0:01:00, burst 2" in body(
+        root, url("changelist", model="limit")
+    )
+    assert root.post(address, {}).status_code == 302
+    limit = Limit.objects.get()
+    assert (limit.starts, limit.burst, limit.is_overridden) == (9, 2, False)
+    assert root.post(url("delete", "crm", model="limit"), {"post": "yes"}).status_code == 403
+
+
+def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Client) -> None:
+    set_limit("k", starts=1, per=timedelta(hours=1))
+    job = enqueue(tasks.sync.using(concurrency_key="x"), "a")
+    Job.objects.filter(pk=job.pk).update(limit_key="k/x")
+    assert "waits for its rate limit" not in lines(root, job)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_take('k', 'x')")
+    page = lines(root, job)
+    assert "waits for its rate limit, next start at 2" in page
+    assert "next in line" in page
+    assert "run, next" not in page

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from django_pgqueue import Concurrency, task
+from datetime import timedelta
+
+from django_pgqueue import Concurrency, Rate, task
 
 from .worker_tasks import DEADLINE, SEEN, gate
 
@@ -34,6 +36,16 @@ def refresh(key: str, name: str = "") -> None:
 
 @task(concurrency=Concurrency(1, key="key", on_conflict="cancel"))
 def build(key: str, name: str = "") -> None:
+    _run(name)
+
+
+@task(rate=Rate(1, per=timedelta(hours=1), burst=2))
+def hourly(name: str) -> None:
+    _run(name)
+
+
+@task(rate=Rate(20, per=timedelta(seconds=1), key="tenant", name="quick"))
+def quick(tenant: int, name: str = "") -> None:
     _run(name)
 
 

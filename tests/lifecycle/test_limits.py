@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 SHIP = "tests.app.limit_tasks.ship"
 
 
-def limits() -> dict[str, tuple[int, str, int | None, bool]]:
+def limits() -> dict[str, tuple[int | None, str, int | None, bool]]:
     return {
         each.name: (each.running, each.on_conflict, each.declared, each.is_overridden)
         for each in Limit.objects.all()

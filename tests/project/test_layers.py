@@ -27,6 +27,7 @@ LAYERS = """
     compat conf database_settings exceptions operations prepared sentry wording
     job_log paths payload routing schedules.cron session signatures
     concurrency unique validation
+    rates
     variants
     definition
     decorator policy schedules.declare schedules.policy schedules.validate

@@ -145,9 +145,9 @@ def test_why_a_job_does_not_start_is_one_query(one: Connection) -> None:
     set_limit(one, "queue:default", 5)
     set_limit(one, "*", 1)
     assert one.execute("SELECT * FROM pgqueue_blocked_by(%s)", (third,)).fetchall() == [
-        ("k", "k/1", True, 1, 1, 1, [first]),
-        ("queue:default", None, False, 5, 1, None, [first]),
-        ("*", None, True, 1, 1, None, [first]),
+        ("k", "k/1", True, 1, 1, 1, [first], None),
+        ("queue:default", None, False, 5, 1, None, [first], None),
+        ("*", None, True, 1, 1, None, [first], None),
     ]
     assert value(one, "SELECT place FROM pgqueue_blocked_by(%s) LIMIT 1", second) == 0
     assert [row[0] for row in one.execute("SELECT * FROM pgqueue_blocked_by(%s)", (plain,)).fetchall()] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.tasks import TaskContext
@@ -10,6 +11,7 @@ from django.tasks import task as django_task
 import django_pgqueue
 from django_pgqueue import (
     Concurrency,
+    Rate,
     Task,
     Unique,
     aenqueue,
@@ -18,6 +20,7 @@ from django_pgqueue import (
     current_job,
     enqueue,
     enqueue_many,
+    rate_limit,
     set_limit,
     task,
 )
@@ -170,4 +173,9 @@ def wrong_limits() -> None:
     Concurrency(1, on_conflict="fail")  # refused
     send.using(concurrency_key=7)  # refused
     set_limit(send, "3")  # refused
+    task(rate=3)  # refused
+    Rate("3", per=timedelta(1))  # refused
+    Rate(3, per=60)  # refused
+    set_limit(send, starts=3, per=60)  # refused
+    rate_limit(send).take("3")  # refused
     set_limit(7, 3)  # refused

@@ -15,6 +15,7 @@ from django_pgqueue import (
     Concurrency,
     CurrentJob,
     JobExists,
+    Rate,
     RetryLater,
     Snooze,
     Task,
@@ -33,6 +34,7 @@ from django_pgqueue import (
     enqueue,
     enqueue_many,
     pause,
+    rate_limit,
     resume,
     retry,
     schedule,
@@ -57,6 +59,7 @@ from django_pgqueue.unique import EnqueueOutcome
     expires_after=timedelta(hours=2),
     on_lost="rerun",
     concurrency=3,
+    rate=Rate(100, per=timedelta(minutes=1), burst=10),
     atomic=False,
     takes_context=False,
 )
@@ -270,6 +273,10 @@ async def limited_by_callable(order_id: int) -> None: ...
 
 def limits() -> None:
     set_limit(limited, 3)
+    set_limit(limited, starts=100, per=timedelta(minutes=1), burst=10)
+    taken: bool = rate_limit(limited, 7).take(2, using="default")
+    seconds: float = rate_limit("orders").seconds_until()
+    print(taken, seconds)
     set_limit("orders", None, using="default")
     set_limit("orders", 3, on_conflict="wait")
     enqueue(limited.using(concurrency_key="7"), 7)

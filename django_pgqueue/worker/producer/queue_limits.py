@@ -2,7 +2,7 @@
 
 They are read once a second, by a worker that is about to claim. So a change takes effect within a second.
 While there are none, the claim is the plain one. With them, it asks for each limited queue how many jobs
-may start (``sql/room_v1.sql``); that is exact, whichever numbers other workers know.
+may start (``sql/room_v1.sql``), also by its rate; that is exact, whichever numbers other workers know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class QueueLimits:
     """The limits that were read last. Times are seconds of the monotonic clock."""
 
     def __init__(self) -> None:
-        self._limits: dict[str, int] = {}
+        self._limits: dict[str, int | None] = {}
         self._next = 0.0
 
     def __bool__(self) -> bool:

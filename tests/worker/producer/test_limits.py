@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many, set_limit
@@ -84,3 +86,32 @@ def test_a_job_that_finds_no_room_is_skipped() -> None:
         assert fresh(new).status == "cancelled"
         tasks.gate("hold it").set()
         until(lambda: fresh(old).is_over)
+
+
+def test_jobs_start_at_their_rate_and_in_order() -> None:
+    tasks.reset()
+    with working(threads=4):
+        jobs = [enqueue(limited.quick, 7, str(number)) for number in range(10)]
+        until(lambda: all(fresh(job).is_over for job in jobs))
+    assert [str(number) for number in range(10)] == tasks.SEEN
+    starts = [fresh(job).last_attempted_at for job in jobs]
+    assert None not in starts
+    assert max(starts) - min(starts) >= timedelta(seconds=0.4)  # type: ignore[operator, type-var]
+
+
+def test_a_rate_that_is_raised_wakes_a_worker_that_sleeps() -> None:
+    with working(threads=3):
+        jobs = [enqueue(limited.hourly, f"h{number}") for number in range(4)]
+        until(lambda: sum(fresh(job).is_over for job in jobs) == 2)
+        until(lambda: fresh(jobs[3]).status == "blocked")
+        set_limit(limited.hourly, starts=1000, per=timedelta(seconds=1), burst=10)
+        until(lambda: all(fresh(job).is_over for job in jobs))
+
+
+def test_the_rate_of_a_queue_holds_and_changes_while_it_works() -> None:
+    set_limit("queue:default", starts=1, per=timedelta(hours=1), burst=2)
+    with working(threads=3):
+        jobs = [enqueue(tasks.note, f"r{number}") for number in range(4)]
+        until(lambda: sum(fresh(job).is_over for job in jobs) == 2)
+        set_limit("queue:default", starts=1000, per=timedelta(seconds=1), burst=10)
+        until(lambda: all(fresh(job).is_over for job in jobs))
