@@ -6,7 +6,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0007_pause")]
+    dependencies = [("django_pgqueue", "0008_any_language")]
 
     operations = [
         # Not by Django, which would add a second index for LIKE to the key.

@@ -14,11 +14,13 @@ DECLARE
     paused record;
     queues text[];
     new_lease bigint := pgqueue_random_v1();
+    limited record;
     rooms jsonb;
     picked bigint[];
     aside bigint[];
     gate record;
     claimed bigint[] := '{}';
+    claimed_queues text[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pgqueue: a claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
@@ -48,16 +50,13 @@ BEGIN
     -- If all that was picked is put aside or refused, look on, in larger steps: there may be many such jobs.
     FOR step IN 1..20 LOOP
         EXIT WHEN paused.everything OR mine.drain <> '';
-        rooms := (
+        SELECT array_agg(CASE WHEN setting.name = '*' THEN '*' ELSE substr(setting.name, 7) END
+                ORDER BY setting.name) AS names,
+            array_agg(setting.running ORDER BY setting.name) AS limits
+        INTO limited FROM pgqueue_limit AS setting WHERE setting.name = '*' OR setting.name LIKE 'queue:%';
+        rooms := CASE WHEN limited.names IS NOT NULL THEN (
             SELECT jsonb_object_agg(room.queue_name, room.room)
-            FROM (
-                SELECT array_agg(CASE WHEN setting.name = '*' THEN '*' ELSE substr(setting.name, 7) END
-                        ORDER BY setting.name) AS names,
-                    array_agg(setting.running ORDER BY setting.name) AS limits
-                FROM pgqueue_limit AS setting WHERE setting.name = '*' OR setting.name LIKE 'queue:%'
-            ) AS limited
-            CROSS JOIN LATERAL pgqueue_room_v1(limited.names, limited.limits) AS room
-            WHERE limited.names IS NOT NULL);
+            FROM pgqueue_room_v1(limited.names, limited.limits) AS room) END;
         picked := pgqueue_pick_v1(
             queues, mine.exclude_queues || paused.queues, rooms,
             CASE WHEN step = 1 THEN p_at_most ELSE greatest(p_at_most, 500) END);
@@ -87,9 +86,13 @@ BEGIN
                     WHERE live.id = ANY (picked) AND live.id <> ALL (aside)
                         AND (live.limit_key IS NULL OR live.id = ANY (gate.granted))
                     ORDER BY array_position(picked, live.id) LIMIT p_at_most))
-            RETURNING job.id
+            RETURNING job.id, job.queue_name
         )
-        SELECT coalesce(array_agg(started.id), '{}') INTO claimed FROM started;
+        SELECT coalesce(array_agg(started.id), '{}'), array_agg(started.queue_name::text)
+        INTO claimed, claimed_queues FROM started;
+        IF limited.names IS NOT NULL AND claimed <> '{}' THEN
+            PERFORM pgqueue_charge_queues_v1(limited.names, claimed_queues);
+        END IF;
         EXIT WHEN claimed <> '{}' OR aside = '{}' AND coalesce(gate.moved, 0) = 0;
     END LOOP;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from tests.app.tasks import noop
 from tests.support.foreign import finish_one, heartbeat, register, sign_off, sql_claim
 from tests.support.jobs import add, cancel, live, statuses, value
 from tests.support.keys import add_keyed, line, running, set_limit
+from tests.support.rates import set_rate
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh, run_due
 
@@ -203,6 +205,23 @@ def test_limits_of_queues_and_of_the_installation(one: Connection, worker: int) 
         finish_one(one, job)
     set_limit(one, "*", 2)
     assert len(sql_claim(one, worker)) == 2
+    assert sql_claim(one, worker) == []
+
+
+def test_rates_of_queues_of_the_installation_and_of_keys(one: Connection, worker: int) -> None:
+    add(one, 5, queue_name="mail")
+    set_rate(one, "queue:mail", 60, timedelta(minutes=1), burst=3)
+    assert len(sql_claim(one, worker)) == 3
+    assert sql_claim(one, worker) == []
+    set_rate(one, "*", 60, timedelta(minutes=1), burst=2)
+    add(one, 5)
+    assert [job.queue_name for job in sql_claim(one, worker)] == ["default"] * 2
+    assert sql_claim(one, worker) == []
+    one.execute("DELETE FROM pgqueue_limit")
+    assert len(sql_claim(one, worker)) == 5
+    set_rate(one, "k", 60, timedelta(minutes=1))
+    keyed = add_keyed(one, 3)
+    assert [job.id for job in sql_claim(one, worker)] == keyed[:1]
     assert sql_claim(one, worker) == []
 
 
