@@ -10,7 +10,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from ..models import Pause, Queue, Schedule, Worker
+from ..models import Limit, Pause, Queue, Schedule, Worker
 from . import display
 from .depth import MOST_FAILURES, QueueDepth, depth
 from .fleet import Fleet, Vital, busy_text, queues_text, state_badge
@@ -47,6 +47,7 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
         "queues_url": page_url(site, request, Queue, "changelist"),
         "schedules_url": page_url(site, request, Schedule, "changelist"),
         "pauses_url": page_url(site, request, Pause, "changelist"),
+        "limits_url": page_url(site, request, Limit, "changelist"),
         "pgqueue_paused": pauses,
         "workers_url": page_url(site, request, Worker, "changelist"),
         "trouble": fleet.trouble if any(queue.needs_workers for queue in queues) else "",

@@ -193,3 +193,8 @@ def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Cli
     assert "waits for its rate limit, next start at 2" in page
     assert "next in line" in page
     assert "run, next" not in page
+
+
+def test_the_overview_links_to_the_limits(root: Client) -> None:
+    link = f'<li><a href="{url("changelist", model="limit")}">'
+    assert link in root.get(url("overview")).content.decode()
