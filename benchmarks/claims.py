@@ -25,7 +25,7 @@ def main(claims: int, jobs: int) -> None:
     claim = claim_sql("default")
     given: dict[str, Any] = {
         "queues": ["default"], "priorities": [0], "marks": ["2000-01-01"], "mark_ids": [0], "limit": jobs,
-        "worker": 1,
+        "worker": 1, "first": [],
     }  # fmt: skip
     times = []
     with psycopg.connect(database_url(), autocommit=True, prepare_threshold=0) as connection:

@@ -58,7 +58,7 @@ class BareClaim:
         self._connection = connection
         self._statement = claim_sql("default")
         self._range: dict[str, Any] = {
-            "queues": ["default"], "priorities": [0], "marks": ["2000-01-01"], "mark_ids": [0],
+            "queues": ["default"], "priorities": [0], "marks": ["2000-01-01"], "mark_ids": [0], "first": [],
         }  # fmt: skip
         connection.execute("SET synchronous_commit TO off")
 

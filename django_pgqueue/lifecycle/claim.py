@@ -12,8 +12,9 @@ is asynchronous: losing a claim in a server crash is harmless, because the lease
 worker and is never reused. A finish is always durable.
 
 Picked jobs with a concurrency key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
-Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``)
-are read first in their ranges, so that they keep their place. If queues have limits, the statement also
+Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``),
+and those that the gate has let follow at the last claim, are read first in their ranges, so that they keep
+their place. If queues have limits, the statement also
 asks how many jobs may start in them (``sql/room_v1.sql``), and charges their rates.
 """
 
@@ -33,7 +34,7 @@ from ..models import LiveJob
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Claimed", "Refusals", "claim_sql", "split_answer"]
+__all__ = ["Answer", "Claimed", "Refusals", "claim_sql", "split_answer"]
 
 
 class Claimed(NamedTuple):
@@ -70,16 +71,32 @@ class Refusals(NamedTuple):
     """How many it moved: there may be more to claim at once."""
     left_behind: int = 0
     """How many stay where they are, because nobody could tell whether they may start."""
+    following: tuple[int, ...] = ()
+    """Others that may start. The next claim takes them first."""
 
 
-def split_answer(answer: Iterable[Any]) -> tuple[list[Claimed], Refusals]:
-    """Return the claimed rows, and what the gate tells in a row whose id is 0."""
+class Answer(NamedTuple):
+    """What a claim returns."""
+
+    rows: list[Claimed]
+    refusals: Refusals
+    early: frozenset[int]
+    """The jobs that the claim took first, whatever their time. They say nothing about the marks."""
+
+
+def split_answer(answer: Iterable[Any]) -> Answer:
+    """Return the claimed rows, and what is told about keys in a row whose id is 0."""
     rows = [Claimed._make(row) for row in answer]
     for place, row in enumerate(rows):
         if row.id == 0:
             del rows[place]
-            return rows, Refusals(row.attempts, row.forgiven_attempts)
-    return rows, Refusals()
+            refusals = Refusals(row.attempts, row.forgiven_attempts, tuple(_ids(row.task_path)))
+            return Answer(rows, refusals, frozenset(_ids(row.queue_name)))
+    return Answer(rows, Refusals(), frozenset())
+
+
+def _ids(text: str) -> list[int]:
+    return [int(job) for job in text.split(",") if job]
 
 
 # Placeholder values for the parameters while Django compiles; each is found again in the compiled list.
@@ -94,11 +111,16 @@ _SENTINELS = {
 }
 _PICKED = ("id", "limit_key", "queue_name", "priority", "line")
 
+# What a report in this transaction has released, and what the last claim was told.
+_FIRST = (
+    "coalesce(string_to_array(nullif(current_setting('pgqueue.released', true), ''), ',')::bigint[], '{}')"
+    " || %(first)s::bigint[]"
+)
 _PICK = """{picked} AS MATERIALIZED (
             WITH released AS MATERIALIZED (
                 SELECT {released} FROM {table} AS job
-                WHERE job.status IN ('pending', 'retry') AND job.id = ANY (
-                    string_to_array(nullif(current_setting('pgqueue.released', true), ''), ',')::bigint[])
+                WHERE job.status IN ('pending', 'retry')
+                    AND job.id = ANY ({first})
             )
             SELECT due.*
             FROM unnest(%(queues)s::text[], %(priorities)s::smallint[], %(marks)s::timestamptz[],
@@ -156,7 +178,8 @@ _CLAIM = """WITH {pick}, gate AS MATERIALIZED (
         )
         SELECT * FROM claimed
         UNION ALL
-        SELECT {told} FROM gate WHERE gate.moved > 0 OR gate.left_behind > 0
+        SELECT {told} FROM gate
+        WHERE gate.moved > 0 OR gate.left_behind > 0 OR {first} <> '{{}}'
 """
 # What starts in a limited queue is charged to its rate. This gives no row.
 _CHARGE = """        UNION ALL
@@ -171,21 +194,21 @@ _CHARGE = """        UNION ALL
 
 @cache
 def claim_sql(alias: str, *, limited: bool = False) -> str:
-    """Return the statement; it takes ``queues, priorities, marks, mark_ids, limit, worker, lease``. If queues
-    are ``limited``, it also takes ``limited_queues, limits``.
+    """Return the statement; it takes ``queues, priorities, marks, mark_ids, first, limit, worker, lease``. If
+    queues are ``limited``, it also takes ``limited_queues, limits``.
     """
     table = connections[alias].ops.quote_name(LiveJob._meta.db_table)
     compiled = _compiled(alias)
-    released = ", ".join(f"job.{name}" for name in _PICKED)
+    released, first = ", ".join(f"job.{name}" for name in _PICKED), _FIRST
     if limited:
         found = _PICK.format(
-            table=table, released=released, picked="found", rooms=_ROOM, limit=_ROOM_FOR_ALL,
+            table=table, released=released, first=first, picked="found", rooms=_ROOM, limit=_ROOM_FOR_ALL,
             pick=compiled.replace(f"LIMIT {_LIMIT}", "LIMIT free.room"),
         )  # fmt: skip
         pick = _LIMITED.format(pick=found, columns=", ".join(f"found.{name}" for name in _PICKED))
     else:
         pick = _PICK.format(
-            table=table, released=released, picked="picked", rooms="", limit="%(limit)s",
+            table=table, released=released, first=first, picked="picked", rooms="", limit="%(limit)s",
             pick=compiled.replace(f"LIMIT {_LIMIT}", "LIMIT %(limit)s"),
         )  # fmt: skip
     returned = {
@@ -194,7 +217,13 @@ def claim_sql(alias: str, *, limited: bool = False) -> str:
         # Not extract(): that calculates a numeric, which takes longer.
         "waited": "date_part('epoch', clock_timestamp() - job.run_after) AS waited",
     }
-    told = {"id": "0", "attempts": "gate.moved", "forgiven_attempts": "gate.left_behind"}
+    told = {
+        "id": "0",
+        "attempts": "gate.moved",
+        "forgiven_attempts": "gate.left_behind",
+        "task_path": "array_to_string(gate.following, ',')",
+        "queue_name": f"array_to_string({first}, ',')",
+    }
     statement = _CLAIM
     if limited:
         statement += _CHARGE.replace("{nothing}", ", ".join(["NULL"] * len(Claimed._fields)))
@@ -202,6 +231,7 @@ def claim_sql(alias: str, *, limited: bool = False) -> str:
         table=table,
         pick=pick,
         returned=", ".join(returned.get(field, f"job.{field}") for field in Claimed._fields),
+        first=first,
         told=", ".join(told.get(field, "NULL") for field in Claimed._fields),
     )
 

@@ -20,6 +20,7 @@ DECLARE
     aside bigint[];
     gate record;
     claimed bigint[] := '{}';
+    free integer := p_at_most;
     claimed_queues text[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -47,7 +48,8 @@ BEGIN
         queues := ARRAY(SELECT wanted FROM unnest(queues) AS wanted WHERE wanted <> ALL (paused.queues));
     END IF;
 
-    -- If all that was picked is put aside or refused, look on, in larger steps: there may be many such jobs.
+    -- If all that was picked is put aside or refused, look on, in larger steps: there may be many such jobs. If others may
+    -- follow, take them first, or the room of their keys would stay empty.
     FOR step IN 1..20 LOOP
         EXIT WHEN paused.everything OR mine.drain <> '';
         SELECT array_agg(CASE WHEN setting.name = '*' THEN '*' ELSE substr(setting.name, 7) END
@@ -59,10 +61,10 @@ BEGIN
             FROM pgqueue_room_v1(limited.names, limited.limits) AS room) END;
         picked := pgqueue_pick_v1(
             queues, mine.exclude_queues || paused.queues, rooms,
-            CASE WHEN step = 1 THEN p_at_most ELSE greatest(p_at_most, 500) END);
+            CASE WHEN step = 1 THEN p_at_most WHEN claimed <> '{}' THEN free ELSE greatest(free, 500) END);
         EXIT WHEN picked = '{}';
         aside := pgqueue_put_aside_v1(picked, p_worker, new_lease, p_max_attempts);
-        SELECT verdict.granted, verdict.moved INTO gate
+        SELECT verdict.granted, verdict.moved, verdict.following INTO gate
         FROM (
             SELECT array_agg(job.id ORDER BY job.place) AS ids, array_agg(job.limit_key::text ORDER BY job.place) AS keys,
                 array_agg(job.queue_name::text ORDER BY job.place) AS queues,
@@ -85,15 +87,21 @@ BEGIN
                     SELECT live.id FROM pgqueue_job_live AS live
                     WHERE live.id = ANY (picked) AND live.id <> ALL (aside)
                         AND (live.limit_key IS NULL OR live.id = ANY (gate.granted))
-                    ORDER BY array_position(picked, live.id) LIMIT p_at_most))
+                    ORDER BY array_position(picked, live.id) LIMIT free))
             RETURNING job.id, job.queue_name
         )
-        SELECT coalesce(array_agg(started.id), '{}'), array_agg(started.queue_name::text)
+        SELECT claimed || array_agg(started.id), array_agg(started.queue_name::text)
         INTO claimed, claimed_queues FROM started;
-        IF limited.names IS NOT NULL AND claimed <> '{}' THEN
+        IF limited.names IS NOT NULL AND claimed_queues IS NOT NULL THEN
             PERFORM pgqueue_charge_queues_v1(limited.names, claimed_queues);
         END IF;
-        EXIT WHEN claimed <> '{}' OR aside = '{}' AND coalesce(gate.moved, 0) = 0;
+        free := p_at_most - cardinality(claimed);
+        EXIT WHEN free = 0;
+        IF coalesce(gate.following, '{}') <> '{}' THEN
+            PERFORM set_config('pgqueue.released', array_to_string(gate.following, ','), true);
+        ELSE
+            EXIT WHEN claimed <> '{}' OR aside = '{}' AND coalesce(gate.moved, 0) = 0;
+        END IF;
     END LOOP;
 
     -- What it has claimed counts as started: recovery counts a crash for a job that takes its workers down repeatedly.

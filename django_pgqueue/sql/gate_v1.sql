@@ -1,7 +1,9 @@
 -- Decide which of the picked jobs with a concurrency key may start. A claim calls this with the jobs that it has
 -- picked and locked. The others are put in the line of their key: they are blocked, and out of the claim's index,
 -- until pgqueue_release_v1 lets them out. Returns the jobs that may start, how many jobs it moved (look again at
--- once), and how many of the picked ones stay where they are (do not move the marks past them).
+-- once), how many of the picked ones stay where they are (do not move the marks past them), and the claimable jobs that
+-- were not picked but may start: the next claim takes them first, or the room of their keys would stay empty until all
+-- that is due before them has started.
 --
 -- Exact: the running jobs of a key are counted under a lock of the key, by a statement that begins after the lock was
 -- taken. In a VOLATILE function each statement has a new snapshot, but only under READ COMMITTED, so every other
@@ -15,7 +17,7 @@
 -- 256 keys are decided at a time.
 CREATE FUNCTION pgqueue_gate_v1(
     p_ids bigint[], p_keys text[], p_queues text[], p_priorities smallint[], p_lines bigint[],
-    OUT granted bigint[], OUT moved integer, OUT left_behind integer
+    OUT granted bigint[], OUT moved integer, OUT left_behind integer, OUT following bigint[]
 ) LANGUAGE plpgsql STRICT SET search_path FROM CURRENT AS $$
 DECLARE
     -- As in pgqueue_lock_key_v1, which would take longer than the rest if it were called for each key.
@@ -133,21 +135,23 @@ BEGIN
         FROM unnest(verdict.ids) WITH ORDINALITY AS one (id, place) ORDER BY one.place
     ) AS pick;
     granted := judged.granted;
+    following := judged.following;
     -- What starts now is charged now: before the commit, which releases the locks.
     IF rated <> '{}' AND granted <> '{}' THEN
         PERFORM pgqueue_charge_v1(judged.granted_keys);
     END IF;
 
     -- Only picked jobs start, because the claim cannot update a row that its snapshot does not show. Winners that are
-    -- blocked become claimable, and the next claim takes them.
-    IF judged.following <> '{}' THEN
+    -- blocked become claimable, and the next claim takes them first. So it takes those that became claimable elsewhere,
+    -- in case nobody else does.
+    IF following <> '{}' THEN
         WITH freed AS (
             UPDATE pgqueue_job_live AS job SET
                 status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
                 run_after = greatest(job.run_after, clock_timestamp()), waiting_reason = ''
             WHERE job.id = ANY (ARRAY(
                 SELECT free.id FROM pgqueue_job_live AS free
-                WHERE free.id = ANY (judged.following) AND free.status = 'blocked'
+                WHERE free.id = ANY (following) AND free.status = 'blocked'
                 FOR NO KEY UPDATE SKIP LOCKED
             ))
             RETURNING job.limit_key

@@ -118,7 +118,7 @@ def test_an_expired_job_is_claimed_and_says_so(one: Connection) -> None:
 def test_no_ranges_and_no_room_give_nothing(one: Connection) -> None:
     add(one)
     assert claim(one, 0) == []
-    parameters: dict[str, Any] = {"queues": [], "priorities": [], "marks": [], "mark_ids": []}
+    parameters: dict[str, Any] = {"queues": [], "priorities": [], "marks": [], "mark_ids": [], "first": []}
     rows = one.execute(claim_sql("default"), {**parameters, "limit": 5, "worker": 1, "lease": 1}).fetchall()
     assert rows == []
 

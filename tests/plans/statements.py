@@ -14,6 +14,5 @@ def claim_parameters(*ranges: Range, limit: int = 50) -> dict[str, Any]:
     queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
     return {
         "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
-        "worker": 1,
-        "lease": 1,
+        "worker": 1, "lease": 1, "first": [],
     }  # fmt: skip

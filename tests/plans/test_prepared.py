@@ -92,7 +92,8 @@ def plan_of_the_claim(session: Session) -> dict[str, Any]:
         if "WITH picked" in text
     )
     row = session.connection.execute(
-        f"EXPLAIN (FORMAT JSON) EXECUTE {name} ('{{default}}', '{{0}}', '{{2000-01-01}}', '{{0}}', 50, 1, 1)"
+        f"EXPLAIN (FORMAT JSON) EXECUTE {name}"
+        " ('{}', '{default}', '{0}', '{2000-01-01}', '{0}', 50, 1, 1)"
     ).fetchone()
     assert row is not None
     plan: dict[str, Any] = row[0][0]["Plan"]

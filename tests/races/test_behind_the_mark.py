@@ -11,7 +11,8 @@ from django_pgqueue.session import Session
 from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer as WorkersClaimer
-from tests.support.jobs import add
+from tests.support.jobs import add, finish
+from tests.support.keys import add_keyed
 from tests.support.sessions import Connect, Connection
 from tests.support.waiting import until
 
@@ -188,3 +189,22 @@ def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, 
     other.execute("SELECT pgqueue_retry(%s)", (third,))
     other.commit()
     assert sorted(claimer.claim()) == [first, second, third, fourth]
+
+
+def test_a_job_that_is_claimed_before_its_turn_does_not_move_the_mark(
+    claimer: Claimer, connect: Connect
+) -> None:
+    one = connect()
+    first, second = add_keyed(one, 2)
+    one.commit()
+    assert claimer.look() == [first]
+    assert finish(one, [first], lease=1001) == [first]  # the second one is released, at this time
+    older = add(one, 2)
+    for job, age in zip(older, [40, 30], strict=True):
+        backdate(one, job, f"{age} seconds")
+    one.commit()
+    claimer.claimer.search(claimer.session, thorough=True)
+    spend_the_ration(claimer)
+    claimer.claimer._following = [second]  # as the gate tells
+    assert claimer.claim(1) == [second]
+    assert claimer.claim(2) == older

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.lifecycle.claim import Claimed, claim_sql
-from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, finish, live, value
+from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, claim_and_tell, finish, live, value
 from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
 from tests.support.sessions import Connect, Connection, start
 
@@ -164,6 +164,22 @@ def test_a_limit_that_rises_lets_claims_start_only_what_they_have_picked(connect
     assert finish(one, jobs[:1]) == jobs[:1]
     assert claim(one, lease=4) == []
     assert running(one) == jobs[1:4]
+
+
+def test_those_that_the_gate_lets_follow_are_claimed_before_older_jobs(connect: Connect) -> None:
+    one = connect(autocommit=True)
+    jobs = add_many(one, *["k"] * 4)
+    assert ids(claim(one)) == jobs[:1]
+    assert live(one) == {jobs[0]: "running", **dict.fromkeys(jobs[1:], "blocked")}
+    newcomer, *others = *add_keyed(one), *add(one, 5)
+    set_limit(one, "k", 3)
+    answer = claim_and_tell(one, 1, lease=2)
+    assert (answer.rows, answer.refusals) == ([], (2, 0, (jobs[1], jobs[2])))
+    assert live(one)[newcomer] == "blocked"
+    answer = claim_and_tell(one, 3, lease=3, first=answer.refusals.following)
+    assert sorted(ids(answer.rows)) == [*jobs[1:3], others[0]]
+    assert answer.early == set(jobs[1:3])
+    assert running(one) == jobs[:3]
 
 
 def claim_rows(connection: Connection, jobs: list[int]) -> object:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django_pgqueue.lifecycle.claim import Claimed, Refusals, claim_sql, split_answer
+from django_pgqueue.lifecycle.claim import Answer, Claimed, claim_sql, split_answer
 from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
 
 from .sessions import Connection
@@ -75,19 +75,37 @@ def claim_and_ask(
     ranges: Sequence[Range] = (Range(),),
     statement: str = "",
     limits: Mapping[str, int] | None = None,
-) -> tuple[list[Claimed], Refusals]:
-    """Like ``claim()``, and return what the gate tells, too. `limits` are those of queues."""
+) -> tuple[list[Claimed], tuple[int, int]]:
+    """Like ``claim()``, and return how many jobs the gate has moved and left behind. `limits` are those of
+    queues."""
+    rows, refusals, _ = claim_and_tell(
+        connection, limit, worker=worker, lease=lease, ranges=ranges, statement=statement, limits=limits
+    )
+    return sorted(rows), (refusals.moved, refusals.left_behind)
+
+
+def claim_and_tell(
+    connection: Connection,
+    limit: int = 100,
+    *,
+    worker: int = 1,
+    lease: int = 1,
+    ranges: Sequence[Range] = (Range(),),
+    statement: str = "",
+    limits: Mapping[str, int] | None = None,
+    first: Sequence[int] = (),
+) -> Answer:
+    """Like ``claim()``, and return all that it tells. `first` are the jobs to take before others."""
     queues, priorities, marks, mark_ids = (list(column) for column in zip(*ranges, strict=True))
     cursor = connection.execute(
         statement or claim_sql("default", limited=limits is not None),
         {
             "queues": queues, "priorities": priorities, "marks": marks, "mark_ids": mark_ids, "limit": limit,
-            "worker": worker, "lease": lease, "limited_queues": list(limits or ()),
+            "worker": worker, "lease": lease, "first": list(first), "limited_queues": list(limits or ()),
             "limits": list((limits or {}).values()),
         },
     )  # fmt: skip
-    rows, refusals = split_answer(cursor.fetchall())
-    return sorted(rows), refusals
+    return split_answer(cursor.fetchall())
 
 
 def finish(

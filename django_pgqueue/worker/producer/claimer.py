@@ -45,6 +45,7 @@ class Claimer:
         self._searched = 0.0
         self.queue_limits = QueueLimits()
         self._refusals = Refusals()
+        self._following: list[int] = []  # what the next claim takes first
         self.only_refused = False
         """Whether the last claim gave no jobs, but the gate has refused some."""
 
@@ -57,8 +58,9 @@ class Claimer:
         """Return the next claim, with a new lease."""
         self._lease += 1
         parameters = {**self._ranges.claim_parameters(), **self.queue_limits.claim_parameters()}
+        first, self._following = self._following, []
         return claim_sql(self._alias, limited=bool(self.queue_limits)), {
-            **parameters, "limit": limit, "worker": self._worker, "lease": self._lease,
+            **parameters, "first": first, "limit": limit, "worker": self._worker, "lease": self._lease,
         }  # fmt: skip
 
     def claim(self, session: Session, limit: int) -> list[Claimed]:
@@ -68,12 +70,17 @@ class Claimer:
 
     def claimed(self, answer: Iterable[Any], limit: int, seconds: float) -> list[Claimed]:
         """Return the claimed rows sorted by priority, run_after and id. UPDATE returns them in any order."""
-        rows, self._refusals = split_answer(answer)
+        rows, self._refusals, early = split_answer(answer)
+        self._following += self._refusals.following
         self.only_refused = not rows and any(self._refusals)
         # Times as text sort like times: they have one time zone, one format, and years of four digits.
-        rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
+        if early:
+            rows.sort(key=lambda row: (-row.priority, row.id not in early, row.run_after, row.id))
+        else:
+            rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
         if not self._refusals.left_behind:
-            self._ranges.advance(rows, monotonic())
+            # The marks must not jump over jobs that are older than one that was taken before its time.
+            self._ranges.advance([row for row in rows if row.id not in early] if early else rows, monotonic())
         if logger.isEnabledFor(logging.DEBUG):
             _log_claim(rows, limit, seconds)
         return rows
