@@ -98,6 +98,11 @@ class Runner:
             logger.exception("job %s is requeued because of an error in the worker", row.id)
             return Result(row, outcomes.worker_failed(row, error), monotonic() - began)
 
+    @property
+    def known_tasks(self) -> int:
+        """How many tasks it has found so far. Their modules are imported."""
+        return len(self._tasks)
+
     def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
         """Return the jobs that can be handed over without a thread, ready to run, and the rows of the others.
 

@@ -188,7 +188,7 @@ class Producer:
 
     def _register(self, session: Session, now: float) -> None:
         """Register again. Before that, check that notifications arrive; with it, read the orders. Write the
-        limits of tasks that were imported in the meantime.
+        limits of tasks that something else has imported in the meantime.
         """
         proof = self._notifier.prove(now)
         self._orders.follow(self._registration.renew(session, now, self._orders.statement, proof), now)
@@ -214,6 +214,7 @@ class Producer:
 
     def _follow_up(self, session: Session, began: float) -> None:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
+        self._declared_limits.write_if_more(session, self._runner.known_tasks)
         if rows := self._policy_filler.fill(session):
             self._executor.submit(rows, self._batch_size.job_seconds)
         if self._dispatched_at >= began:

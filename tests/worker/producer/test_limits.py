@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many, set_limit
+from django_pgqueue.definition import Task
 from django_pgqueue.models import Job, Limit
 from tests.app import limit_tasks as limited
 from tests.app import worker_tasks as tasks
@@ -38,6 +40,23 @@ def test_the_limits_that_the_code_declares_are_written_by_a_worker() -> None:
         for number in range(3):
             tasks.gate(f"hold {number}").set()
         until(lambda: all(fresh(job).is_over for job in jobs))
+
+
+def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def imported() -> list[Task[..., Any]]:
+        return [limited.two] if tasks.gate("hold 0 runs").is_set() else []
+
+    monkeypatch.setattr("django_pgqueue.upkeep.limits.declared_tasks", imported)
+    with working(threads=3):
+        first = enqueue(limited.two, "hold 0")
+        assert tasks.gate("hold 0 runs").wait(tasks.DEADLINE)
+        second = enqueue(limited.two, "hold 1")
+        assert tasks.gate("hold 1 runs").wait(2.0)  # not only when the worker registers again
+        for number in range(2):
+            tasks.gate(f"hold {number}").set()
+        until(lambda: fresh(first).is_over and fresh(second).is_over)
 
 
 def test_a_worker_that_sleeps_starts_what_another_session_releases() -> None:
