@@ -23,6 +23,9 @@ __all__ = [
     "KEY_LENGTH",
     "Concurrency",
     "OnConflict",
+    "argument_value",
+    "called_value",
+    "check_argument",
     "checked",
     "checked_key",
     "checked_rule",
@@ -115,15 +118,21 @@ def checked_rule(value: Any, func: Callable[..., Any], *, takes_context: bool) -
             f"The path of the task is the name of its limit, which {problem} Set "
             f"{type(value).__name__}(name=...)."
         )
-    if isinstance(value.key, str):
-        names = list(signature_of(func).parameters.values())[takes_context:]
-        any_name = any(each.kind is each.VAR_KEYWORD for each in names)
-        known = [each.name for each in names if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
-        if value.key not in known and not any_name:
-            raise InvalidTask(
-                f"{path}() has no argument {value.key!r}, which {type(value).__name__}(key=...) names. Its "
-                f"arguments are: {', '.join(known) or 'none'}."
-            )
+    check_argument(value.key, f"{type(value).__name__}(key=...)", func, takes_context=takes_context)
+
+
+def check_argument(name: Any, option: str, func: Callable[..., Any], *, takes_context: bool) -> None:
+    """Raise InvalidTask if an option names an argument that the function of the task does not have."""
+    if not isinstance(name, str):
+        return
+    names = list(signature_of(func).parameters.values())[takes_context:]
+    any_name = any(each.kind is each.VAR_KEYWORD for each in names)
+    known = [each.name for each in names if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    if name not in known and not any_name:
+        raise InvalidTask(
+            f"{func.__module__}.{func.__qualname__}() has no argument {name!r}, which {option} names. Its "
+            f"arguments are: {', '.join(known) or 'none'}."
+        )
 
 
 def checked_key(value: Any) -> str | None:
@@ -153,9 +162,9 @@ def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
     if rule.key is None:
         return name
     value = (
-        _argument(task, rule.key, args, kwargs)
+        argument_value(task, rule.key, args, kwargs)
         if isinstance(rule.key, str)
-        else _called(task, rule.key, args, kwargs)
+        else called_value(task, "concurrency key", rule.key, args, kwargs)
     )
     return None if value is None else _joined(task, name, value)
 
@@ -184,7 +193,8 @@ def _joined(task: Any, name: str, value: object) -> str:
     return key
 
 
-def _argument(task: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+def argument_value(task: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    """Return the value of an argument of a call."""
     if name in kwargs:
         return kwargs[name]
     bound = signature_of(task.func).bind(*([None] if task.takes_context else []), *args, **kwargs)
@@ -193,15 +203,19 @@ def _argument(task: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, An
     return value
 
 
-def _called(task: Any, key: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+def called_value(
+    task: Any, what: str, key: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> object:
+    """Return what a callable makes of the arguments of a call. Raise ``InvalidKey`` if it raises an
+    exception."""
     try:
         value = key(*args, **kwargs)
     except Exception as error:
         raise InvalidKey(
-            f"The callable for the concurrency key of {task.module_path} raised {type(error).__name__}: "
+            f"The callable for the {what} of {task.module_path} raised {type(error).__name__}: "
             f"{error}. It is called with the arguments of the call."
         ) from error
     if inspect.iscoroutine(value):
         value.close()
-        raise InvalidKey(f"The callable for the concurrency key of {task.module_path} must not be async.")
+        raise InvalidKey(f"The callable for the {what} of {task.module_path} must not be async.")
     return value

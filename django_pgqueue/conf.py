@@ -67,6 +67,10 @@ class Settings:
     """How many times a job may crash its worker before it fails."""
     unknown_task_patience: float = 3600.0
     """How long a job waits for a worker that knows its task before it fails."""
+    group_weights: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """How many jobs of a group start in its turn; of others, one."""
+    ageing: float | None = None
+    """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Schedules by name; `schedules.declare` reads their options."""
 
@@ -168,6 +172,24 @@ def _period(value: Any) -> timedelta:
     return timedelta(seconds=_seconds(1)(value))
 
 
+def weight(value: Any) -> int:
+    """Accept the weight of a queue or a group. Raise ValueError with what is accepted."""
+    try:
+        return _whole(1, 1000)(value)
+    except _Bad as bad:
+        hint = "; to let no job start, pause the queue" if value == 0 else ""
+        raise _Bad(f"{bad}{hint}") from None
+
+
+def _weights(value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise _Bad('a dict of groups and their weights, such as {"acme": 5}')
+    try:
+        return {name: weight(each) for name, each in value.items()}
+    except _Bad as bad:
+        raise _Bad(f"weights, each {bad}") from None
+
+
 def _schedules(value: Any) -> dict[str, dict[str, Any]]:
     """Accept what has the right shape. The values are read when tasks can be imported."""
     shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
@@ -206,6 +228,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "IDLE_CONNECTION_SECONDS": _or_none(1, 86400),
     "CRASH_LIMIT": _whole(1, 1000),
     "UNKNOWN_TASK_PATIENCE": _seconds(0),
+    "GROUP_WEIGHTS": _weights,
+    "AGEING": _or_none(1, _HUNDRED_YEARS),
     "SCHEDULES": _schedules,
 }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from .concurrency import Concurrency
 from .definition import Task
+from .grouping import Group
 from .rates import Rate
 from .routing import IMPLICIT
 from .unique import Unique
@@ -62,6 +63,7 @@ def task(
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
     rate: Rate | None = ...,
+    group: Group | None = ...,
     atomic: bool = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
@@ -83,6 +85,7 @@ def task(
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
     rate: Rate | None = ...,
+    group: Group | None = ...,
     atomic: bool = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
@@ -105,6 +108,7 @@ def task(
     on_lost: OnLost = "rerun",
     concurrency: Concurrency | int | None = None,
     rate: Rate | None = None,
+    group: Group | None = None,
     atomic: bool = False,
     unique: Unique | None = None,
     database: str | None = None,
@@ -120,6 +124,7 @@ def task(
     no retry; `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start
     within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `concurrency`: how many of its
     jobs may run at once, or a `Concurrency` with a key; `rate`: how many may start in a period (see `Rate`);
+    `group`: whose jobs take turns (the name of an argument, or a callable);
     `atomic`: run the function and the finish of its job in one transaction; `unique`: which calls are not
     enqueued again (see `Unique`). With `takes_context` the function receives Django's TaskContext as its
     first argument, `context`.
@@ -143,6 +148,7 @@ def task(
             on_lost=on_lost,
             concurrency=concurrency,  # type: ignore[arg-type]  # the task makes a Concurrency of a number
             rate=rate,
+            group=group,
             atomic=atomic,
             unique=unique,
             database=database,

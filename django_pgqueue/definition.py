@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -18,7 +18,7 @@ from django.apps import apps
 from django.utils import timezone
 
 from . import concurrency as keys
-from . import validation
+from . import grouping, validation
 from .compat import DjangoTask, GenericTask, InvalidTask
 from .concurrency import Concurrency
 from .paths import check_path, import_task
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 
     from .compat import BaseTaskBackend, TaskResult
 
-__all__ = ["AnyTask", "BoundTask", "DjangoMadeTask", "Task", "adopt", "declared_tasks", "find_task"]
+__all__ = ["BoundTask", "DjangoMadeTask", "Task", "adopt", "declared_tasks", "find_task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -82,6 +81,10 @@ class Task(GenericTask[P, R]):
     """The value of the key of a call, instead of the one that `concurrency` or `rate` computes."""
     rate: Rate | None = None
     """How many of its jobs, or of the jobs of each of its keys, may start in a period; None: any number."""
+    group: grouping.Group | None = None
+    """Whose job a call is: the name of an argument, or a callable; None: it has no group."""
+    group_key: str | None = None
+    """The group of a call, instead of the one that `group` computes."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """A JSON object that is stored with the job."""
 
@@ -111,6 +114,8 @@ class Task(GenericTask[P, R]):
             concurrency=keys.checked(self.concurrency, self.func, takes_context=takes_context),
             concurrency_key=keys.checked_key(self.concurrency_key),
             rate=checked_rate(self.rate, self.concurrency, self.func, takes_context=takes_context),
+            group=grouping.checked(self.group, self.func, takes_context=takes_context),
+            group_key=grouping.checked_key(self.group_key),
             unique=check_unique(self.unique, self.func, takes_context=takes_context),
             metadata=validation.metadata(self.metadata),
             _reachable=False,
@@ -131,6 +136,7 @@ class Task(GenericTask[P, R]):
         metadata: Mapping[str, Any] | None = None,
         database: str | None = None,
         concurrency_key: str | None = None,
+        group: str | None = None,
         unique: Unique | None = None,
         unique_key: str | None = None,
     ) -> Self:
@@ -138,12 +144,12 @@ class Task(GenericTask[P, R]):
 
         `run_after` is an aware datetime, or a timedelta that is counted from the enqueue, so that a stored
         variant never becomes outdated. `metadata` is merged key by key. `unique_key` takes the place of `by`
-        and `key` in `unique`. Raise InvalidTask for invalid values.
+        and `key` in `unique`, and `group` that of the computed one. Raise InvalidTask for invalid values.
         """
         changes = changed_values(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
-            metadata=metadata, database=database, concurrency_key=concurrency_key, unique=unique,
-            unique_key=unique_key,
+            metadata=metadata, database=database, concurrency_key=concurrency_key, group=group,
+            unique=unique, unique_key=unique_key,
         )  # fmt: skip
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
@@ -291,10 +297,3 @@ def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
 def _differences(one: Task[..., Any], other: Task[..., Any]) -> dict[str, Any]:
     names = (each.name for each in fields(other) if each.compare and each.name != "func")
     return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}
-
-
-class AnyTask(Protocol[P, R_co]):
-    """What `enqueue` takes: a task of this package, or one made by Django's own decorator."""
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Declare the arguments and the result of the task."""

@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from . import validation
+from . import grouping, validation
 from .concurrency import checked_key
 from .unique import check_unique, with_key
 
@@ -61,6 +61,7 @@ _CHANGES: dict[str, Any] = {
     "backend": lambda task, value: {"backend": validation.alias("backend", value)},
     "metadata": lambda task, value: {"metadata": {**task.metadata, **validation.metadata(value)}},
     "concurrency_key": lambda task, value: {"concurrency_key": checked_key(value)},
+    "group": lambda task, value: {"group_key": grouping.checked_key(value)},
     "unique": _unique,
     "database": lambda task, value: {"database": validation.alias("database", value)},
 }

@@ -28,6 +28,8 @@ DEFAULTS: dict[str, Any] = {
     "grace": 30.0,
     "crash_limit": 3,
     "unknown_task_patience": 3600.0,
+    "group_weights": {},
+    "ageing": None,
     "schedules": {},
 }
 
@@ -118,6 +120,12 @@ def test_values_are_read(key: str, given: object, read: object) -> None:
         ("GRACE", -1),
         ("CRASH_LIMIT", 0),
         ("UNKNOWN_TASK_PATIENCE", -1),
+        ("GROUP_WEIGHTS", ["acme"]),
+        ("GROUP_WEIGHTS", {"acme": 0}),
+        ("GROUP_WEIGHTS", {"": 1}),
+        ("GROUP_WEIGHTS", {"acme": 1001}),
+        ("AGEING", 0),
+        ("AGEING", "1 minute"),
     ],
 )
 def test_bad_values_are_problems(key: str, value: object) -> None:

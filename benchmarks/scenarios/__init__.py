@@ -40,6 +40,8 @@ NAMES = {
     "enqueuers-32": "enqueuers",
     # Ours alone: limits.
     "keys": "keys",
+    "groups": "groups",
+    "fairness": "groups",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",

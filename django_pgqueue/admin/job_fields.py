@@ -37,6 +37,7 @@ _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "keyword_arguments": lambda job: job.kwargs,
     "noted": lambda job: job.metadata,
     "unique": lambda job: job.unique_key,
+    "group_key": lambda job: job.group_key,
     "outcome": lambda job: job.result is not None,
     "by_worker": lambda job: job.worker is not None,
     "crash_count": lambda job: job.crash_count,

@@ -64,6 +64,7 @@ class JobAdmin(JobActions, JobFields):
                     "keyword_arguments",
                     "noted",
                     "unique",
+                    "group_key",
                     "outcome",
                 )
             },

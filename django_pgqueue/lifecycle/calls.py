@@ -16,6 +16,7 @@ from ..compat import DjangoTask, InvalidTask
 from ..concurrency import limit_key
 from ..definition import BoundTask, adopt
 from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
+from ..grouping import group_key
 from ..payload import encode_arguments, encode_metadata
 from ..routing import is_ours
 from ..signatures import check_call
@@ -59,6 +60,7 @@ class Call(NamedTuple):
     kwargs: str
     unique_key: str | None = None
     limit_key: str | None = None
+    group_key: str | None = None
 
     @property
     def alias(self) -> str:
@@ -68,11 +70,13 @@ class Call(NamedTuple):
     def more(self) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing."""
         unique = self.options.unique
-        if unique is None and self.limit_key is None:
+        if unique is None and self.limit_key is None and self.group_key is None:
             return None
         more: dict[str, Any] = {}
         if self.limit_key is not None:
             more["concurrency_key"] = self.limit_key
+        if self.group_key is not None:
+            more["group"] = self.group_key
         if unique is not None:
             more["unique_key"] = self.unique_key
             more["unique_scope"] = unique.scope
@@ -146,6 +150,8 @@ def prepare(
         call = call._replace(unique_key=unique_key(options.unique, task, args, kwargs))
     if task.concurrency is not None or task.rate is not None or task.concurrency_key is not None:
         call = call._replace(limit_key=limit_key(task, args, kwargs))
+    if task.group is not None or task.group_key is not None:
+        call = call._replace(group_key=group_key(task, args, kwargs))
     return call
 
 

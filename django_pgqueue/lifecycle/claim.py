@@ -16,6 +16,9 @@ Others never reach it. The jobs that a report in the same transaction has releas
 and those that the gate has let follow at the last claim, are read first in their ranges, so that they keep
 their place. If queues have limits, the statement also
 asks how many jobs may start in them (``sql/room_v1.sql``), and charges their rates.
+
+If a (queue, priority) has jobs with a group, each range is one of its groups, with a quota: how many jobs of
+it to take. The worker names them in turn (``worker/producer/groups.py``).
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ class Claimed(NamedTuple):
     last_attempted_at: str
     errors: str
     waited: float  # seconds from run_after to the claim
+    group_key: str | None
 
 
 class Refusals(NamedTuple):
@@ -103,6 +107,7 @@ def _ids(text: str) -> list[int]:
 _LIMIT = 987_654_321
 _SENTINELS = {
     "~queue~": "range.queue_name",
+    "~group~": "range.group_key",
     31_999: "range.priority",
     datetime(1971, 2, 3, tzinfo=UTC): "range.mark",
     -424_242: "range.mark_id",
@@ -119,22 +124,34 @@ _FIRST = (
 _PICK = """{picked} AS MATERIALIZED (
             WITH released AS MATERIALIZED (
                 SELECT {released} FROM {table} AS job
-                WHERE job.status IN ('pending', 'retry')
-                    AND job.id = ANY ({first})
+                WHERE job.status IN ('pending', 'retry') AND job.id = ANY ({first})
             )
             SELECT due.*
             FROM unnest(%(queues)s::text[], %(priorities)s::smallint[], %(marks)s::timestamptz[],
-                %(mark_ids)s::bigint[]) AS range (queue_name, priority, mark, mark_id)
+                %(mark_ids)s::bigint[]{groups}) AS range (queue_name, priority, mark, mark_id{group_names})
             {rooms}
             CROSS JOIN LATERAL (
                 SELECT * FROM released
-                WHERE released.queue_name = range.queue_name AND released.priority = range.priority
+                WHERE released.queue_name = range.queue_name
+                    AND released.priority = range.priority{same_group}
                 UNION ALL
                 SELECT * FROM ({pick}) AS pick
-                WHERE pick.limit_key IS NULL OR pick.id NOT IN (SELECT released.id FROM released)
+                WHERE pick.limit_key IS NULL OR pick.id NOT IN (SELECT released.id FROM released){more}
             ) AS due
             LIMIT {limit}
         )"""
+
+# If there are groups, a range may be one group of a (queue, priority), read by the index of the groups.
+_GROUPS = {
+    "groups": ",\n                %(groups)s::text[], %(quotas)s::integer[]",
+    "group_names": ", group_key, quota",
+    "same_group": "\n                    AND released.group_key IS NOT DISTINCT FROM range.group_key",
+    "more": """
+                UNION ALL
+                SELECT * FROM ({pick}) AS pick
+                WHERE pick.limit_key IS NULL OR pick.id NOT IN (SELECT released.id FROM released)""",
+}
+_NO_GROUPS = dict.fromkeys(_GROUPS, "")
 
 # A queue without room is not read, and several ranges of a queue share its room.
 _LIMITED = """room AS MATERIALIZED (
@@ -193,24 +210,13 @@ _CHARGE = """        UNION ALL
 
 
 @cache
-def claim_sql(alias: str, *, limited: bool = False) -> str:
+def claim_sql(alias: str, *, limited: bool = False, grouped: bool = False) -> str:
     """Return the statement; it takes ``queues, priorities, marks, mark_ids, first, limit, worker, lease``. If
-    queues are ``limited``, it also takes ``limited_queues, limits``.
+    queues are ``limited``, it also takes ``limited_queues, limits``; if ranges are ``grouped``, it also takes
+    ``groups`` (None for the jobs without a group) and ``quotas``.
     """
     table = connections[alias].ops.quote_name(LiveJob._meta.db_table)
-    compiled = _compiled(alias)
-    released, first = ", ".join(f"job.{name}" for name in _PICKED), _FIRST
-    if limited:
-        found = _PICK.format(
-            table=table, released=released, first=first, picked="found", rooms=_ROOM, limit=_ROOM_FOR_ALL,
-            pick=compiled.replace(f"LIMIT {_LIMIT}", "LIMIT free.room"),
-        )  # fmt: skip
-        pick = _LIMITED.format(pick=found, columns=", ".join(f"found.{name}" for name in _PICKED))
-    else:
-        pick = _PICK.format(
-            table=table, released=released, first=first, picked="picked", rooms="", limit="%(limit)s",
-            pick=compiled.replace(f"LIMIT {_LIMIT}", "LIMIT %(limit)s"),
-        )  # fmt: skip
+    pick = _pick_sql(alias, table, limited=limited, grouped=grouped)
     returned = {
         "lease": "%(lease)s::bigint AS lease",
         "expired": "job.expires_at <= clock_timestamp() AS expired",
@@ -222,33 +228,63 @@ def claim_sql(alias: str, *, limited: bool = False) -> str:
         "attempts": "gate.moved",
         "forgiven_attempts": "gate.left_behind",
         "task_path": "array_to_string(gate.following, ',')",
-        "queue_name": f"array_to_string({first}, ',')",
+        "queue_name": f"array_to_string({_FIRST}, ',')",
     }
-    statement = _CLAIM
+    fields, statement = Claimed._fields, _CLAIM
     if limited:
-        statement += _CHARGE.replace("{nothing}", ", ".join(["NULL"] * len(Claimed._fields)))
+        statement += _CHARGE.replace("{nothing}", ", ".join(["NULL"] * len(fields)))
     return statement.format(
         table=table,
         pick=pick,
-        returned=", ".join(returned.get(field, f"job.{field}") for field in Claimed._fields),
-        first=first,
-        told=", ".join(told.get(field, "NULL") for field in Claimed._fields),
+        returned=", ".join(returned.get(field, f"job.{field}") for field in fields),
+        first=_FIRST,
+        told=", ".join(told.get(field, "NULL") for field in fields),
     )
 
 
-def _compiled(alias: str) -> str:
+def _pick_sql(alias: str, table: str, *, limited: bool, grouped: bool) -> str:
+    """Return the part of the statement that reads the ranges."""
+    columns = (*_PICKED, "group_key") if grouped else _PICKED
+    parts = {
+        "table": table,
+        "released": ", ".join(f"job.{name}" for name in columns),
+        "first": _FIRST,
+        "picked": "found" if limited else "picked",
+        "rooms": _ROOM if limited else "",
+        "limit": _ROOM_FOR_ALL if limited else "%(limit)s",
+    }
+    room = "free.room" if limited else "%(limit)s"
+    plain = _compiled(alias, columns, grouped=False).replace(f"LIMIT {_LIMIT}", f"LIMIT {room}")
+    if grouped:
+        plain = plain.replace(f"LIMIT {room}", f"LIMIT least({room}, range.quota)")
+        plain = plain.replace(" WHERE ", " WHERE range.group_key IS NULL AND ", 1)
+        group = _compiled(alias, columns, grouped=True)
+        group = group.replace(f"LIMIT {_LIMIT}", f"LIMIT least({room}, range.quota)")
+        parts |= {**_GROUPS, "pick": plain, "more": _GROUPS["more"].format(pick=group)}
+    else:
+        parts |= {**_NO_GROUPS, "pick": plain}
+    pick = _PICK.format(**parts)
+    return (
+        _LIMITED.format(pick=pick, columns=", ".join(f"found.{name}" for name in columns))
+        if limited
+        else pick
+    )
+
+
+def _compiled(alias: str, columns: tuple[str, ...], *, grouped: bool) -> str:
     """Return the query of one range as Django compiles it, in which the columns of ``range`` are named."""
     due = (
         LiveJob._default_manager.using(alias)
         .filter(
             TupleGreaterThan(Tuple(F("run_after"), F("id")), (datetime(1971, 2, 3, tzinfo=UTC), -424_242)),
+            **({"group_key": "~group~"} if grouped else {"is_grouped": False}),
             status__in=["pending", "retry"],
             queue_name="~queue~",
             priority=31_999,
             run_after__lte=Now(),
         )
         .order_by("run_after", "id")
-        .values_list(*_PICKED)
+        .values_list(*columns)
         .select_for_update(skip_locked=True, no_key=True)
     )
     # Django refuses to compile select_for_update() outside a transaction. Nothing is sent in this one. If the

@@ -20,7 +20,8 @@ from .calls import as_ours, call_options, prepare, prepare_all
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ..definition import AnyTask, BoundTask, Task
+    from ..any_task import AnyTask
+    from ..definition import BoundTask, Task
     from ..unique import EnqueueOutcome
     from .calls import Call
 
@@ -123,7 +124,7 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=enqueued_at,
         max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, waiting_reason="", errors=[],
-        error_fingerprint="", limit_key=call.limit_key,
+        error_fingerprint="", limit_key=call.limit_key, group_key=call.group_key,
         line=pk if call.limit_key is not None and run_after <= enqueued_at else None,
         unique_key=call.unique_key,
         unique_scope=options.unique.scope if options.unique is not None else None,

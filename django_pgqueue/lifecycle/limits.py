@@ -16,8 +16,8 @@ from ..routing import default_backend
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from ..any_task import AnyTask
     from ..concurrency import OnConflict
-    from ..definition import AnyTask
 
 __all__ = ["aset_limit", "set_limit", "write_limit"]
 

@@ -16,7 +16,7 @@ from ..models import Pause, Worker
 from ..routing import default_backend
 
 if TYPE_CHECKING:
-    from ..definition import AnyTask
+    from ..any_task import AnyTask
 
 __all__ = ["apause", "aresume", "drain", "pause", "resume"]
 

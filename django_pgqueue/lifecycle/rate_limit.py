@@ -20,7 +20,7 @@ from ..definition import adopt
 from ..routing import default_backend
 
 if TYPE_CHECKING:
-    from ..definition import AnyTask
+    from ..any_task import AnyTask
 
 __all__ = ["RateLimit", "rate_limit"]
 

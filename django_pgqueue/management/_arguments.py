@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
+from .. import conf
 from ..compat import InvalidTask
 from ..routing import default_backend
 from ..validation import queue_name
@@ -14,7 +15,7 @@ from ..validation import queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["at_least", "database_alias", "given_queues", "queue_names"]
+__all__ = ["at_least", "database_alias", "given_names", "given_queues", "queue_names", "weighted_queues"]
 
 
 def queue_names(text: str) -> tuple[str, ...]:
@@ -26,8 +27,31 @@ def queue_names(text: str) -> tuple[str, ...]:
         raise ArgumentTypeError(str(error)) from None
 
 
-def given_queues(value: str | Iterable[str]) -> tuple[str, ...]:
+def weighted_queues(text: str) -> dict[str, int | None]:
+    """Parse ``critical:6,default:3,low`` into a dict of weights; None: the queue has none."""
+    queues: dict[str, int | None] = {}
+    for part in text.split(","):
+        name, colon, number = (each.strip() for each in part.partition(":"))
+        try:
+            queues[queue_name(name)] = (
+                conf.weight(int(number) if number.isdecimal() else number) if colon else None
+            )
+        except InvalidTask as error:
+            raise ArgumentTypeError(str(error)) from None
+        except ValueError as error:
+            raise ArgumentTypeError(f"the weight of {name} must be {error}. It is {number!r}") from None
+    return queues
+
+
+def given_queues(value: str | Iterable[str]) -> dict[str, int | None]:
     """Do the same for a keyword argument of ``call_command``, which the parser does not read."""
+    if isinstance(value, dict):
+        return value
+    return weighted_queues(value if isinstance(value, str) else ",".join(value)) if value else {}
+
+
+def given_names(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Do the same for queues that have no weights."""
     return queue_names(value if isinstance(value, str) else ",".join(value)) if value else ()
 
 

@@ -119,7 +119,8 @@ def _versions(server: Server) -> str:
 
 def _queues(options: WorkerOptions) -> str:
     if options.queues:
-        return ", ".join(options.queues)
+        weights = options.weights
+        return ", ".join(f"{name}:{weights[name]}" if name in weights else name for name in options.queues)
     return f"all but {', '.join(options.exclude_queues)}" if options.exclude_queues else "all"
 
 

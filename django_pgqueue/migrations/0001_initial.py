@@ -58,6 +58,7 @@ class Migration(migrations.Migration):
                 RunSQLFile("job_v1.sql", "DROP TABLE pgqueue_job"),
                 RunSQLFile("job_live_v1.sql", "DROP TABLE pgqueue_job_live"),
                 RunSQLFile("job_claim_index_v1.sql", "DROP INDEX pgqueue_job_claim"),
+                RunSQLFile("job_group_index_v1.sql", "DROP INDEX pgqueue_job_group"),
                 RunSQLFile("job_running_index_v1.sql", "DROP INDEX pgqueue_job_running"),
                 RunSQLFile("job_unique_waiting_index_v1.sql", "DROP INDEX pgqueue_job_unique_waiting"),
                 RunSQLFile("job_unique_live_index_v1.sql", "DROP INDEX pgqueue_job_unique_live"),
@@ -158,6 +159,21 @@ class Migration(migrations.Migration):
                                 max_length=200,
                                 null=True,
                                 verbose_name="concurrency key",
+                            ),
+                        ),
+                        (
+                            "group_key",
+                            models.CharField(
+                                blank=True, db_collation="C", max_length=200, null=True, verbose_name="group"
+                            ),
+                        ),
+                        (
+                            "is_grouped",
+                            models.GeneratedField(
+                                db_persist=True,
+                                expression=models.Q(("group_key__isnull", False)),  # type: ignore[arg-type]
+                                output_field=models.BooleanField(),
+                                verbose_name="has a group",
                             ),
                         ),
                         (
@@ -350,6 +366,16 @@ class Migration(migrations.Migration):
                         db_default="running",
                         max_length=10,
                         verbose_name="state",
+                    ),
+                ),
+                (
+                    "last_group",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        editable=False,
+                        max_length=200,
+                        verbose_name="group of its last job",
                     ),
                 ),
                 (

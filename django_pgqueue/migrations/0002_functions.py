@@ -26,6 +26,7 @@ class Migration(migrations.Migration):
         RunSQLFile("first_due_between_v1.sql", "DROP FUNCTION pgqueue_first_due_between_v1"),
         RunSQLFile("queues_between_v1.sql", "DROP FUNCTION pgqueue_queues_between_v1"),
         RunSQLFile("first_due_v1.sql", "DROP FUNCTION pgqueue_first_due_v1"),
+        RunSQLFile("groups_after_v1.sql", "DROP FUNCTION pgqueue_groups_after_v1"),
         RunSQLFile("fill_policy_v1.sql", "DROP FUNCTION pgqueue_fill_policy_v1"),
         # Finish
         RunSQLFile("shelf_v1.sql", "DROP FUNCTION pgqueue_shelf_v1"),

@@ -16,6 +16,7 @@ class Migration(migrations.Migration):
         RunSQLFile("heartbeat.sql", "DROP FUNCTION pgqueue_heartbeat"),
         RunSQLFile("sign_off_v1.sql", "DROP FUNCTION pgqueue_sign_off_v1"),
         RunSQLFile("sign_off.sql", "DROP FUNCTION pgqueue_sign_off"),
+        RunSQLFile("pick_groups_v1.sql", "DROP FUNCTION pgqueue_pick_groups_v1"),
         RunSQLFile("pick_v1.sql", "DROP FUNCTION pgqueue_pick_v1"),
         RunSQLFile("put_aside_v1.sql", "DROP FUNCTION pgqueue_put_aside_v1"),
         RunSQLFile("claim_v1.sql", "DROP FUNCTION pgqueue_claim_v1"),

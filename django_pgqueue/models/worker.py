@@ -30,6 +30,10 @@ class Worker(models.Model):
         choices=[("running", _("running")), ("draining", _("draining"))],
         db_default="running",
     )
+    last_group = models.CharField(
+        _("group of its last job"), max_length=200, blank=True, db_default="", editable=False
+    )
+    """Written by claims by SQL, which take the groups in turn."""
     drain = models.CharField(
         _("asked to end"),
         max_length=8,

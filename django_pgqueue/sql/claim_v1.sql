@@ -9,6 +9,7 @@
 -- and the claim of a worker that was removed is refused. So no job is left to a worker that is not registered.
 CREATE FUNCTION pgqueue_claim_v1(p_queues text[], p_at_most integer, p_worker bigint, p_max_attempts integer)
 RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+<<claim>>
 DECLARE
     mine record;
     paused record;
@@ -21,6 +22,7 @@ DECLARE
     gate record;
     claimed bigint[] := '{}';
     free integer := p_at_most;
+    last_group text;
     claimed_queues text[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -33,7 +35,7 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: claim: default_max_attempts % must be at least 1',
             coalesce(p_max_attempts::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT worker.queues, worker.exclude_queues, worker.drain INTO mine
+    SELECT worker.queues, worker.exclude_queues, worker.drain, worker.last_group INTO mine
     FROM pgqueue_worker AS worker WHERE worker.id = p_worker FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: worker % is not registered', coalesce(p_worker::text, 'NULL')
@@ -43,6 +45,7 @@ BEGIN
     SELECT coalesce(bool_or(pause.kind = 'all'), false) AS everything,
         coalesce(array_agg(pause.name) FILTER (WHERE pause.kind = 'queue'), '{}') AS queues
     INTO paused FROM pgqueue_pause AS pause WHERE pause.until IS NULL OR pause.until > clock_timestamp();
+    last_group := mine.last_group;
     queues := coalesce(nullif(p_queues, '{}'), nullif(mine.queues, '{}'));
     IF queues IS NOT NULL THEN
         queues := ARRAY(SELECT wanted FROM unnest(queues) AS wanted WHERE wanted <> ALL (paused.queues));
@@ -59,9 +62,10 @@ BEGIN
         rooms := CASE WHEN limited.names IS NOT NULL THEN (
             SELECT jsonb_object_agg(room.queue_name, room.room)
             FROM pgqueue_room_v1(limited.names, limited.limits) AS room) END;
-        picked := pgqueue_pick_v1(
+        SELECT pick.picked, pick.last_group INTO picked, last_group FROM pgqueue_pick_v1(
             queues, mine.exclude_queues || paused.queues, rooms,
-            CASE WHEN step = 1 THEN p_at_most WHEN claimed <> '{}' THEN free ELSE greatest(free, 500) END);
+            CASE WHEN step = 1 THEN p_at_most WHEN claimed <> '{}' THEN free ELSE greatest(free, 500) END,
+            last_group) AS pick;
         EXIT WHEN picked = '{}';
         aside := pgqueue_put_aside_v1(picked, p_worker, new_lease, p_max_attempts);
         SELECT verdict.granted, verdict.moved, verdict.following INTO gate
@@ -105,7 +109,7 @@ BEGIN
     END LOOP;
 
     -- What it has claimed counts as started: recovery counts a crash for a job that takes its workers down repeatedly.
-    UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(), started_jobs = ARRAY(
+    UPDATE pgqueue_worker AS worker SET heartbeat_at = clock_timestamp(), last_group = claim.last_group, started_jobs = ARRAY(
         SELECT job.id FROM pgqueue_job_live AS job WHERE job.status = 'running' AND job.worker = p_worker)
     WHERE worker.id = p_worker;
     RETURN claimed;

@@ -72,7 +72,7 @@ BEGIN
             )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
-            job.limit_key, job.line,
+            job.limit_key, job.line, job.group_key,
             job.unique_key, job.unique_scope,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
@@ -84,8 +84,8 @@ BEGIN
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
-            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, unique_key,
-            unique_scope
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
+            unique_key, unique_scope
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
@@ -95,8 +95,8 @@ BEGIN
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
             gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
-            coalesce(gone.fingerprint, gone.error_fingerprint), gone.limit_key, gone.line, gone.unique_key,
-            gone.unique_scope
+            coalesce(gone.fingerprint, gone.error_fingerprint), gone.limit_key, gone.line, gone.group_key,
+            gone.unique_key, gone.unique_scope
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )

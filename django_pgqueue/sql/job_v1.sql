@@ -20,8 +20,12 @@ CREATE TABLE pgqueue_job (
     max_attempts integer,
     timeout integer,
     line bigint,
+    -- A column of its own, and not a condition of statements: as a parameter, the index knows it.
+    is_grouped boolean NOT NULL GENERATED ALWAYS AS (group_key IS NOT NULL) STORED,
     -- Compared byte by byte, so that the keys of one limit stand together in the index, whatever the locale.
     limit_key varchar(200) COLLATE "C",
+    -- Compared byte by byte, as workers do when they go through the groups in turn.
+    group_key varchar(200) COLLATE "C",
     queue_name varchar(100) NOT NULL DEFAULT 'default',
     task_path varchar(255) NOT NULL,
     args jsonb NOT NULL DEFAULT '[]',

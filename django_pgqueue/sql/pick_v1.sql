@@ -4,12 +4,16 @@
 -- A worker in Python keeps a mark for each range. This has none: pgqueue_first_due_v1 reads each range from its start,
 -- and the pick continues at the job that it has found, so that the entries of deleted jobs are passed only once. The
 -- upper bound is a variable: with clock_timestamp(), it would be no condition of the index.
+--
+-- Of the jobs with a group, one of each is taken in turn. p_after is the group whose turn it was last.
 CREATE FUNCTION pgqueue_pick_v1(
     p_queues text[],  -- NULL: all except p_except
     p_except text[],
     p_rooms jsonb,    -- how many jobs may start in the limited queues; NULL: there are none
-    p_limit integer
-) RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    p_limit integer,
+    p_after text,
+    OUT picked bigint[], OUT last_group text
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     range record;
     now timestamptz := clock_timestamp();
@@ -18,10 +22,14 @@ DECLARE
     free integer := least(p_limit, (p_rooms ->> '*')::integer);
     room integer;
     found bigint[];
-    picked bigint[] := '{}';
 BEGIN
+    picked := '{}';
+    last_group := p_after;
     FOR range IN
-        SELECT first.* FROM pgqueue_first_due_v1(p_queues, p_except, '{}', '{}', '{}', '{}') AS first
+        SELECT first.* FROM (
+            SELECT * FROM pgqueue_first_due_v1(p_queues, p_except, '{}', '{}', '{}', '{}')
+            UNION ALL SELECT * FROM pgqueue_first_due_v1(p_queues, p_except, '{}', '{}', '{}', '{}', true)
+        ) AS first
         WHERE first.run_after <= now ORDER BY first.priority DESC, random()
     LOOP
         room := least(free, (p_rooms ->> range.queue_name)::integer);
@@ -32,14 +40,21 @@ BEGIN
                 SELECT job.id FROM pgqueue_job_live AS job
                 WHERE job.id = ANY (released) AND job.status IN ('pending', 'retry')
                     AND job.queue_name = range.queue_name AND job.priority = range.priority
+                    AND job.is_grouped = (range.group_key IS NOT NULL) AND job.id <> ALL (picked)
                 ORDER BY job.line LIMIT room FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
-        found := found || ARRAY(
-            SELECT job.id FROM pgqueue_job_live AS job
-            WHERE job.status IN ('pending', 'retry') AND job.queue_name = range.queue_name
-                AND job.priority = range.priority AND job.run_after <= now
-                AND (job.run_after, job.id) >= (range.run_after, range.id) AND job.id <> ALL (found)
-            ORDER BY job.run_after, job.id LIMIT room - cardinality(found) FOR NO KEY UPDATE SKIP LOCKED);
+        IF range.group_key IS NULL THEN
+            found := found || ARRAY(
+                SELECT job.id FROM pgqueue_job_live AS job
+                WHERE job.status IN ('pending', 'retry') AND job.queue_name = range.queue_name
+                    AND NOT job.is_grouped AND job.priority = range.priority AND job.run_after <= now
+                    AND (job.run_after, job.id) >= (range.run_after, range.id) AND job.id <> ALL (found)
+                ORDER BY job.run_after, job.id LIMIT room - cardinality(found) FOR NO KEY UPDATE SKIP LOCKED);
+        ELSIF room > cardinality(found) THEN
+            SELECT found || turn.picked, turn.last_group INTO found, last_group
+            FROM pgqueue_pick_groups_v1(
+                range.queue_name, range.priority, last_group, room - cardinality(found), now) AS turn;
+        END IF;
         picked := picked || found;
         free := free - cardinality(found);
         IF p_rooms ? range.queue_name THEN
@@ -47,5 +62,4 @@ BEGIN
         END IF;
         EXIT WHEN free < 1;
     END LOOP;
-    RETURN picked;
 END $$;

@@ -10,11 +10,11 @@ BEGIN
         IF p_before IS NULL THEN
             SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
             WHERE job.status IN ('pending', 'retry') AND job.queue_name > here
-            ORDER BY job.queue_name, job.priority DESC LIMIT 1;
+            ORDER BY job.queue_name LIMIT 1;
         ELSE
             SELECT job.queue_name INTO here FROM pgqueue_job_live AS job
             WHERE job.status IN ('pending', 'retry') AND job.queue_name > here AND job.queue_name < p_before
-            ORDER BY job.queue_name, job.priority DESC LIMIT 1;
+            ORDER BY job.queue_name LIMIT 1;
         END IF;
         EXIT WHEN NOT FOUND;
         IF here <> ALL (coalesce(p_except, '{}')) THEN

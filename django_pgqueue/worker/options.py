@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 
 __all__ = ["FINISHED", "RECYCLED", "RETIRED", "Assignment", "WorkerOptions", "new_id"]
 
@@ -27,6 +27,8 @@ class WorkerOptions:
     queues: tuple[str, ...] = ()
     """The queues to work on; if empty, all queues except ``exclude_queues``."""
     exclude_queues: tuple[str, ...] = ()
+    weights: dict[str, int] = field(default_factory=dict, hash=False)
+    """How often a queue comes first among those of the same priority; others have the weight 1."""
     processes: int = 1
     threads: int = 4
     """How many jobs one process runs at the same time: sync ones in threads, async ones on the event loop."""

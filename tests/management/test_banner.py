@@ -70,6 +70,7 @@ def test_with_many_options(settings: Any) -> None:
     assert "Admin" not in found, "the admin shows another database"
     assert found["last"] == "The command ends when no more jobs are due."
     assert shown(queues=("mail", "default"))["Queues"] == "mail, default"
+    assert shown(queues=("mail", "default"), weights={"mail": 3})["Queues"] == "mail:3, default"
 
 
 def test_the_tasks_are_listed_on_request() -> None:

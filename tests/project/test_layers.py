@@ -24,9 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    compat conf database_settings exceptions operations prepared sentry wording
+    any_task compat conf database_settings exceptions operations prepared sentry wording
     job_log paths payload routing schedules.cron session signatures
     concurrency unique validation
+    grouping
     rates
     variants
     definition

@@ -17,6 +17,8 @@ __all__ = [
     "cancel",
     "claim",
     "claim_and_ask",
+    "claim_and_tell",
+    "claim_groups",
     "edit",
     "finish",
     "live",
@@ -106,6 +108,29 @@ def claim_and_tell(
         },
     )  # fmt: skip
     return split_answer(cursor.fetchall())
+
+
+def claim_groups(
+    connection: Connection,
+    quotas: Mapping[str | None, int],
+    limit: int = 100,
+    *,
+    lease: int = 1,
+    queue: str = "default",
+    limits: Mapping[str, int] | None = None,
+) -> list[Claimed]:
+    """Claim from groups of one queue. `quotas`: how many jobs of each; None are the jobs without a group."""
+    count = len(quotas)
+    cursor = connection.execute(
+        claim_sql("default", limited=limits is not None, grouped=True),
+        {
+            "queues": [queue] * count, "priorities": [0] * count, "marks": [LONG_AGO] * count,
+            "mark_ids": [0] * count, "groups": list(quotas), "quotas": list(quotas.values()), "limit": limit,
+            "worker": 1, "lease": lease, "first": [], "limited_queues": list(limits or ()),
+            "limits": list((limits or {}).values()),
+        },
+    )  # fmt: skip
+    return split_answer(cursor.fetchall()).rows
 
 
 def finish(

@@ -16,6 +16,6 @@ def claimed(pk: int = 1, task_path: str = "tests.app.tasks.noop", **changes: Any
         id=pk, lease=7, task_path=task_path, args="[]", kwargs="{}", queue_name="default", priority=0,
         run_after=moment, attempts=1, forgiven_attempts=0, max_attempts=5, timeout=None, on_lost="rerun",
         crash_count=0, metadata="{}", expires_at=None, expired=None, enqueued_at=moment, started_at=moment,
-        last_attempted_at=moment, errors="[]", waited=0.0,
+        last_attempted_at=moment, errors="[]", waited=0.0, group_key=None,
     )  # fmt: skip
     return row._replace(**changes)

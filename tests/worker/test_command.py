@@ -73,13 +73,13 @@ def test_the_defaults_and_the_exit_code(started: list[WorkerOptions]) -> None:
 def test_every_option(started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match="it cannot start"):
         run(
-            "--queues=mail, default,mail", "--processes=2", "--threads", "8", "--burst",
+            "--queues=mail:6, default,mail:2", "--processes=2", "--threads", "8", "--burst",
             "--database", "other", "--max-jobs=100", "--max-rss=512", "--grace=0",
         )  # fmt: skip
     assert started == [
         WorkerOptions(
-            alias="other", queues=("mail", "default"), processes=2, threads=8, burst=True, max_jobs=100,
-            max_rss=512, grace=0.0,
+            alias="other", queues=("mail", "default"), weights={"mail": 2}, processes=2, threads=8,
+            burst=True, max_jobs=100, max_rss=512, grace=0.0,
         )
     ]  # fmt: skip
 
@@ -139,6 +139,12 @@ def test_bad_options_are_refused(arguments: list[str], message: str, started: li
     [
         ({"queues": "mail", "exclude_queues": ["slow"]}, "cannot be used together"),
         ({"queues": "a b"}, "queue"),
+        (
+            {"queues": "mail:0"},
+            "weight of mail must be a whole number from 1 to 1000; to let",
+        ),
+        ({"queues": ["mail:x"]}, "the weight of mail must be a whole number from 1 to 1000. It is 'x'"),
+        ({"exclude_queues": "mail:3"}, "queue_name must be"),
         ({"database": "nowhere"}, r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
         ({"reload": True}, r"not with call_command\(\)"),
     ],
@@ -327,7 +333,7 @@ def test_the_system_checks_run_before_the_worker() -> None:
 
 
 def test_the_options_travel_to_the_processes() -> None:
-    options = WorkerOptions(queues=("a", "b"), exclude_queues=("c",), max_rss=5, grace=1.5)
+    options = WorkerOptions(queues=("a", "b"), weights={"a": 3}, exclude_queues=("c",), max_rss=5, grace=1.5)
     assignment = Assignment(options, worker=2**62 - 1, supervisor=5, verbosity=2)
     assert Assignment.from_json(assignment.to_json()) == assignment
 

@@ -20,7 +20,14 @@ from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _reload
-from .._arguments import at_least, database_alias, given_queues, queue_names
+from .._arguments import (
+    at_least,
+    database_alias,
+    given_names,
+    given_queues,
+    queue_names,
+    weighted_queues,
+)
 from .._banner import Server, banner
 from .._conditions import check_caller, check_database, check_vendor, unreachable, warn_of_unknown_queues
 
@@ -52,7 +59,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the options."""
         add = parser.add_argument
-        add("--queues", type=queue_names, default=(), metavar="A,B", help="only these queues (default: all)")
+        add(
+            "--queues",
+            type=weighted_queues,
+            default=(),
+            metavar="A,B:3",
+            help="only these queues (default: all), those of one priority as often as their weights say",
+        )
         add("--exclude-queues", type=queue_names, default=(), metavar="A,B", help="all queues except these")
         add("--processes", type=at_least(1), default=1, metavar="N", help="worker processes (default: 1)")
         add(
@@ -103,7 +116,7 @@ class Command(BaseCommand):
         self._supervise(options, given)
 
     def _options(self, given: dict[str, Any]) -> WorkerOptions:
-        queues, excluded = given_queues(given["queues"]), given_queues(given["exclude_queues"])
+        queues, excluded = given_queues(given["queues"]), given_names(given["exclude_queues"])
         if queues and excluded:
             raise ArgumentTypeError(
                 _(
@@ -120,7 +133,8 @@ class Command(BaseCommand):
             grace = min(grace, _reload.GRACE)
         return WorkerOptions(
             alias=database_alias(given["database"]),
-            queues=queues,
+            queues=tuple(queues),
+            weights={name: weight for name, weight in queues.items() if weight is not None},
             exclude_queues=excluded,
             processes=given["processes"],
             threads=given["threads"],

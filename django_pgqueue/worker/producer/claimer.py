@@ -7,13 +7,16 @@ from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ... import conf
 from ...lifecycle.claim import Claimed, Refusals, claim_sql, split_answer
+from .groups import in_turn
 from .pauses import Pauses
+from .places import ARRIVALS, Places
 from .queue_limits import QueueLimits
-from .ranges import FirstDue, Ranges
+from .ranges import FirstDue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ...session import Session
     from ..options import WorkerOptions
@@ -23,10 +26,18 @@ __all__ = ["Claimer"]
 logger = logging.getLogger(__name__)
 
 _FIRST_DUE_SQL = (
-    "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8"
-    " FROM pgqueue_first_due_v1(%s::text[], %s::text[], %s::text[], %s::integer[],"
-    " %s::timestamptz[], %s::bigint[])"
+    "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
+    " group_key FROM (SELECT * FROM pgqueue_first_due_v1("
+    "%s::text[], %s::text[], %s::text[], %s::integer[], %s::timestamptz[], %s::bigint[])"
+    " UNION ALL SELECT * FROM pgqueue_first_due_v1("
+    "%s::text[], %s::text[], %s::text[], %s::integer[], %s::timestamptz[], %s::bigint[], true, %s)) AS due"
 )
+_GROUPS_SQL = (
+    "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
+    " group_key FROM pgqueue_groups_after_v1(%s::text, %s::integer, %s::text, %s::integer)"
+)
+STEP_RATION = 4.0
+"""The pause after a step of a pass through the groups, as a multiple of its duration, while jobs are due."""
 
 
 class Claimer:
@@ -41,8 +52,11 @@ class Claimer:
         self._worker = worker
         self._lease = lease_base
         self._pauses = Pauses() if pauses is None else pauses
-        self._ranges = Ranges(self._pauses)
+        self._places = Places(
+            self._pauses, options.weights, conf.current().group_weights, conf.current().ageing
+        )
         self._searched = 0.0
+        self._next_step = 0.0
         self.queue_limits = QueueLimits()
         self._refusals = Refusals()
         self._following: list[int] = []  # what the next claim takes first
@@ -52,24 +66,33 @@ class Claimer:
     @property
     def knows_ranges(self) -> bool:
         """Whether a claim could find any job."""
-        return len(self._ranges) > 0
+        return bool(self._places.keys())
 
     def claim_statement(self, limit: int) -> tuple[str, dict[str, Any]]:
         """Return the next claim, with a new lease."""
         self._lease += 1
-        parameters = {**self._ranges.claim_parameters(), **self.queue_limits.claim_parameters()}
+        parameters = {
+            **self._places.claim_parameters(limit, monotonic()),
+            **self.queue_limits.claim_parameters(),
+        }
+        grouped = "groups" in parameters
         first, self._following = self._following, []
-        return claim_sql(self._alias, limited=bool(self.queue_limits)), {
+        return claim_sql(self._alias, limited=bool(self.queue_limits), grouped=grouped), {
             **parameters, "first": first, "limit": limit, "worker": self._worker, "lease": self._lease,
         }  # fmt: skip
 
     def claim(self, session: Session, limit: int) -> list[Claimed]:
         """Claim up to ``limit`` jobs in a round trip that does nothing else."""
         began = monotonic()
-        return self.claimed(session.rows(*self.claim_statement(limit)), limit, monotonic() - began)
+        statement, asked = self.claim_statement(limit)
+        return self.claimed(session.rows(statement, asked), asked, monotonic() - began)
 
-    def claimed(self, answer: Iterable[Any], limit: int, seconds: float) -> list[Claimed]:
-        """Return the claimed rows sorted by priority, run_after and id. UPDATE returns them in any order."""
+    def claimed(self, answer: Iterable[Any], asked: Mapping[str, Any], seconds: float) -> list[Claimed]:
+        """Return the claimed rows in the order in which they start. UPDATE returns them in any order.
+
+        That is the order of priority, run_after and id; the groups of a range start in turn. ``asked``: the
+        parameters of the claim.
+        """
         rows, self._refusals, early = split_answer(answer)
         self._following += self._refusals.following
         self.only_refused = not rows and any(self._refusals)
@@ -79,10 +102,14 @@ class Claimer:
         else:
             rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
         if not self._refusals.left_behind:
+            whole = len(rows) < asked["limit"]
             # The marks must not jump over jobs that are older than one that was taken before its time.
-            self._ranges.advance([row for row in rows if row.id not in early] if early else rows, monotonic())
+            timely = [row for row in rows if row.id not in early] if early else rows
+            self._places.claimed(timely, asked, monotonic(), whole=whole, refused=any(self._refusals))
+        if "groups" in asked:
+            rows = in_turn(rows)
         if logger.isEnabledFor(logging.DEBUG):
-            _log_claim(rows, limit, seconds)
+            _log_claim(rows, asked["limit"], seconds)
         return rows
 
     def take_refusals(self) -> Refusals:
@@ -92,7 +119,8 @@ class Claimer:
 
     def may_search(self, now: float) -> bool:
         """Return whether the last search for new ranges is long enough ago to search again under load."""
-        return now - self._searched >= 0.05 and self._ranges.may_rescan(now)
+        places = self._places
+        return now - self._searched >= 0.05 and (places.has_groups or places.ranges.may_rescan(now))
 
     def search(self, session: Session, *, thorough: bool = False) -> tuple[bool, float | None]:
         """Search for new ranges. Return whether a job is due, and the seconds until the next one that is not.
@@ -106,17 +134,38 @@ class Claimer:
         if paused.everything or queues == []:
             return False, None
         started = self._searched = monotonic()
-        rescan = thorough or self._ranges.may_rescan(started)
-        known = ([], [], [], []) if rescan else self._ranges.known()
-        answer = session.rows(_FIRST_DUE_SQL, (queues, [*self._except, *paused.queues], *known))
+        places = self._places
+        rescan = thorough or places.ranges.may_rescan(started)
+        nothing: tuple[list[Any], ...] = ([], [], [], [])
+        known = nothing if rescan else places.ranges.known()
+        # While groups have jobs, a rescan by time would find the oldest of these. A pass finds others.
+        known_times = nothing if rescan and not places.has_groups else places.times.known()
+        where = (queues, [*self._except, *paused.queues])
+        answer = session.rows(_FIRST_DUE_SQL, (*where, *known, *where, *known_times, ARRIVALS))
         now = monotonic()
         if rescan:
-            self._ranges.rescanned(started, now)
+            places.ranges.rescanned(started, now)
+            places.begin_passes(now)
         found = [FirstDue(*row) for row in answer]
-        self._ranges.learn(found, now)
-        self._ranges.forget(now)
+        places.learn(found, now)
+        places.forget(now)
         later = [first.due_in for first in found if first.due_in > 0]
-        return len(later) < len(found), min(later, default=None)
+        found_groups = self._go_on_with_passes(session, now, due=len(later) < len(found))
+        return found_groups or len(later) < len(found), min(later, default=None)
+
+    def _go_on_with_passes(self, session: Session, now: float, *, due: bool) -> bool:
+        """Go on with the passes through the groups: a step at a time while jobs are ``due``, otherwise until
+        one is found. Return whether one was."""
+        found: list[FirstDue] = []
+        for key, groups in self._places.passes():
+            while groups.in_pass and not (found or (due and now < self._next_step)):
+                began = monotonic()
+                step = [FirstDue(*row) for row in session.rows(_GROUPS_SQL, (*key, *key, *groups.step()))]
+                now = monotonic()
+                groups.passed(step, now, now - began)
+                found += [first for first in step if first.due_in <= 0]
+                self._next_step = now + (now - began) * STEP_RATION
+        return bool(found)
 
 
 def _log_claim(rows: list[Claimed], limit: int, seconds: float) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .completer import LOCKED, REFUSALS, judged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...lifecycle.claim import Claimed
     from ...session import Session
@@ -47,7 +47,7 @@ class _Answer(NamedTuple):
     report: _Rows
     claim: _Rows
     results: list[Result]  # the ones that were reported
-    limit: int
+    asked: Mapping[str, Any]  # the parameters of the claim
     seconds: float  # that the exchange took
 
 
@@ -102,7 +102,8 @@ class Exchange:
         results = self._completer.sent() if report is not None else []
         nothing = _Rows()
         rows, seconds = answers.get("claim", nothing), monotonic() - began
-        self._answer = _Answer(answers.get("report", nothing), rows, results, limit, seconds)
+        asked = claim[1] if claim is not None else {}
+        self._answer = _Answer(answers.get("report", nothing), rows, results, asked, seconds)
         return rows.number
 
     def take_in(self) -> None:
@@ -112,7 +113,9 @@ class Exchange:
         answer, self._answer = self._answer, None
         if answer.results:
             self._over(judged(answer.results, answer.report.read()), answer.seconds)
-        if rows := self._claimer.claimed(answer.claim.read(), answer.limit, answer.seconds):
+        if answer.asked and (
+            rows := self._claimer.claimed(answer.claim.read(), answer.asked, answer.seconds)
+        ):
             self._claimed(rows)
 
     def _report_one_by_one(self, session: Session) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ...lifecycle.claim import Claimed
 
-__all__ = ["FirstDue", "Ranges"]
+__all__ = ["FORGET_AFTER", "LAG", "FirstDue", "Ranges", "time_of"]
 
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
@@ -49,15 +49,17 @@ class FirstDue(NamedTuple):
     run_after: str
     id: int
     due_in: float  # seconds
+    group_key: str | None = None
 
 
 class _Range:
-    __slots__ = ("id", "run_after", "used")
+    __slots__ = ("due_since", "id", "run_after", "used")
 
     def __init__(self, run_after: datetime, job: int, now: float) -> None:
         self.run_after = run_after
         self.id = job
         self.used = now
+        self.due_since: float | None = None  # when its first job was due, as far as is known
 
 
 class Ranges:
@@ -66,26 +68,29 @@ class Ranges:
     def __init__(self, pauses: Pauses | None = None) -> None:
         self._pauses = Pauses() if pauses is None else pauses
         self._ranges: dict[tuple[str, int], _Range] = {}
-        self._order: list[tuple[str, int]] = []
-        self._turn = 0
+        self.version = 0
+        """Changes when a range is added or removed."""
         self._next_rescan = 0.0
 
-    def __len__(self) -> int:
-        """How many ranges the next claim reads."""
-        return len(self._open(self._order))
+    def keys(self) -> list[tuple[str, int]]:
+        """Return the ranges that may be read."""
+        return self._open(list(self._ranges))
 
-    def claim_parameters(self) -> dict[str, list[object]]:
-        """Return the arrays of the claim: highest priority first; queues of the same priority take turns."""
-        self._turn += 1
-        order = self._rotated() if len(self._order) > 1 else self._order
-        order = self._open(order)
-        ranges = [self._ranges[key] for key in order]
-        return {
-            "queues": [key[0] for key in order],
-            "priorities": [key[1] for key in order],
-            "marks": [found.run_after for found in ranges],
-            "mark_ids": [found.id for found in ranges],
-        }
+    def mark(self, key: tuple[str, int]) -> tuple[datetime, int] | None:
+        """Return the mark of a range; None if it is not known."""
+        found = self._ranges.get(key)
+        return None if found is None else (found.run_after, found.id)
+
+    def waited(self, key: tuple[str, int], now: float) -> float:
+        """Return the seconds that the first job of a range has waited, as far as is known."""
+        found = self._ranges.get(key)
+        return 0.0 if found is None or found.due_since is None else now - found.due_since
+
+    def emptied(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Note that a claim has read these ranges to their end."""
+        for key in keys:
+            if found := self._ranges.get(key):
+                found.due_since = None
 
     def known(self) -> tuple[list[str], list[int], list[datetime], list[int]]:
         """Return the arrays of a search for new ranges in the gaps."""
@@ -102,33 +107,34 @@ class Ranges:
         """Move the marks up to the last rows claimed. ``rows`` are in the order of the claim."""
         if not rows:
             return
-        latest = _time(rows[0].last_attempted_at) - LAG
+        latest = time_of(rows[0].last_attempted_at) - LAG
         last = {(row.queue_name, row.priority): row for row in rows}
         for key, row in last.items():
             found = self._ranges.get(key)
             if found is None:  # pragma: no cover - it cannot be forgotten in between on one thread
                 continue
-            reached = (_time(row.run_after), row.id)
+            reached = (time_of(row.run_after), row.id)
             if reached[0] > latest:
                 reached = (latest, 0)
             if reached > (found.run_after, found.id):
                 found.run_after, found.id = reached
             found.used = now
+            found.due_since = now - row.waited
 
     def learn(self, firsts: Iterable[FirstDue], now: float) -> None:
         """Add new ranges, and lower the marks of ranges that have a job below their mark."""
         for first in firsts:
             key = (first.queue_name, first.priority)
-            start = (_time(first.run_after), first.id - 1)
+            start = (time_of(first.run_after), first.id - 1)
             if first.due_in > -LAG.total_seconds():
                 # A job that is enqueued next, or committed late, may be due before this first job.
                 start = (start[0] - timedelta(seconds=first.due_in) - LAG, 0)
             found = self._ranges.get(key)
             if found is None:
-                self._ranges[key] = _Range(*start, now)
-                self._sort()
-                continue
+                found = self._ranges[key] = _Range(*start, now)
+                self.version += 1
             found.used = now
+            found.due_since = now + first.due_in if first.due_in < 0 else None
             if start < (found.run_after, found.id):
                 found.run_after, found.id = start
 
@@ -137,8 +143,18 @@ class Ranges:
         old = [key for key, found in self._ranges.items() if now - found.used > FORGET_AFTER]
         for key in old:
             del self._ranges[key]
-        if old:
-            self._sort()
+        self.version += bool(old)
+
+    def touch(self, key: tuple[str, int], now: float) -> None:
+        """Note that a range is in use."""
+        if found := self._ranges.get(key):
+            found.used = now
+
+    def raise_to(self, key: tuple[str, int], moment: datetime, job: int) -> None:
+        """Raise the mark of a range."""
+        found = self._ranges.get(key)
+        if found is not None and (moment, job) > (found.run_after, found.id):
+            found.run_after, found.id = moment, job
 
     def may_rescan(self, now: float) -> bool:
         """Return whether the last rescan is long enough ago."""
@@ -154,27 +170,9 @@ class Ranges:
             return keys
         return [key for key in keys if not self._pauses.stops(key[0])]
 
-    def _sort(self) -> None:
-        self._order = sorted(self._ranges, key=lambda key: (-key[1], key[0]))
 
-    def _rotated(self) -> list[tuple[str, int]]:
-        """Return the order. The queues of each priority rotate with each claim, so that none starves."""
-        order: list[tuple[str, int]] = []
-        level: list[tuple[str, int]] = []
-        for key in self._order:
-            if level and level[0][1] != key[1]:
-                order += _turned(level, self._turn)
-                level = []
-            level.append(key)
-        return order + _turned(level, self._turn)
-
-
-def _turned(level: list[tuple[str, int]], turn: int) -> list[tuple[str, int]]:
-    start = turn % len(level)
-    return level[start:] + level[:start]
-
-
-def _time(text: str) -> datetime:
+def time_of(text: str) -> datetime:
+    """Parse a time of the server. The years that Python cannot store become its first or last time."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:  # edited by hand: infinity, or a year before 1 or after 9999

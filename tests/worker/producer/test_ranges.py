@@ -8,6 +8,7 @@ import pytest
 
 from django_pgqueue.lifecycle.claim import Claimed
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Ranges
+from django_pgqueue.worker.producer.turns import Turns
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection
 
@@ -26,7 +27,7 @@ def row(pk: int, ago: float, queue_name: str = "a", priority: int = 0, clock: da
     values = dict.fromkeys(Claimed._fields, nothing)
     values.update(
         id=pk, queue_name=queue_name, priority=priority, run_after=str(CLOCK - ago * SECOND),
-        last_attempted_at=str(clock),
+        last_attempted_at=str(clock), waited=ago,
     )  # fmt: skip
     return Claimed(**values)
 
@@ -36,14 +37,15 @@ def marks(of: Ranges) -> dict[tuple[str, int], tuple[datetime, int]]:
     return dict(zip(zip(queues, priorities, strict=True), zip(times, ids, strict=True), strict=True))
 
 
-def order(of: Ranges) -> list[tuple[object, object]]:
-    parameters = of.claim_parameters()
-    return list(zip(parameters["queues"], parameters["priorities"], strict=True))
+def order(of: Ranges) -> list[tuple[str, int]]:
+    turns = Turns()
+    turns.know(of.keys())
+    return list(turns.next(lambda key: 0.0))
 
 
 def test_a_range_begins_just_below_its_first_job() -> None:
     known = Ranges()
-    assert len(known) == 0
+    assert known.keys() == []
     known.learn([first(ago=10, pk=5)], 0)
     assert marks(known) == {("a", 0): (CLOCK - 10 * SECOND, 4)}
 
@@ -99,7 +101,9 @@ def test_a_head_below_the_mark_lowers_it_and_one_above_does_not_raise_it() -> No
 def test_higher_priorities_come_first_and_queues_of_one_take_turns() -> None:
     known = Ranges()
     known.learn([first("a", 0), first("b", 0), first("c", 0), first("z", 5), first("a", -3)], 0)
-    orders = [order(known) for _ in range(3)]
+    turns = Turns()
+    turns.know(known.keys())
+    orders = [turns.next(lambda key: 0.0) for _ in range(3)]
     for found in orders:
         assert found[0] == ("z", 5)
         assert found[-1] == ("a", -3)
@@ -113,7 +117,7 @@ def test_a_range_without_jobs_is_forgotten_after_a_minute() -> None:
     known.advance([row(5, 3, "b")], 30)
     known.learn([first("c")], 50)
     known.forget(FORGET_AFTER)
-    assert len(known) == 3
+    assert len(known.keys()) == 3
     known.forget(FORGET_AFTER + 1)
     assert marks(known).keys() == {("b", 0), ("c", 0)}
     assert {queue for queue, _ in order(known)} == {"b", "c"}

@@ -1,0 +1,173 @@
+"""Where a worker looks for jobs: the ranges, their groups, and the order in which a claim reads them.
+
+Jobs without a group are read range by range (``ranges``). If jobs of a range have groups, the range is read
+group by group (``groups``). A second set of ranges, ``times``, is for finding groups: it has the marks of a
+search that reads the jobs with a group by time.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from .groups import Groups
+from .ranges import LAG, Ranges, time_of
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ...lifecycle.claim import Claimed
+    from .pauses import Pauses
+    from .ranges import FirstDue
+    from .turns import Key
+
+__all__ = ["ARRIVALS", "Places"]
+
+ARRIVALS = 500
+"""How many jobs with a group a search reads in each range."""
+_BEHIND = 5.0
+"""A search by time that is so many seconds behind does not try to catch up: a pass finds the groups."""
+
+
+class Places:
+    """What one worker knows of the queues. ``now`` is a monotonic clock in seconds."""
+
+    def __init__(
+        self,
+        pauses: Pauses,
+        queue_weights: Mapping[str, int],
+        group_weights: Mapping[str, int],
+        ageing: float | None,
+    ) -> None:
+        self._pauses = pauses
+        self.ranges = Ranges(pauses)
+        self.times = Ranges(pauses)
+        self._groups: dict[Key, Groups] = {}
+        self._group_weights = group_weights
+        self._turns = Turns(queue_weights, ageing)
+        self._state: object = None
+        self._version = 0
+
+    def keys(self) -> list[Key]:
+        """Return what the next claim reads."""
+        keys = self.ranges.keys()
+        return [*keys, *(key for key in self._awake() if key not in keys)] if self._groups else keys
+
+    def claim_parameters(self, limit: int, now: float) -> dict[str, Any]:
+        """Return the arrays of the claim. ``groups`` and ``quotas`` are among them if there are groups."""
+        awake = self._awake() if self._groups else {}
+        keys = self.keys()
+        state = (self.ranges.version, tuple(keys))
+        if state != self._state:
+            self._state = state
+            self._turns.know(keys)
+        order = self._turns.next(lambda key: self._waited(key, now))
+        rows: list[tuple[Any, ...]] = []
+        for key in order:
+            mark = self.ranges.mark(key)
+            if key in awake:
+                awake[key].include(mark, now)
+                rows += [(*key, *share[2:], *share[:2]) for share in awake[key].shares(limit)]
+            elif mark is not None:
+                rows.append((*key, *mark, None, limit))
+        names = ("queues", "priorities", "marks", "mark_ids", *(("groups", "quotas") if awake else ()))
+        columns = zip(*rows, strict=True) if rows else [()] * 6
+        return {name: list(column) for name, column in zip(names, columns, strict=False)}
+
+    def claimed(
+        self, rows: Sequence[Claimed], asked: Mapping[str, Any], now: float, *, whole: bool, refused: bool
+    ) -> None:
+        """Learn from the rows of a claim with these parameters, in the order of time.
+
+        ``whole``: it had room for more. ``refused``: some of the jobs that it has read may not start.
+        """
+        self.ranges.advance([row for row in rows if row.group_key is None], now)
+        limited = set(asked.get("limited_queues", ()))
+        if whole and not limited:
+            keys = set(zip(asked["queues"], asked["priorities"], strict=True))
+            self.ranges.emptied(keys)
+            self.times.emptied(keys)
+        if "groups" not in asked:
+            return
+        # A group that gave less than its quota has no more jobs, unless its queue is full, or some may not
+        # start.
+        shares: dict[Key, list[tuple[str | None, int]]] = {}
+        columns = (asked[name] for name in ("queues", "priorities", "groups", "quotas"))
+        for queue, priority, group, quota in zip(*columns, strict=True):
+            shares.setdefault((queue, priority), []).append((group, quota))
+        for key, parts in shares.items():
+            if groups := self._groups.get(key):
+                found = [row for row in rows if (row.queue_name, row.priority) == key]
+                full = bool(limited & {"*", key[0]})
+                parts = [] if refused else parts if not full else [(name, 1) for name, _ in parts]
+                groups.claimed(parts, found, now, whole=whole and not full)
+                if found:
+                    self.times.touch(key, now)
+
+    def learn(self, found: Iterable[FirstDue], now: float) -> None:
+        """Learn from the first jobs of the ranges, and from the next jobs with a group."""
+        grouped: dict[Key, list[FirstDue]] = {}
+        plain: list[FirstDue] = []
+        for first in found:
+            if first.group_key is None:
+                plain.append(first)
+            else:
+                grouped.setdefault((first.queue_name, first.priority), []).append(first)
+        self.ranges.learn(plain, now)
+        for key, firsts in grouped.items():
+            self._learn_groups(key, firsts, now)
+
+    def forget(self, now: float) -> None:
+        """Remove what nothing was found in for a minute."""
+        self.ranges.forget(now)
+        self.times.forget(now)
+        for key, groups in list(self._groups.items()):
+            groups.forget(now)
+            if not groups and self.times.mark(key) is None:
+                del self._groups[key]
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether any jobs with a group wait, as far as is known."""
+        return any(self._groups.values())
+
+    def begin_passes(self, now: float) -> None:
+        """Look for what a search by time has missed."""
+        for groups in self._groups.values():
+            groups.begin_pass(now)
+
+    def passes(self) -> list[tuple[Key, Groups]]:
+        """Return the passes that are on their way."""
+        return [(key, groups) for key, groups in self._groups.items() if groups.in_pass]
+
+    def _learn_groups(self, key: Key, firsts: list[FirstDue], now: float) -> None:
+        mark = self.times.mark(key)
+        if mark is None:
+            self.times.learn(firsts[:1], now)
+        self.times.touch(key, now)
+        groups = self._groups.setdefault(key, Groups(self._group_weights))
+        due = [first for first in firsts if first.due_in <= 0]
+        for first in reversed(due):  # the first job of a group last
+            groups.wake(first, now)
+        if mark is None or not due:
+            return
+        last = due[-1]
+        moment = time_of(last.run_after)
+        latest = moment - timedelta(seconds=last.due_in) - LAG
+        if (moment, last.id) <= mark:  # found by a rescan: it was committed late
+            groups.begin_pass(now)
+        elif len(firsts) >= ARRIVALS and last.due_in < -_BEHIND:
+            groups.begin_pass(now, needed=True)
+            self.times.raise_to(key, latest, 0)
+        elif moment > latest:
+            self.times.raise_to(key, latest, 0)
+        else:
+            self.times.raise_to(key, moment, last.id)
+
+    def _awake(self) -> dict[Key, Groups]:
+        stops = self._pauses.stops
+        return {key: groups for key, groups in self._groups.items() if groups and not stops(key[0])}
+
+    def _waited(self, key: Key, now: float) -> float:
+        return max(self.ranges.waited(key, now), self.times.waited(key, now))
