@@ -1,8 +1,13 @@
-"""What people ask of a worker: what is paused, whether it should end, and the backoffs of queues.
+"""What people ask of a worker: what is paused, whether it should end, the limits and the backoffs of queues.
 
-All of it is one statement, which is sent with each registration, and at once after a notification. Behind a
-transaction pooler there are no notifications, so it is sent every second. While nothing is paused and nobody
-asks for anything, a worker with a direct connection sends nothing for this.
+All of it is one statement. It is sent
+
+    at once after a notification, and with each registration
+    before a claim, if the last answer is a second old: a notification may have been lost
+    every second behind a transaction pooler, where there are no notifications
+
+So no worker starts a job by an answer that is older than a second, and a worker that sleeps sends nothing for
+this.
 
 When the pause of a task ends, its jobs continue in batches (``unpause_v1.sql``). Each worker takes part, and
 starts with it whenever it connects: it may have missed the end.
@@ -16,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ... import conf
 from ..executor.backoffs import backoffs
 from .pauses import PauseRow
+from .queue_limits import LIMITS_SQL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,25 +32,29 @@ if TYPE_CHECKING:
     from .idle import Idle
     from .lifetime import Lifetime
     from .pauses import Pauses
+    from .queue_limits import QueueLimits
     from .returns import Returns
 
 __all__ = ["Orders"]
 
 logger = logging.getLogger(__name__)
 
+READ_EVERY = 1.0  # seconds, while it claims
 UNPAUSE_BATCH = 1_000  # jobs
 UNPAUSE_EVERY = 0.1  # seconds between two batches
 
 # The other processes of a supervisor that is asked to stop read this in the row of one of them.
-_READ_SQL = """
+_READ_SQL = f"""
     SELECT 'backoff', name, '', '', backoff_base, backoff_ceiling FROM pgqueue_queue
     WHERE coalesce(backoff_base, backoff_ceiling) IS NOT NULL
     UNION ALL
     SELECT kind, name, author, reason, date_part('epoch', until - clock_timestamp()), NULL FROM pgqueue_pause
     UNION ALL
     SELECT 'drain', drain, '', '', NULL, NULL FROM pgqueue_worker
-    WHERE drain <> '' AND (id = {worker} OR supervisor = {supervisor} AND drain = 'stop')
-"""
+    WHERE drain <> '' AND (id = {{worker}} OR supervisor = {{supervisor}} AND drain = 'stop')
+    UNION ALL
+    {LIMITS_SQL}
+"""  # noqa: S608 - consists of constants
 _UNPAUSE_SQL = "SELECT pgqueue_unpause_v1(%s)"
 
 
@@ -58,6 +68,7 @@ class Orders:
         supervisor: int,
         *,
         pauses: Pauses,
+        queue_limits: QueueLimits,
         runner: Runner,
         returns: Returns,
         idle: Idle,
@@ -66,11 +77,14 @@ class Orders:
         self.statement = _READ_SQL.format(worker=int(worker), supervisor=int(supervisor))
         self._options = options
         self._pauses = pauses
+        self._queue_limits = queue_limits
         self._runner = runner
         self._returns = returns
         self._idle = idle
         self._lifetime = lifetime
         self._next_read = 0.0
+        self._outdated_at = 0.0
+        """When the last answer is too old to claim by it."""
         self._next_unpause = 0.0
 
     def connected(self, session: Session) -> None:
@@ -88,7 +102,7 @@ class Orders:
     def look(self, session: Session, now: float) -> None:
         """Do what is due."""
         if now >= self._next_read:
-            self.follow(session.rows(self.statement), now)
+            self._read(session, now)
             self._next_read = now + conf.current().shortest_poll if session.pooled else float("inf")
         if now >= self._pauses.next_end:
             self._ended(self._pauses.expire(now))
@@ -97,20 +111,32 @@ class Orders:
             is_last = freed is not None and freed < UNPAUSE_BATCH
             self._next_unpause = float("inf") if is_last else now + UNPAUSE_EVERY
 
+    def look_before_claim(self, session: Session, now: float) -> bool:
+        """Read again if the last answer is too old. Return whether it was."""
+        is_outdated = now >= self._outdated_at
+        if is_outdated:
+            self._read(session, now)
+        return is_outdated
+
     def follow(self, rows: Iterable[Any], now: float) -> None:
-        """Follow the rows of ``statement``."""
-        found: dict[str, list[Any]] = {"backoff": [], "drain": [], "pause": []}
+        """Follow the rows of ``statement``, which was sent at the time ``now``."""
+        self._outdated_at = now + READ_EVERY
+        found: dict[str, list[Any]] = {"backoff": [], "drain": [], "limit": [], "pause": []}
         for kind, *rest in rows:
             found.get(kind, found["pause"]).append((kind, *rest))
         self._runner.backoffs = backoffs(
             (name, base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]
         )
+        self._queue_limits.learn((name, most) for _, name, _, _, most, _ in found["limit"])
         began, ended = self._pauses.learn([PauseRow(*row[:5]) for row in found["pause"]], now)
         if began:
             self._returns.put_unstarted_aside()
         self._ended(ended)
         for _, how, *_ in found["drain"]:
             self._drain(how)
+
+    def _read(self, session: Session, now: float) -> None:
+        self.follow(session.rows(self.statement), now)
 
     def _ended(self, kinds: set[str]) -> None:
         if kinds:

@@ -101,8 +101,8 @@ class Producer:
         self._cancel_requests = CancelRequests(runner)
         self._declared_limits = DeclaredLimits()
         self._orders = Orders(
-            options, worker, supervisor, pauses=self._pauses, runner=runner, returns=self._returns,
-            idle=self._idle, lifetime=self.lifetime,
+            options, worker, supervisor, pauses=self._pauses, queue_limits=self._claimer.queue_limits,
+            runner=runner, returns=self._returns, idle=self._idle, lifetime=self.lifetime,
         )  # fmt: skip
         self._notifier = Notifier(worker, runner.cancel, self._idle.look_now, self._orders.changed)
         self._registration = Registration(options, worker, supervisor)
@@ -161,8 +161,8 @@ class Producer:
         self._orders.look(session, now)
         self._connection.tell_supervisor()
         limit = self._demand.jobs_now(now)
-        if limit:
-            self._claimer.queue_limits.read_if_due(session, now)
+        if limit and self._orders.look_before_claim(session, now):
+            limit = self._demand.jobs_now(now)  # it may be asked to end
         claimed = self._exchange.run(session, limit, now, self._demand.outcomes())
         self._collect()
         goes_on = claimed > 0 and not session.pooled and self._demand.goes_on_at_once(monotonic())

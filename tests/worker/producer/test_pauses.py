@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -12,7 +14,8 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, retry
 from django_pgqueue.lifecycle.control import run_now
-from django_pgqueue.models import Job, Pause
+from django_pgqueue.models import Job, Pause, Worker
+from django_pgqueue.worker.producer import orders
 from django_pgqueue.worker.producer import producer as producer_module
 from django_pgqueue.worker.producer.pauses import PauseRow, Pauses
 from tests.app import worker_tasks as tasks
@@ -84,14 +87,56 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end() -> None:
         assert monotonic() - began < 1.0
 
 
-def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration() -> None:
+@contextmanager
+def unregistered(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningWorker]:
+    """A worker that does not register again, and whose claims are all a second apart."""
+    monkeypatch.setattr(orders, "READ_EVERY", 0.0)
     with working() as worker:
         ended(enqueue(noop))
+        worker.producer._registration._next = float("inf")
+        yield worker
+
+
+def test_a_pause_whose_notification_was_lost_is_read_before_the_next_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with unregistered(monkeypatch):
         Pause.objects.create(kind="queue", name="default")
-        ended(enqueue(noop))
-        worker.producer._registration._next = 0.0
-        ended(enqueue(noop.using(queue_name="other")))
-        assert worker.producer._pauses.queues == {"default"}
+        other = noop.using(queue_name="other")
+        ended(enqueue(other))  # perhaps by a claim that was prepared before the pause
+        ended(enqueue(other))
+        job = enqueue(noop)
+        ended(enqueue(other))
+        assert states(job) == ["pending"]
+
+
+def test_a_drain_whose_notification_was_lost_is_read_before_the_next_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with unregistered(monkeypatch) as worker:
+        Worker.objects.update(drain="replace")
+        enqueue(noop)
+        worker.thread.join(DEADLINE)
+        assert worker.producer.lifetime.replaced
+
+
+def test_a_worker_that_claims_reads_its_orders_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = make_producer()
+    own = producer._orders
+    read: list[float] = []
+
+    def answer(session: Any, now: float) -> None:
+        read.append(now)
+        own.follow([], now)
+
+    monkeypatch.setattr(own, "_read", answer)
+    session: Any = None
+    asked = [100.0, 100.5, 100.9, 101.0, 101.1, 150.0]
+    assert [own.look_before_claim(session, now) for now in asked] == [True, False, False, True, False, True]
+    assert read == [100.0, 101.0, 150.0]
+    own.follow([], 150.5)  # with a registration
+    assert not own.look_before_claim(session, 151.4)
+    producer._waker.close()
 
 
 def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
