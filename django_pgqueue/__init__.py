@@ -22,6 +22,7 @@ __all__ = [
     "TaskTimeout",
     "Unique",
     "acancel",
+    "adrain",
     "aedit",
     "aenqueue",
     "aenqueue_many",
@@ -32,6 +33,7 @@ __all__ = [
     "aset_limit",
     "cancel",
     "current_job",
+    "drain",
     "edit",
     "enqueue",
     "enqueue_many",
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from .exceptions import CancelJob, JobExists, RetryLater, Snooze, TaskTimeout
     from .lifecycle.control import acancel, aedit, aextend, aretry, cancel, edit, extend, retry
     from .lifecycle.current import current_job
+    from .lifecycle.drain import adrain, drain
     from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .lifecycle.limits import aset_limit, set_limit
     from .lifecycle.pause import apause, aresume, pause, resume
@@ -68,6 +71,7 @@ else:
         "exceptions": ("CancelJob", "JobExists", "RetryLater", "Snooze", "TaskTimeout"),
         "lifecycle.control": ("acancel", "aedit", "aextend", "aretry", "cancel", "edit", "extend", "retry"),
         "lifecycle.current": ("current_job",),
+        "lifecycle.drain": ("adrain", "drain"),
         "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "lifecycle.limits": ("aset_limit", "set_limit"),
         "lifecycle.pause": ("apause", "aresume", "pause", "resume"),

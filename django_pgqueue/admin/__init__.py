@@ -5,6 +5,7 @@ one that the database routers choose. All changes are made with the public funct
 fields of a job are read-only; the action "Edit" changes what may change while a job waits.
 
     jobs.py        the list and the page of a job; job_fields.py its fields, job_actions.py its actions
+    ask.py         the confirmation page for actions on a few workers or pauses
     confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each state,
                    selection.py which jobs are selected; edit_form.py the new values of an edit
     overview.py    depth, age, failures and workers on one page; depth.py its figures

@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from ..models import JobStat, LiveJob, Queue
 from ..models.job import Status
 from ..queue_names import KEPT_QUEUES
-from .fleet import listed
+from ..vitals import listed
 
 __all__ = ["MOST_FAILURES", "QueueDepth", "depth"]
 

@@ -1,4 +1,4 @@
-"""The buttons and the action that ask workers to finish their jobs and end."""
+"""The buttons and the action that ask workers to finish their jobs and end, after a confirmation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from ..lifecycle.pause import drain
+from ..lifecycle.drain import drain
 from ..models import Worker
+from ..vitals import Vital, busy_text, vital, with_vitals
+from .ask import Effect, ask, is_confirmed
 from .base import ReadOnlyAdmin
-from .fleet import Vital, vital
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponseBase
+    from django.http import HttpRequest, HttpResponse, HttpResponseBase
     from django.urls import URLPattern
+
+    How = Literal["replace", "stop"]
 
 __all__ = ["WorkerActions"]
 
@@ -29,6 +32,12 @@ _LABELS = {
     "replace": _("Replace this process"),
     "stop": _("Stop this worker (all processes)"),
 }
+_TITLES = {"replace": _("Replace processes"), "stop": _("Stop a worker")}
+_ENDS = _("would start no more jobs, finish those that run (%(jobs)s) within its grace period, and end.")
+_IS_REPLACED = _(
+    "would start no more jobs, finish those that run (%(jobs)s) within its grace period, and be replaced."
+)
+_NOBODY = _("No worker would be left that starts jobs.")
 
 
 class WorkerActions(ReadOnlyAdmin[Worker]):
@@ -41,9 +50,13 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         return request.user.has_perm(f"{self.opts.app_label}.drain_{self.opts.model_name}")
 
     @admin.action(description=_("Replace selected processes"), permissions=["drain"])
-    def replace_workers(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+    def replace_workers(self, request: HttpRequest, queryset: QuerySet[Worker]) -> HttpResponse | None:
         """Ask the selected processes to finish their jobs and end. Their supervisors replace them."""
-        self._drain(request, list(queryset), "replace")
+        workers = list(queryset)
+        if not is_confirmed(request):
+            return self._ask(request, workers, "replace", request.get_full_path())
+        self._drain(request, workers, "replace")
+        return None
 
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button."""
@@ -63,7 +76,9 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         worker = self.get_object(request, unquote(object_id))
         if worker is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        self._drain(request, [worker], cast("Literal['replace', 'stop']", how))
+        if not is_confirmed(request):
+            return self._ask(request, [worker], cast("How", how), self._url("change", quote(worker.pk)))
+        self._drain(request, [worker], cast("How", how))
         return HttpResponseRedirect(self._url("changelist"))
 
     def drain_buttons(self, request: HttpRequest, worker: Any) -> list[dict[str, Any]]:
@@ -75,8 +90,29 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         hows = ["stop"] if worker.drain or is_alone or vital(worker) == Vital.DRAINING else list(_LABELS)
         return [{"label": _LABELS[how], "url": self._url(how, quote(worker.pk))} for how in hows]
 
-    def _drain(self, request: HttpRequest, workers: list[Worker], how: Literal["replace", "stop"]) -> None:
-        asked = [worker for worker in workers if drain(worker.pk, how, self.database)]
+    def _ask(self, request: HttpRequest, workers: list[Worker], how: How, back: str) -> HttpResponse:
+        """Show what would happen, to all processes of the worker that would end."""
+        known = list(with_vitals(Worker.objects.using(self.database)).order_by("host", "pid", "pk"))
+        given = {worker.pk for worker in workers}
+        ending = [worker for worker in known if worker.pk in given]
+        if how == "stop":
+            together = {worker.supervisor for worker in ending} - {None}
+            ending = [worker for worker in known if worker.pk in given or worker.supervisor in together]
+        effects = [
+            Effect(
+                str(worker),
+                (_ENDS if how == "stop" or worker.supervisor is None else _IS_REPLACED)
+                % {"jobs": busy_text(worker)},
+            )
+            for worker in ending
+        ]
+        gone = {worker.pk for worker in ending if how == "stop" or worker.supervisor is None}
+        is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
+        warning = _NOBODY if gone and is_last else ""
+        return ask(self, request, _TITLES[how], effects, workers, back=back, warning=warning)
+
+    def _drain(self, request: HttpRequest, workers: list[Worker], how: How) -> None:
+        asked = [worker for worker in workers if drain(worker.pk, how, using=self.database)]
         message = str(_("Action: %(action)s.") % {"action": _LABELS[how]})
         LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
         words = ngettext(
@@ -84,7 +120,9 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
             "%(count)d processes were asked to finish their jobs and end.",
             len(asked),
         ) % {"count": len(asked)}
-        if how == "stop" and asked:
+        if not asked:
+            words = str(_("Nothing has changed: the worker has ended in the meantime."))
+        elif how == "stop":
             words = str(_("The worker was asked to finish its jobs and end, with all its processes."))
         self.message_user(request, words, messages.SUCCESS if asked else messages.WARNING)
 

@@ -1,136 +1,22 @@
-"""The states of the workers on the clock of the database, and which of them serve a queue.
-
-The state in the row of a worker is "running" until a supervisor recovers its jobs and deletes the row. After
-a complete outage, there is no such supervisor, so the displayed state is based on the last heartbeat.
-"""
+"""The workers of a database, how the admin shows their states, and which of them serve a queue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.db.models import (
-    Count,
-    DurationField,
-    ExpressionWrapper,
-    F,
-    FloatField,
-    Func,
-    IntegerField,
-    OuterRef,
-    Subquery,
-    TextChoices,
-    Value,
-)
-from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from .. import conf
-from ..models import LiveJob, Worker
+from ..models import Worker
+from ..vitals import Vital, state_text, vital, with_age, with_vitals
 from . import display
 
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
-
-__all__ = [
-    "Attendance",
-    "Fleet",
-    "Vital",
-    "busy_text",
-    "is_dead",
-    "listed",
-    "queues_text",
-    "state_badge",
-    "vital",
-    "with_age",
-    "with_vitals",
-]
-
-
-class Vital(TextChoices):
-    """The state of a worker."""
-
-    RUNNING = "running", gettext_lazy("running")
-    DRAINING = "draining", gettext_lazy("draining")
-    SILENT = "silent", gettext_lazy("silent")
-    DEAD = "dead", gettext_lazy("dead")
-
-
-def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and the ``busy``
-    slots.
-    """
-    running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
-    busy = Subquery(running.values("worker").annotate(n=Count("pk")).values("n"), output_field=IntegerField())
-    rows: QuerySet[Any] = with_age(workers).annotate(busy=Coalesce(busy, 0))
-    return rows
-
-
-def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
-    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and with the
-    ``allowed_silence``: the seconds after which it is looked at as a worker that may be dead.
-    """
-    settings = conf.current()
-    age = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
-    allowed = Func(
-        F("started_jobs"),
-        Value(settings.heartbeat),
-        Value(settings.lease),
-        function="pgqueue_allowed_silence_v1",
-        output_field=FloatField(),
-    )
-    return workers.annotate(age=age, allowed_silence=allowed)
-
-
-def vital(worker: Any) -> Vital:
-    """Return the state of a worker ``with_vitals``, regardless of the state in its row.
-
-    It is dead if its last heartbeat is older than ``LEASE``, and silent if it has missed two heartbeats. A
-    worker in another language sends them at its own pace, so it is silent after half of ``LEASE``.
-    """
-    if is_dead(worker.age):
-        return Vital.DEAD
-    allowed = conf.current().lease / 2 if worker.supervisor is None else worker.allowed_silence
-    return Vital.SILENT if worker.age.total_seconds() > allowed else Vital(worker.state)
-
-
-def is_dead(age: timedelta) -> bool:
-    """Return whether a worker counts as dead if its last heartbeat is that old."""
-    return age > timedelta(seconds=conf.current().lease)
-
-
-def listed() -> QuerySet[Worker]:
-    """Return the workers that have a row and are not dead. Jobs of other workers are lost."""
-    lease = timedelta(seconds=conf.current().lease)
-    return Worker.objects.filter(heartbeat_at__gte=Now() - lease)
-
-
-def queues_text(worker: Worker) -> str:
-    """Return the queues that a worker serves, in words: "all", "all but never", "mail, slow"."""
-    if worker.queues:
-        return ", ".join(worker.queues)
-    if worker.exclude_queues:
-        return _("all but %(queues)s") % {"queues": ", ".join(worker.exclude_queues)}
-    return _("all")
+__all__ = ["Attendance", "Fleet", "state_badge"]
 
 
 def state_badge(worker: Any) -> str:
-    """Format the state of a worker ``with_vitals``, and that it was asked to end, if that is not seen yet."""
-    how = vital(worker)
-    asked = {"replace": _("to be replaced"), "stop": _("to be stopped")}.get(worker.drain)
-    text = _("%(state)s, %(asked)s") % {"state": how.label, "asked": asked} if asked else str(how.label)
-    return display.badge(how, text)
-
-
-def busy_text(worker: Any) -> str:
-    """Return how many jobs a worker ``with_vitals`` runs, of how many it can run at the same time. It may
-    have claimed more short jobs, which wait in its memory.
-    """
-    ahead = worker.busy - worker.slots
-    text = _("%(busy)d of %(slots)d") % {"busy": min(worker.busy, worker.slots), "slots": worker.slots}
-    return text if ahead <= 0 else _("%(text)s, %(count)d claimed ahead") % {"text": text, "count": ahead}
+    """Format the state of a worker ``with_vitals``."""
+    return display.badge(vital(worker), state_text(worker))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from ..models import Worker
 from ..models.job import Status
-from .fleet import is_dead, with_age
+from ..vitals import is_dead, with_age
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

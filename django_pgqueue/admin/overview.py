@@ -11,9 +11,10 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Limit, Pause, Queue, Schedule, Worker
+from ..vitals import Vital, busy_text, queues_text
 from . import display
 from .depth import MOST_FAILURES, QueueDepth, depth
-from .fleet import Fleet, Vital, busy_text, queues_text, state_badge
+from .fleet import Fleet, state_badge
 from .links import page_url
 from .paused import paused
 

@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
@@ -20,8 +21,9 @@ from ..compat import InvalidTask
 from ..lifecycle.pause import pause, resume
 from ..models import Pause
 from . import display
+from .ask import Effect, ask, is_confirmed
 from .base import DatabaseAdmin
-from .paused import target
+from .paused import details, target
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -114,9 +116,13 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
 
     @admin.action(description=_("Resume selected"), permissions=["resume"])
-    def resume_selected(self, request: HttpRequest, queryset: QuerySet[Pause]) -> None:
+    def resume_selected(self, request: HttpRequest, queryset: QuerySet[Pause]) -> HttpResponse | None:
         """Resume what is selected."""
-        self._resume(request, list(queryset))
+        pauses = list(queryset)
+        if _hurts(pauses) and not is_confirmed(request):
+            return self._ask(request, pauses, request.get_full_path())
+        self._resume(request, pauses)
+        return None
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the button."""
@@ -133,6 +139,8 @@ class PauseAdmin(DatabaseAdmin[Pause]):
             raise PermissionDenied
         if found is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        if _hurts([found]) and not is_confirmed(request):
+            return self._ask(request, [found], self._url("change", quote(found.pk)))
         self._resume(request, [found])
         return HttpResponseRedirect(self._url("changelist"))
 
@@ -165,6 +173,10 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         """When it ends by itself."""
         return display.time(row.until) or str(_("it is resumed"))
 
+    def _ask(self, request: HttpRequest, pauses: list[Pause], back: str) -> HttpResponse:
+        effects = [Effect(target(row), _would_resume(row)) for row in pauses]
+        return ask(self, request, _("Resume"), effects, pauses, back=back)
+
     def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:
         """Resume, and note it in the history of the admin."""
         LogEntry.objects.log_actions(request.user.pk, pauses, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
@@ -177,6 +189,15 @@ class PauseAdmin(DatabaseAdmin[Pause]):
     def _url(self, page: str, *arguments: str) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
         return reverse(name, args=arguments, current_app=self.admin_site.name)
+
+
+def _hurts(pauses: list[Pause]) -> bool:
+    """Return whether to ask first: an accident would start the jobs of more than one queue or task."""
+    return len(pauses) > 1 or any(row.kind == Pause.Kind.ALL for row in pauses)
+
+
+def _would_resume(row: Pause) -> Any:
+    return format_html(str(_("is {details}. Its jobs would start again.")), details=details(row))
 
 
 def _arguments(row: Pause) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, LiveJob, Worker
 from ..models.job import Status
+from ..vitals import Vital, busy_text, queues_text, vital, with_vitals
 from . import display
 from .drain import WorkerActions
-from .fleet import Fleet, Vital, busy_text, queues_text, state_badge, vital, with_vitals
+from .fleet import Fleet, state_badge
 from .job_texts import breakable
 from .links import page_url
 

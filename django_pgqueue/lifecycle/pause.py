@@ -1,28 +1,27 @@
-"""Pause and resume a queue, a task, or everything; drain a worker. Each runs one statement, in the caller's
-transaction. The workers hear of it at the commit.
+"""Pause and resume a queue, a task, or everything. Each runs one statement, in the caller's transaction. The
+workers hear of it at the commit.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 
 from .. import validation
 from ..compat import DjangoTask
-from ..models import Pause, Worker
+from ..models import Pause
 from ..routing import default_backend
 
 if TYPE_CHECKING:
     from ..any_task import AnyTask
 
-__all__ = ["apause", "aresume", "drain", "pause", "resume"]
+__all__ = ["apause", "aresume", "pause", "resume"]
 
 _PAUSE = "SELECT pgqueue_pause_v1(%s, %s, %s, %s, %s::timestamptz, %s::double precision)"
 _RESUME = "SELECT pgqueue_resume_v1(%s, %s)"
-_DRAIN = "SELECT pgqueue_drain_v1(%s, %s)"
 
 
 def pause(
@@ -96,20 +95,6 @@ async def aresume(
 ) -> bool:
     """Like ``resume()``, for async code."""
     return await sync_to_async(resume)(queue=queue, task=task, everything=everything, using=using)
-
-
-def drain(
-    worker: Worker | int, how: Literal["replace", "stop"] = "replace", using: str | None = None
-) -> bool:
-    """Ask a worker process to finish its jobs and end, as SIGTERM does. Return whether it is registered.
-
-    ``"replace"``: its supervisor starts a new process in its place. ``"stop"``: the supervisor and all of its
-    processes end.
-    """
-    pk = worker.pk if isinstance(worker, Worker) else worker
-    alias = using or (worker._state.db if isinstance(worker, Worker) else None) or default_backend().home()
-    is_there: bool = _value(alias, _DRAIN, pk, how)
-    return is_there
 
 
 def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str, str]:

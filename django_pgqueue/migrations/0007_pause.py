@@ -64,4 +64,5 @@ class Migration(migrations.Migration):
         RunSQLFile("resume.sql", "DROP FUNCTION pgqueue_resume"),
         RunSQLFile("unpause_v1.sql", "DROP FUNCTION pgqueue_unpause_v1"),
         RunSQLFile("drain_v1.sql", "DROP FUNCTION pgqueue_drain_v1"),
+        RunSQLFile("drain.sql", "DROP FUNCTION pgqueue_drain"),
     ]

@@ -114,3 +114,14 @@ class Page:
         """Press the button."""
         assert self.offers_to_act
         return post(client, self.address, **self.fields)
+
+
+def confirm(client: Client, address: str, **data: Any) -> tuple[list[str], tuple[str, str]]:
+    """Send a POST that shows the page of ``admin/ask.py``, and confirm it. Return what the page said would
+    happen to each row, and the message.
+    """
+    response = client.post(address, data)
+    assert response.status_code == 200
+    page = Page(address, response.content.decode())
+    effects = [re.sub(r"<[^>]+>", "", each) for each in re.findall(r"<li[^>]*>(.*?)</li>", page.content)]
+    return effects, page.confirm(client)

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from django_pgqueue.admin import workers
 from django_pgqueue.admin.depth import depth
-from django_pgqueue.admin.fleet import Fleet, busy_text, queues_text
+from django_pgqueue.admin.fleet import Fleet
+from django_pgqueue.vitals import busy_text, queues_text
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
 
 from .helpers import body, staff, url

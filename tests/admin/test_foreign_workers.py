@@ -12,7 +12,7 @@ from django_pgqueue.admin.fleet import Fleet
 from django_pgqueue.models import Worker
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
 
-from .helpers import body, post, url
+from .helpers import body, confirm, url
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +48,8 @@ def test_it_can_be_stopped_but_nobody_would_replace_it(root: Client) -> None:
     page = body(root, url("change", worker.pk, model="worker"))
     assert f'action="{url("stop", worker.pk, model="worker")}"' in page
     assert f'action="{url("replace", worker.pk, model="worker")}"' not in page
-    post(root, url("stop", worker.pk, model="worker"))
+    effects, _told = confirm(root, url("stop", worker.pk, model="worker"))
+    assert effects[0].endswith("within its grace period, and end.")
     assert Worker.objects.get().drain == "stop"
 
 

@@ -15,7 +15,7 @@ from django_pgqueue import pause
 from django_pgqueue.models import Job, Pause
 from tests.support.factories import JobFactory, QueueFactory
 
-from .helpers import act, ask, body, post, staff, url
+from .helpers import act, ask, body, confirm, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -80,19 +80,43 @@ def test_bad_values_are_refused(root: Client, given: dict[str, str], said: str) 
 
 
 def test_several_are_resumed_together(root: Client) -> None:
-    found = [pause(queue="mail"), pause(task="shop.tasks.sync")]
+    found = [pause(queue="mail", author="ann", reason="<down>"), pause(task="shop.tasks.sync")]
     page = body(root, url("changelist", model="pause"))
     assert "delete_selected" not in page
     assert "queue mail" in page
     assert "task shop.tasks.sync" in page
-    told = post(
+    effects, told = confirm(
         root,
         url("changelist", model="pause"),
         action="resume_selected",
         _selected_action=[p.pk for p in found],
     )
+    assert effects == [
+        "queue mail is paused by ann: &lt;down&gt;. Its jobs would start again.",
+        "task shop.tasks.sync is paused. Its jobs would start again.",
+    ]
     assert told == ("2 pauses were ended.", "success")
     assert not Pause.objects.exists()
+
+
+def test_a_resume_of_everything_is_confirmed(root: Client) -> None:
+    found = pause(everything=True)
+    address = url("resume", found.pk, model="pause")
+    page = root.post(address).content.decode()
+    assert "Nothing has changed yet." in page
+    assert f'href="{url("change", found.pk, model="pause")}"' in page
+    assert Pause.objects.exists()
+    effects, told = confirm(root, address)
+    assert effects == ["everything is paused. Its jobs would start again."]
+    assert told == ("1 pause was ended.", "success")
+    assert not Pause.objects.exists()
+
+
+def test_one_pause_is_resumed_at_once_in_the_list(root: Client) -> None:
+    found = pause(queue="mail")
+    address = url("changelist", model="pause")
+    told = post(root, address, action="resume_selected", _selected_action=[found.pk])
+    assert told == ("1 pause was ended.", "success")
 
 
 @pytest.mark.parametrize("model", LISTS)

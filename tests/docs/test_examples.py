@@ -17,7 +17,8 @@ from django.utils import timezone
 
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.models import Job, Queue, Worker
+from tests.support.factories import WorkerFactory
 
 from .shop import DOCS, example, fresh, in_shop, pause_of, run, run_attempts, seconds_until, setting, work
 
@@ -184,6 +185,14 @@ def test_pause_and_resume() -> None:
     assert (job.status, job.waiting_reason) == ("blocked", "paused: wrong amounts")
     assert django_pgqueue.resume(task=receipt)
     assert run(job).status == "done"
+
+
+@in_shop
+def test_drain_the_workers_of_a_host() -> None:
+    WorkerFactory.create_batch(2, host="app-1")
+    WorkerFactory.create(host="app-2")
+    assert example("draining").leave_the_host("app-1") == 2
+    assert set(Worker.objects.values_list("host", "drain")) == {("app-1", "stop"), ("app-2", "")}
 
 
 @in_shop

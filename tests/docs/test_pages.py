@@ -46,7 +46,8 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> Non
 
 SQL_NAMES = (
     "pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_edit", "pgqueue_extend", "pgqueue_pause",
-    "pgqueue_resume", "pgqueue_finish_one", "pgqueue_register", "pgqueue_heartbeat", "pgqueue_claim",
+    "pgqueue_resume", "pgqueue_drain", "pgqueue_finish_one", "pgqueue_register", "pgqueue_heartbeat",
+    "pgqueue_claim",
     "pgqueue_sign_off",
     "pgqueue_status_is_terminal", "pgqueue_status_is_claimable",
 )  # fmt: skip

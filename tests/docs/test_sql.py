@@ -9,7 +9,8 @@ from django.db import IntegrityError, connections, transaction
 
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.models import Job, Pause
+from django_pgqueue.models import Job, Pause, Worker
+from tests.support.factories import WorkerFactory
 
 from .shop import example, fresh, in_shop, run, statements
 
@@ -65,6 +66,15 @@ def test_pause_from_sql() -> None:
         ("queue", "mail"),
         ("task", "shop.tasks.send_receipt"),
     ]
+
+
+@in_shop
+def test_drain_from_sql() -> None:
+    WorkerFactory.create(pk=4711)
+    with connections["default"].cursor() as cursor:
+        cursor.execute(statements("drain"))
+        assert cursor.fetchall() == [(True,)]
+    assert Worker.objects.get().drain == "stop"
 
 
 @in_shop

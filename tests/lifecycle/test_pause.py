@@ -9,11 +9,9 @@ from django.utils import timezone
 
 from django_pgqueue import apause, aresume, pause, resume
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.lifecycle.pause import drain
-from django_pgqueue.models import Pause, Worker
+from django_pgqueue.models import Pause
 from tests.app.tasks import noop
 from tests.support.coroutines import run
-from tests.support.factories import WorkerFactory
 from tests.support.sessions import Connect
 
 pytestmark = pytest.mark.django_db
@@ -73,16 +71,14 @@ def test_it_is_part_of_the_transaction() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
-    worker = WorkerFactory.create()
     listener = connect(autocommit=True)
     [channel] = listener.execute("SELECT pgqueue_channel_v1()").fetchone() or [""]
     listener.execute(f'LISTEN "{channel}"')
     pause(queue="mail")
     resume(queue="mail")
     resume(queue="mail")
-    drain(worker)
-    heard = [note.payload for note in listener.notifies(timeout=20, stop_after=3)]
-    assert heard == ["pause", "pause", "drain"]
+    heard = [note.payload for note in listener.notifies(timeout=20, stop_after=2)]
+    assert heard == ["pause", "pause"]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -145,7 +141,6 @@ def test_a_resume_needs_one_target() -> None:
         ("pgqueue_pause('all', until => 'infinity')", "100 years ahead"),
         ("pgqueue_pause('all', reason => repeat('r', 401))", "more than 400 characters"),
         ("pgqueue_pause('all', author => repeat('a', 151))", "more than 150 characters"),
-        ("pgqueue_drain_v1(1, 'kill')", "'kill' is not one of replace, stop"),
     ],
 )
 def test_bad_values_are_refused_in_sql(call: str, words: str) -> None:
@@ -168,13 +163,3 @@ def test_plain_sql_pauses_and_resumes() -> None:
         assert (found.reason, found.author, found.until) == ("down", "ann", None)
         cursor.execute("SELECT pgqueue_resume('queue', 'mail'), pgqueue_resume('all')")
         assert cursor.fetchone() == (True, False)
-
-
-def test_a_stop_is_not_taken_back() -> None:
-    worker = WorkerFactory.create()
-    assert drain(worker)
-    assert Worker.objects.get().drain == "replace"
-    assert drain(worker.pk, "stop")
-    assert drain(worker)
-    assert Worker.objects.get().drain == "stop"
-    assert not drain(worker.pk + 1)

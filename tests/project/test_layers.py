@@ -33,7 +33,7 @@ LAYERS = """
     definition
     decorator policy schedules.declare schedules.policy schedules.validate
     models
-    migrations queue_names results
+    migrations queue_names results vitals
     lifecycle
     backend checks_backends
     schedules

@@ -22,6 +22,7 @@ from django_pgqueue import (
     TaskTimeout,
     Unique,
     acancel,
+    adrain,
     aedit,
     aenqueue,
     aenqueue_many,
@@ -30,6 +31,7 @@ from django_pgqueue import (
     aretry,
     cancel,
     current_job,
+    drain,
     edit,
     enqueue,
     enqueue_many,
@@ -41,7 +43,7 @@ from django_pgqueue import (
     set_limit,
     task,
 )
-from django_pgqueue.models import Job, Pause
+from django_pgqueue.models import Job, Pause, Worker
 from django_pgqueue.unique import EnqueueOutcome
 
 
@@ -209,6 +211,8 @@ def sync_code() -> None:
     assert_type(pause(task=send, author="ann", until=timedelta(hours=1)), Pause)
     assert_type(pause(everything=True, until=datetime.now(UTC), using="default"), Pause)
     assert_type(resume(task="shop.tasks.sync"), bool)
+    assert_type(drain(Worker.objects.get(), "stop"), bool)
+    assert_type(drain(7, using="default"), bool)
     cancel(5)
     cancel("other:5")
     cancel(send.enqueue(1))
@@ -248,6 +252,7 @@ async def async_code() -> None:
     assert_type(await Job.objects.filter(pk=1).aedit(queue_name="slow"), int)
     assert_type(await apause(queue="mail", reason="down"), Pause)
     assert_type(await aresume(queue="mail"), bool)
+    assert_type(await adrain(7, how="replace"), bool)
     assert_type(await Job.objects.filter(pk=1).acancel(), int)
     assert_type(await Job.objects.filter(pk=1).aretry(), int)
 

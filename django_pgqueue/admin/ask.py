@@ -1,0 +1,66 @@
+"""The page that asks for confirmation of an action on a few rows, and says what would happen to each of them.
+
+It posts to its own address what was posted to show it, together with the rows that it has shown. So the same
+view runs again: it checks the permissions, and acts on no other rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.template.response import TemplateResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.http import HttpRequest
+
+    from .base import DatabaseAdmin
+
+__all__ = ["Effect", "ask", "is_confirmed"]
+
+FIELD = "confirmed"
+_KEPT = ("action",)  # the fields of a list that Django needs to find the action again
+
+
+class Effect(NamedTuple):
+    """What would happen to a row."""
+
+    name: str
+    sentence: Any
+    """It follows the name."""
+
+
+def is_confirmed(request: HttpRequest) -> bool:
+    """Return whether the form of the page was sent."""
+    return FIELD in request.POST
+
+
+def ask(
+    admin: DatabaseAdmin[Any],
+    request: HttpRequest,
+    title: Any,
+    effects: Sequence[Effect],
+    rows: Sequence[Any],
+    *,
+    back: str,
+    warning: Any = "",
+) -> TemplateResponse:
+    """Return the page for an action on these rows. ``back``: the page to which the user may go back."""
+    request.current_app = admin.admin_site.name
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": title,
+        "opts": admin.opts,
+        "media": admin.media,
+        "effects": effects,
+        "warning": warning,
+        "fields": [
+            (FIELD, 1),
+            *((name, request.POST[name]) for name in _KEPT if name in request.POST),
+            *((ACTION_CHECKBOX_NAME, row.pk) for row in rows),
+        ],
+        "back": back,
+    }
+    return TemplateResponse(request, "admin/django_pgqueue/confirm_rows.html", context)

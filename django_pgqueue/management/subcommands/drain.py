@@ -1,0 +1,40 @@
+"""``manage.py pgqueue drain``: ask a worker to finish its jobs and end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...lifecycle.drain import drain
+from .._workers import find
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import OutputWrapper
+
+NAME = "drain"
+HELP = "Ask a worker process to finish its jobs and end; its supervisor starts another one"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add which worker, and how."""
+    parser.add_argument(
+        "worker", metavar="WORKER", help="its name or its id, as in the list of “pgqueue workers”"
+    )
+    parser.add_argument(
+        "--stop", action="store_true", help="end its supervisor, too, with all of its processes"
+    )
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Ask it."""
+    alias = options["database"]
+    worker = find(alias, options["worker"])
+    drain(worker, "stop" if options.get("stop") else "replace", using=alias)
+    if worker.supervisor is None:
+        what = f"{worker} to finish its jobs and end"
+    elif options.get("stop"):
+        what = f"{worker} and all processes of its supervisor to finish their jobs and end"
+    else:
+        what = f"{worker} to finish its jobs and end. Another process will replace it"
+    stdout.write(f"Asked {what}.")

@@ -1,0 +1,33 @@
+"""``manage.py pgqueue workers``: list the workers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from .. import _workers
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import OutputWrapper
+
+NAME = "workers"
+HELP = "List the workers, whether they are alive, and what they do"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the format."""
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print a line for each worker."""
+    found = _workers.listed(options["database"])
+    if options.get("json"):
+        stdout.write(json.dumps([_workers.as_json(worker) for worker in found], indent=2))
+        return
+    for worker in found:
+        stdout.write(_workers.sentence(worker))
+    if not found:
+        stdout.write("No worker is registered.")

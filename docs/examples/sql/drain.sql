@@ -1,0 +1,1 @@
+SELECT pgqueue_drain(4711, 'stop');
