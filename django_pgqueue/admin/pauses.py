@@ -23,6 +23,7 @@ from ..models import Pause
 from . import display
 from .ask import Effect, ask, is_confirmed
 from .base import DatabaseAdmin
+from .names import queue_names, task_paths
 from .paused import details, target
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ else:
 __all__ = ["PauseAdmin"]
 
 
+_SUGGESTIONS = "pgqueue-names"  # the id of the list on the page
+
+
 class PauseForm(ModelForm):
     """Checks that the name fits what is paused, and that the end is in the future."""
 
@@ -46,6 +50,8 @@ class PauseForm(ModelForm):
         super().__init__(*args, **kwargs)
         # Django looks there for another pause of the same target.
         self.instance._state.db = self.using
+        if "name" in self.fields:
+            self.fields["name"].widget.attrs["list"] = _SUGGESTIONS
 
     def clean(self) -> dict[str, Any]:
         """Refuse what ``pause()`` would refuse."""
@@ -153,7 +159,13 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         form_url: str = "",
         obj: Pause | None = None,
     ) -> HttpResponse:
-        """Add the button that resumes."""
+        """Add the button that resumes, and suggestions for the name."""
+        if obj is None:
+            context["pgqueue_suggestions_id"] = _SUGGESTIONS
+            context["pgqueue_suggestions"] = [
+                *((name, _("queue")) for name in queue_names(self.database)),
+                *((name, _("task")) for name in task_paths(self.database)),
+            ]
         if obj is not None and self.has_resume_permission(request):
             context["pgqueue_resume"] = self._url("resume", quote(obj.pk))
         return super().render_change_form(request, context, add, change, form_url, obj)

@@ -22,7 +22,19 @@ class Migration(migrations.Migration):
                         verbose_name="what",
                     ),
                 ),
-                ("name", models.CharField(blank=True, db_default="", max_length=255, verbose_name="name")),
+                (
+                    "name",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        help_text=(
+                            "The name of a queue, or the path of a task, such as shop.tasks.sync. "
+                            "Empty for everything."
+                        ),
+                        max_length=255,
+                        verbose_name="name",
+                    ),
+                ),
                 (
                     "reason",
                     models.CharField(blank=True, db_default="", max_length=400, verbose_name="reason"),

@@ -25,7 +25,15 @@ class Pause(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(_("what"), max_length=8, choices=Kind.choices)
-    name = models.CharField(_("name"), max_length=255, blank=True, db_default="")
+    name = models.CharField(
+        _("name"),
+        max_length=255,
+        blank=True,
+        db_default="",
+        help_text=_(
+            "The name of a queue, or the path of a task, such as shop.tasks.sync. Empty for everything."
+        ),
+    )
     reason = models.CharField(_("reason"), max_length=400, blank=True, db_default="")
     author = models.CharField(_("paused by"), max_length=150, blank=True, db_default="")
     paused_at = models.DateTimeField(_("paused at"), db_default=Now())

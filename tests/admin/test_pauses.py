@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.utils import timezone
 
 from django_pgqueue import pause
 from django_pgqueue.models import Job, Pause
+from tests.app.tasks import noop
 from tests.support.factories import JobFactory, QueueFactory
 
 from .helpers import act, ask, body, confirm, post, staff, url
@@ -117,6 +119,18 @@ def test_one_pause_is_resumed_at_once_in_the_list(root: Client) -> None:
     address = url("changelist", model="pause")
     told = post(root, address, action="resume_selected", _selected_action=[found.pk])
     assert told == ("1 pause was ended.", "success")
+
+
+def test_the_form_says_what_a_name_is_and_suggests_those_in_use(root: Client) -> None:
+    QueueFactory.create(name="mail")
+    form = body(root, url("add", model="pause"))
+    assert "The name of a queue, or the path of a task" in form
+    assert 'list="pgqueue-names"' in form
+    [found] = re.findall(r'<datalist id="pgqueue-names">(.*?)</datalist>', form)
+    assert '<option value="mail" label="queue">' in found
+    assert f'<option value="{noop.module_path}" label="task">' in found
+    changed = body(root, url("change", pause(queue="mail").pk, model="pause"))
+    assert "datalist" not in changed
 
 
 @pytest.mark.parametrize("model", LISTS)
