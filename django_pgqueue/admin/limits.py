@@ -144,6 +144,8 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     @admin.display(description=_("source"))
     def origin(self, limit: Limit) -> str:
         """Where the number comes from."""
+        if limit.is_left_over:
+            return str(_("no longer declared in code; it can be deleted"))
         if not limit.is_declared:
             return str(_("set by hand"))
         if limit.is_overridden:
@@ -163,11 +165,11 @@ class LimitAdmin(DatabaseAdmin[Limit]):
         declares it."""
         if obj is None:
             return ()
-        return ("name", "on_conflict", "origin") if obj.is_declared else ("name",)
+        return ("name", "on_conflict", "origin") if obj.is_declared else ("name", "origin")
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str | tuple[str, ...], ...]:
-        """Show what the code declares, if it declares something."""
-        return (*self.fields, "origin") if obj is not None and obj.is_declared else self.fields
+        """Show where an existing limit comes from."""
+        return self.fields if obj is None else (*self.fields, "origin")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Do not permit it for a limit that the code declares: the next worker would write it again."""

@@ -104,6 +104,7 @@ class Migration(migrations.Migration):
                 ("declared_starts", models.IntegerField(blank=True, editable=False, null=True)),
                 ("declared_period", models.DurationField(blank=True, editable=False, null=True)),
                 ("declared_burst", models.IntegerField(blank=True, editable=False, null=True)),
+                ("declared_by", models.CharField(blank=True, db_default="", editable=False, max_length=255)),
                 (
                     "is_overridden",
                     models.BooleanField(db_default=False, editable=False, verbose_name="set by hand"),

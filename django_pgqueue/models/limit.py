@@ -78,6 +78,8 @@ class Limit(models.Model):
     declared_starts = models.IntegerField(null=True, blank=True, editable=False)
     declared_period = models.DurationField(null=True, blank=True, editable=False)
     declared_burst = models.IntegerField(null=True, blank=True, editable=False)
+    declared_by = models.CharField(max_length=255, db_default="", blank=True, editable=False)
+    """The module of a task that declares it; empty if the code does not declare it."""
     is_overridden = models.BooleanField(_("set by hand"), db_default=False, editable=False)
 
     class Meta:
@@ -105,3 +107,8 @@ class Limit(models.Model):
     def is_declared(self) -> bool:
         """Whether the code declares this limit."""
         return self.declared is not None or self.declared_starts is not None
+
+    @property
+    def is_left_over(self) -> bool:
+        """Whether the code has declared this limit and no longer does, and nobody has set it by hand."""
+        return not self.is_declared and not self.is_overridden

@@ -92,6 +92,17 @@ def test_a_limit_that_the_code_declares_is_overridden_and_set_back(root: Client)
     assert root.post(url("delete", "tenant", model="limit"), {"post": "yes"}).status_code == 403
 
 
+def test_a_limit_that_the_code_no_longer_declares_says_so_and_can_be_deleted(root: Client) -> None:
+    Limit.objects.create(name="removed", running=3)
+    words = "no longer declared in code; it can be deleted"
+    assert words in body(root, url("changelist", model="limit"))
+    page = body(root, url("change", "removed", model="limit"))
+    assert words in page
+    assert url("delete", "removed", model="limit") in page
+    assert root.post(url("delete", "removed", model="limit"), {"post": "yes"}).status_code == 302
+    assert not Limit.objects.exists()
+
+
 def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None:
     for name in ("k", "queue:default", "queue:mail", "*"):
         set_limit(name, 5)

@@ -100,7 +100,9 @@ class Heartbeat:
         ``psycopg.Error``."""
         assert self._session is not None
         tell_retention(self._session)
-        DeclaredLimits().write(self._session)
+        limits = DeclaredLimits()
+        limits.write(self._session)
+        limits.withdraw(self._session)
 
     @property
     def is_connected(self) -> bool:
