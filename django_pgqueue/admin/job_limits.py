@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
 
 from django.db import connections
 from django.utils.html import format_html, format_html_join
@@ -12,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from ..models import Job, Limit
 from . import display, job_texts
+from .job_search import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,12 +67,19 @@ def _line(job: Job, limit: Standing, page_url: Callable[..., str]) -> str:
         })  # fmt: skip
     if limit.place is not None:
         ahead = _("%(count)s before it") % {"count": display.number(limit.place)}
-        parts.append(ahead if limit.place else _("next in line"))
+        parts.append(_of_key(limit, ahead, page_url) if limit.place else _("next in line"))
     others = [each for each in limit.holders if each != job.pk]
     full = limit.allowed is not None and limit.running >= limit.allowed
     if full and others and job.status != Job.Status.RUNNING:
         parts.append(format_html("{} {}", _("held by"), _holders(others, page_url)))
     return _joined(parts)
+
+
+def _of_key(limit: Standing, text: str, page_url: Callable[..., str]) -> str:
+    """Return the text with a link to all jobs that run or wait with the key."""
+    url = page_url(Job, "changelist")
+    query = urlencode({"q": f"{KEY}{limit.limit_key}"})
+    return format_html('<a href="{}?{}">{}</a>', url, query, text) if url else text
 
 
 def _holders(holders: list[int], page_url: Callable[..., str]) -> SafeString:

@@ -1,9 +1,10 @@
 """The search field of the list of jobs.
 
-A number, or an id in the form of ``TaskResult.id``, finds the job with this id. Any other term is searched in
-the path of the task, the unique key, the arguments and the errors. No index supports such a search, so it is
-limited: it reads the jobs that are not over and those that finished recently, and it gives up after
-``SECONDS``.
+A number, or an id in the form of ``TaskResult.id``, finds the job with this id. ``key:`` and a concurrency
+key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the unique key: each
+of these has an index. Any other term is searched in the path of the task, the keys, the arguments and the
+errors. No index supports such a search, so it is limited: it reads the jobs that are not over and those that
+finished recently, and it gives up after ``SECONDS``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import F, Func, Q, TextField, Value
+from django.db import connections
+from django.db.models import BooleanField, F, Func, Q, TextField, Value
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast, Concat, Now
 
 from .. import results
@@ -25,9 +28,23 @@ if TYPE_CHECKING:
 
     from .orders import Order
 
-__all__ = ["SECONDS", "JobChangeList", "search"]
+__all__ = ["KEY", "SECONDS", "JobChangeList", "has_key", "search"]
 
 SECONDS = 3.0
+KEY = "key:"  # what a term for a key begins with
+
+#: Each part has the condition of an index.
+_OF_KEY = """
+    SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.status = 'running'
+    UNION ALL
+    SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.line IS NOT NULL
+        AND job.status IN ('pending', 'retry', 'blocked')
+    UNION ALL
+    SELECT job.id FROM pgqueue_job_live AS job WHERE job.unique_key = %s AND job.unique_scope = 'live'
+    UNION ALL
+    SELECT job.id FROM pgqueue_job_live AS job WHERE job.unique_key = %s AND job.unique_scope = 'waiting'
+        AND job.status IN ('pending', 'retry', 'blocked')
+"""
 
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
@@ -36,8 +53,32 @@ _ERROR_TEXTS = ("class", "message", "traceback")
 _PATH = "%(function)s(%(expressions)s::jsonpath)"
 
 
+def has_key(alias: str, term: str) -> bool:
+    """Return whether the term is ``key:`` and a key that jobs have."""
+    key = _key(term)
+    if not key:
+        return False
+    with connections[alias].cursor() as cursor:
+        cursor.execute(f"SELECT EXISTS ({_OF_KEY})", [key] * 4)
+        (found,) = cursor.fetchone()
+    return bool(found)
+
+
+def _key(term: str) -> str:
+    term = term.strip()
+    key = term.removeprefix(KEY).strip() if term.startswith(KEY) else ""
+    return "" if "\0" in key else key
+
+
 def search(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
     """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any."""
+    if has_key(jobs.db, term):
+        # An array: with a subquery, PostgreSQL would read all jobs from the newest one on.
+        ids = RawSQL(f"ARRAY({_OF_KEY})", [_key(term)] * 4)  # noqa: S611 - a constant
+        is_one = Func(
+            F("pk"), ids, template="%(expressions)s", arg_joiner=" = ANY ", output_field=BooleanField()
+        )
+        return jobs.filter(is_one, shelf=LIVE_SHELF)
     try:
         key = results.parse_id(term)[1]
     except ValueError:
@@ -52,7 +93,7 @@ def _with_text(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=Now() - PERIOD))
     in_json = json.dumps(term, ensure_ascii=False)[1:-1]
     texts = {"found_args": Cast("args", TextField()), "found_kwargs": Cast("kwargs", TextField())}
-    found = Q(task_path__icontains=term) | Q(unique_key__icontains=term)
+    found = Q(task_path__icontains=term) | Q(unique_key__icontains=term) | Q(limit_key__icontains=term)
     # The term may be copied from a page, where it is JSON, or from the code of the task.
     for spelling in {term, in_json}:
         for name in texts:

@@ -20,7 +20,7 @@ from ..models.job import Status
 from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, on_shelves
 from .job_actions import JobActions
 from .job_fields import JobFields
-from .job_search import JobChangeList, search
+from .job_search import JobChangeList, has_key, search
 from .job_texts import MOST_OF_CALL
 from .job_workers import with_clock
 from .overview import overview
@@ -47,8 +47,9 @@ class JobAdmin(JobActions, JobFields):
     list_filter = (StatusFilter, QueueFilter, TaskFilter, FinishedFilter)
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
     search_help_text = _(
-        "The id of a job, or text in its task, unique key, arguments or errors. Text is searched in jobs "
-        "that are not over, and in jobs that finished within the last 7 days or the chosen time."
+        "The id of a job; key: and a whole concurrency key or unique key, for the jobs that run or wait "
+        "with it; or text in the task, keys, arguments or errors. Text is searched in jobs that are not "
+        "over, and in jobs that finished within the last 7 days or the chosen time."
     )
     sortable_by = ()
     fieldsets = (
@@ -98,6 +99,8 @@ class JobAdmin(JobActions, JobFields):
         """Return the jobs that these filters read one by one. None if there are no filters, or if an index
         supports them; also None for live jobs, because they are few, and the oldest of them matter most.
         """
+        if has_key(changelist.root_queryset.db, changelist.query):
+            return None
         chosen = set(changelist.get_filters_params())
         served = {"status", "queue", "finished"} if changelist.chosen("status") == Status.FAILED else set()
         if changelist.is_live or not (chosen - served or changelist.query):
@@ -108,7 +111,7 @@ class JobAdmin(JobActions, JobFields):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Job], search_term: str
     ) -> tuple[QuerySet[Job], bool]:
-        """Search by id, also in the form of ``TaskResult.id``, or by text."""
+        """Search by id, also in the form of ``TaskResult.id``, by key, or by text."""
         term = search_term.strip()
         return search(queryset, term, request.GET.get("finished", "")) if term else queryset, False
 

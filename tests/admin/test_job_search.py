@@ -58,6 +58,34 @@ def test_a_number_is_an_id_first_and_a_text_if_there_is_no_such_job(root: Client
     assert listed(root, q="987654321") == [other.pk]
 
 
+def test_a_key_finds_the_jobs_that_run_or_wait_with_it(root: Client) -> None:
+    runs = JobFactory.create(running=True, limit_key="crm/7")
+    blocked = JobFactory.create(status="blocked", limit_key="crm/7", line=2)
+    waiting = JobFactory.create(limit_key="crm/7", line=1, queue_name="mail")
+    JobFactory.create(limit_key="crm/77", line=3)
+    JobFactory.create(done=True, limit_key="crm/7")
+    assert listed(root, q="key:crm/7") == [waiting.pk, blocked.pk, runs.pk]
+    assert listed(root, q=" key: crm/7 ", status="blocked") == [blocked.pk]
+    assert listed(root, q="key:crm/7", queue="mail") == [waiting.pk]
+    one = JobFactory.create(unique_key="doc-7", unique_scope="waiting")
+    two = JobFactory.create(running=True, unique_key="doc-7", unique_scope="live")
+    JobFactory.create(running=True, unique_key="doc-7", unique_scope="waiting")
+    assert listed(root, q="key:doc-7") == [two.pk, one.pk]
+
+
+def test_a_key_that_no_job_has_is_a_text(root: Client) -> None:
+    job = JobFactory.create(args=["key:abc"])
+    assert listed(root, q="key:abc") == [job.pk]
+    assert listed(root, q="key:") == [job.pk]
+    assert listed(root, q="key:none") == []
+
+
+def test_a_text_is_found_in_keys(root: Client) -> None:
+    one = JobFactory.create(limit_key="tenant/Acme", done=True)
+    two = JobFactory.create(unique_key="doc-acme", unique_scope="live")
+    assert listed(root, q="acme") == [two.pk, one.pk]
+
+
 def test_jobs_that_finished_long_ago_are_not_searched(root: Client) -> None:
     args, now = ["needle"], timezone.now()
     waiting = JobFactory.create(args=args, enqueued_at=now - timedelta(days=30))

@@ -15,7 +15,7 @@ from django_pgqueue.models import Job, Limit
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
 
-from .helpers import body, staff, url
+from .helpers import body, listed, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -140,7 +140,9 @@ def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: 
     start(first)
     set_limit("queue:default", 9)
     page = lines(root, third)
-    assert "1 of 1 run, 1 before it" in page
+    key = f"{url('changelist')}?q=key%3Atests.app.limit_tasks.ship%2F7"
+    assert f'1 of 1 run, <a href="{key}">1 before it</a>' in page
+    assert listed(root, q="key:tests.app.limit_tasks.ship/7") == [third, second, first]
     assert f'held by <a href="{url("change", first)}">{first}</a>' in page
     assert "1 of 9 run" in page
     settings = url("change", quote("queue:default"), model="limit")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import DjangoDbBlocker
 
+from django_pgqueue.admin.job_search import search
+from django_pgqueue.models import Job
 from tests.support.jobs import Range, claim, finish
 from tests.support.keys import release, repair
 from tests.support.plans import MODES, fill, reads
@@ -85,3 +87,12 @@ def test_a_round_of_repair_reads_the_first_of_each_line(one: Connection) -> None
         with reads(one) as counts:
             assert repair(one) == 0
         assert counts.of("pgqueue_job") <= 8 * 1_000, (mode, counts)
+
+
+def test_the_search_for_a_key_reads_its_jobs_alone(one: Connection) -> None:
+    found = search(Job.objects.order_by("-pk"), "key:key/5", "").values("pk")[:101]
+    statement, parameters = found.query.sql_with_params()
+    one.execute("SET plan_cache_mode = auto")
+    with reads(one) as counts:
+        assert len(one.execute(statement, parameters).fetchall()) == 2
+    assert counts.of("pgqueue_job") <= 12, counts
