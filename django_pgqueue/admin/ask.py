@@ -30,6 +30,8 @@ class Effect(NamedTuple):
     name: str
     sentence: Any
     """It follows the name."""
+    acts: bool = True
+    """Whether the row would change."""
 
 
 def is_confirmed(request: HttpRequest) -> bool:
@@ -55,6 +57,7 @@ def ask(
         "opts": admin.opts,
         "media": admin.media,
         "effects": effects,
+        "acts": any(effect.acts for effect in effects),
         "warning": warning,
         "fields": [
             (FIELD, 1),

@@ -37,6 +37,8 @@ _ENDS = _("would start no more jobs, finish those that run (%(jobs)s) within its
 _IS_REPLACED = _(
     "would start no more jobs, finish those that run (%(jobs)s) within its grace period, and be replaced."
 )
+_IS_ENDING = _("already finishes its jobs and ends.")
+_IS_DEAD = _("is dead, and would not see it.")
 _NOBODY = _("No worker would be left that starts jobs.")
 
 
@@ -55,7 +57,7 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         workers = list(queryset)
         if not is_confirmed(request):
             return self._ask(request, workers, "replace", request.get_full_path())
-        self._drain(request, workers, "replace")
+        self._drain(request, [worker for worker in workers if _can_be_replaced(worker)], "replace")
         return None
 
     def get_urls(self) -> list[URLPattern]:
@@ -98,14 +100,7 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         if how == "stop":
             together = {worker.supervisor for worker in ending} - {None}
             ending = [worker for worker in known if worker.pk in given or worker.supervisor in together]
-        effects = [
-            Effect(
-                str(worker),
-                (_ENDS if how == "stop" or worker.supervisor is None else _IS_REPLACED)
-                % {"jobs": busy_text(worker)},
-            )
-            for worker in ending
-        ]
+        effects = [_effect(worker, how) for worker in ending]
         gone = {worker.pk for worker in ending if how == "stop" or worker.supervisor is None}
         is_last = not any(vital(worker) == Vital.RUNNING for worker in known if worker.pk not in gone)
         warning = _NOBODY if gone and is_last else ""
@@ -129,3 +124,18 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
     def _url(self, page: str, *arguments: str) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
         return reverse(name, args=arguments, current_app=self.admin_site.name)
+
+
+def _can_be_replaced(worker: Any) -> bool:
+    return not worker.drain and vital(worker) in {Vital.RUNNING, Vital.SILENT}
+
+
+def _effect(worker: Any, how: How) -> Effect:
+    """Return what would happen to a process."""
+    name = str(worker)
+    if vital(worker) == Vital.DEAD:
+        return Effect(name, _IS_DEAD, acts=False)
+    if not (how == "stop" or _can_be_replaced(worker)):
+        return Effect(name, _IS_ENDING, acts=False)
+    words = _ENDS if how == "stop" or worker.supervisor is None else _IS_REPLACED
+    return Effect(name, words % {"jobs": busy_text(worker)})

@@ -55,7 +55,7 @@ def shown(job: Job, limits: list[Standing], page_url: Callable[..., str]) -> str
 
 def _line(job: Job, limit: Standing, page_url: Callable[..., str]) -> str:
     url = page_url(Limit, "change", limit.name)
-    name: str = job_texts.breakable(limit.limit_key or limit.name)
+    name: str = job_texts.breakable(limit.limit_key or _words(limit.name))
     parts = [format_html('<a href="{}">{}</a>', url, name) if url else name]
     if limit.allowed is not None:
         parts.append(_("%(running)s of %(allowed)s run") % {
@@ -73,6 +73,11 @@ def _line(job: Job, limit: Standing, page_url: Callable[..., str]) -> str:
     if full and others and job.status != Job.Status.RUNNING:
         parts.append(format_html("{} {}", _("held by"), _holders(others, page_url)))
     return _joined(parts)
+
+
+def _words(name: str) -> str:
+    """Return the name of a limit without a key."""
+    return _("all jobs") if name == "*" else _("queue %(name)s") % {"name": name.removeprefix("queue:")}
 
 
 def _of_key(limit: Standing, text: str, page_url: Callable[..., str]) -> str:

@@ -19,6 +19,7 @@ from ..models import Limit
 from ..rates import rate_problem
 from . import display
 from .base import DatabaseAdmin
+from .job_texts import breakable
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -65,6 +66,8 @@ class LimitForm(ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if "on_conflict" in self.fields:
+            self.fields["on_conflict"].initial = Limit.OnConflict.WAIT
         if self.instance.is_declared and "running" in self.fields:
             self.fields["running"].help_text = _(
                 "Empty, and no starts: as the code declares (%(numbers)s)."
@@ -109,7 +112,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     deleted."""
 
     form = LimitForm
-    list_display = ("name", "allowed", "rate", "busy", "on_conflict", "origin")
+    list_display = ("named", "allowed", "rate", "busy", "on_conflict", "origin")
     search_fields = ("name",)
     sortable_by = ()
     ordering = ("name",)
@@ -125,6 +128,11 @@ class LimitAdmin(DatabaseAdmin[Limit]):
                 busy_now=RawSQL(_BUSY, (), IntegerField())  # noqa: S611 - a constant
             )
         )
+
+    @admin.display(description=_("name"))
+    def named(self, limit: Limit) -> str:
+        """The name, with line breaks allowed between its words."""
+        return breakable(limit.name)
 
     @admin.display(description=_("jobs at once"))
     def allowed(self, limit: Limit) -> str:

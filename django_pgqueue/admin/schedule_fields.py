@@ -69,7 +69,7 @@ class ScheduleFields(DatabaseAdmin[Schedule]):
     def when(self, schedule: Schedule) -> str:
         """When it runs in plain language, and below it the cron expression and its time zone."""
         cron = "" if schedule.cron is None else f"{schedule.cron}, {schedule.timezone}"
-        return format_html("{}{}", words.timing(schedule), _more(cron))
+        return format_html("{}{}", words.timing(schedule), _more(breakable(cron)))
 
     @admin.display(description=_("state"))
     def state_now(self, schedule: Schedule) -> str:

@@ -78,6 +78,29 @@ def test_all_that_match_are_those_that_were_shown(root: Client) -> None:
     assert later != shown
 
 
+def test_processes_that_end_already_or_are_dead_are_left_alone(root: Client) -> None:
+    long_ago = timezone.now() - timedelta(hours=1)
+    one, asked, draining, dead = (
+        WorkerFactory.create(**state)
+        for state in ({}, {"drain": "replace"}, {"state": "draining"}, {"heartbeat_at": long_ago})
+    )
+    address = url("changelist", model="worker")
+    data = {"action": "replace_workers", "_selected_action": [asked.pk, draining.pk, dead.pk]}
+    page = Page(address, root.post(address, data).content.decode())
+    assert "Nothing would change." in page.content
+    assert not page.offers_to_act
+    effects, told = confirm(
+        root, address, **{**data, "_selected_action": [w.pk for w in (one, asked, draining, dead)]}
+    )
+    assert effects[1:] == [
+        f"{asked} already finishes its jobs and ends.",
+        f"{draining} already finishes its jobs and ends.",
+        f"{dead} is dead, and would not see it.",
+    ]
+    assert told == ("1 process was asked to finish its jobs and end.", "success")
+    assert set(Worker.objects.exclude(drain="")) == {one, asked}
+
+
 def test_a_stop_shows_all_processes_of_the_supervisor(root: Client) -> None:
     first, second = WorkerFactory.create_batch(2, supervisor=7)
     WorkerFactory.create(supervisor=8)

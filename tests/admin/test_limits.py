@@ -144,7 +144,7 @@ def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: 
     assert f'1 of 1 run, <a href="{key}">1 before it</a>' in page
     assert listed(root, q="key:tests.app.limit_tasks.ship/7") == [third, second, first]
     assert f'held by <a href="{url("change", first)}">{first}</a>' in page
-    assert "1 of 9 run" in page
+    assert ">queue default</a>, 1 of 9 run" in page
     settings = url("change", quote("queue:default"), model="limit")
     assert f'href="{settings}"' in page
     assert "next in line" in lines(root, second)
