@@ -52,5 +52,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections|datetime|typing|builtins|django|asgiref|psycopg)(\..*)?"),
     ("py:.*", r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|OnConflict|ExceptionTypes|Jobs)"),
     ("py:.*", r"(.*\.)?(datetime|timedelta|Mapping|Iterable|Callable|Sequence|TaskResult|BaseTaskBackend)"),
-    ("py:.*", r"(.*\.)?(AnyTask|GenericTask|QuerySet|Job|Pause|EnqueueOutcome|_Decorator|_ContextDecorator)"),
+    (
+        "py:.*",
+        r"(.*\.)?(AnyTask|GenericTask|QuerySet|How|Job|Pause|Worker|EnqueueOutcome|_Decorator|_ContextDecorator)",
+    ),
 ]

@@ -8,12 +8,13 @@ from django.urls import path
 from django_pgqueue.admin import (
     JobAdmin,
     JobStatAdmin,
+    LimitAdmin,
     PauseAdmin,
     QueueAdmin,
     ScheduleAdmin,
     WorkerAdmin,
 )
-from django_pgqueue.models import Job, JobStat, Pause, Queue, Schedule, Worker
+from django_pgqueue.models import Job, JobStat, Limit, Pause, Queue, Schedule, Worker
 
 
 class OtherJobAdmin(JobAdmin):
@@ -40,6 +41,12 @@ class OtherPauseAdmin(PauseAdmin):
     using = "other"
 
 
+class OtherLimitAdmin(LimitAdmin):
+    """The limits of another database."""
+
+    using = "other"
+
+
 class OtherWorkerAdmin(WorkerAdmin):
     """The workers of another database."""
 
@@ -57,6 +64,7 @@ other_site.register(Job, OtherJobAdmin)
 other_site.register(Queue, OtherQueueAdmin)
 other_site.register(Schedule, OtherScheduleAdmin)
 other_site.register(Pause, OtherPauseAdmin)
+other_site.register(Limit, OtherLimitAdmin)
 other_site.register(Worker, OtherWorkerAdmin)
 other_site.register(JobStat, OtherJobStatAdmin)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.test import Client
+from django.test import Client, override_settings
+from django.urls import reverse
 from django.utils import timezone
 
 from django_pgqueue.models import Worker
@@ -159,6 +160,19 @@ def test_it_needs_its_permission() -> None:
 def test_a_worker_that_is_gone(root: Client) -> None:
     told = post(root, url("stop", 999, model="worker"))
     assert told[1] == "warning"
+
+
+@override_settings(ROOT_URLCONF="tests.admin.sites")
+@pytest.mark.django_db(databases=["default", "other"])
+def test_another_site_drains_in_its_database(root: Client) -> None:
+    here = WorkerFactory.create()
+    Worker.objects.using("other").create(**Worker.objects.values().get())
+    address = reverse("ops:django_pgqueue_worker_stop", args=[here.pk])
+    effects, told = confirm(root, address)
+    assert len(effects) == 1
+    assert told[1] == "success"
+    assert Worker.objects.using("other").get().drain == "stop"
+    assert Worker.objects.get().drain == ""
 
 
 def test_a_worker_that_ends_before_the_confirmation(root: Client) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.contrib.admin.utils import quote
 from django.db import connection
-from django.test import Client
+from django.test import Client, override_settings
+from django.urls import reverse
 
 from django_pgqueue import enqueue, enqueue_many, set_limit
 from django_pgqueue.models import Job, Limit
@@ -206,6 +207,20 @@ def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Cli
     assert "waits for its rate limit, next start at 2" in page
     assert "next in line" in page
     assert "run, next" not in page
+
+
+@override_settings(ROOT_URLCONF="tests.admin.sites")
+@pytest.mark.django_db(databases=["default", "other"])
+def test_another_site_has_the_limits_of_its_database(root: Client) -> None:
+    set_limit("k", 5)
+    given = {"name": "k", "running": "3", "on_conflict": "wait"}
+    assert root.post(reverse("ops:django_pgqueue_limit_add"), given).status_code == 302
+    assert [limit.running for limit in Limit.objects.using("other").all()] == [3]
+    assert (
+        root.post(reverse("ops:django_pgqueue_limit_delete", args=["k"]), {"post": "yes"}).status_code == 302
+    )
+    assert not Limit.objects.using("other").exists()
+    assert Limit.objects.get().running == 5
 
 
 def test_the_overview_links_to_the_limits(root: Client) -> None:
