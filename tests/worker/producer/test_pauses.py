@@ -120,6 +120,17 @@ def test_a_drain_whose_notification_was_lost_is_read_before_the_next_claim(
         assert worker.producer.lifetime.replaced
 
 
+def test_a_pause_whose_notification_was_lost_is_read_with_the_next_registration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(orders, "READ_EVERY", float("inf"))
+    with working() as worker:
+        ended(enqueue(noop))
+        Pause.objects.create(kind="queue", name="default")
+        worker.producer._registration._next = 0.0
+        until(lambda: worker.producer._pauses.queues == {"default"})
+
+
 def test_a_worker_that_claims_reads_its_orders_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     producer = make_producer()
     own = producer._orders
