@@ -18,8 +18,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from .. import schedules
+from ..exceptions import InvalidKey, JobExists, UniqueKeyError
 from ..models import Schedule
 from ..schedules import cron, words
+from ..schedules.policy import problem_of
 from . import display
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class Action:
     run: Callable[[str, Request], bool]
     """Act on the schedule of this name. Return whether it has changed."""
     done: Any
+    undone: Any = None
+    """The message if nothing has changed, instead of the one for all actions."""
     asks_for_reason: bool = False
 
     def __call__(self, request: HttpRequest, alias: str, found: Sequence[Schedule], reason: str) -> int:
@@ -73,7 +77,7 @@ class Action:
     def outcome(self, changed: int) -> str:
         """Return the message for the user."""
         if not changed:
-            return _("No schedule changed.")
+            return str(self.undone or _("No schedule changed."))
         return str(self.done % {"count": changed, "number": display.number(changed)})
 
     def _change(self, schedule: Schedule, given: Request) -> bool:
@@ -101,13 +105,16 @@ def _resume(name: str, given: Request) -> bool:
 
 
 def _run(name: str, given: Request) -> bool:
-    """Run it, unless it is retired by now."""
+    """Run it, unless it is retired by now. Return whether there is a new job, or one with new arguments."""
     with transaction.atomic(using=given.alias):
         locked = Schedule.objects.using(given.alias).select_for_update(no_key=True)
         if not locked.filter(pk=name, retired_at__isnull=True).exists():
             return False
-        schedules.run_now(name, using=given.alias)
-    return True
+        try:
+            job = schedules.run_now(name, using=given.alias)
+        except (JobExists, InvalidKey, UniqueKeyError):  # the page says which
+            return False
+    return job.enqueue_outcome != "existing"
 
 
 def _restore(name: str, given: Request) -> bool:
@@ -131,8 +138,8 @@ def _is_paused(schedule: Schedule) -> bool:
     return schedule.paused_at is not None
 
 
-def _is_declared(schedule: Schedule) -> bool:
-    return schedule.retired_at is None
+def _can_run(schedule: Schedule) -> bool:
+    return schedule.retired_at is None and not problem_of(schedule)
 
 
 def _is_overridden(schedule: Schedule) -> bool:
@@ -164,6 +171,8 @@ def _would_resume(schedule: Any) -> str:
 def _would_run(schedule: Any) -> str:
     if schedule.retired_at is not None:
         return _("is retired and does not change.")
+    if problem := problem_of(schedule):
+        return _("cannot run: %(problem)s") % {"problem": problem}
     call = {"call": words.call(schedule)}
     if schedule.paused_at is not None:
         return _("would enqueue one job now, although it is paused: %(call)s") % call
@@ -215,12 +224,13 @@ ACTIONS = {
             "run",
             gettext_lazy("Run now"),
             gettext_lazy("Run schedules now"),
-            _is_declared,
+            _can_run,
             _would_run,
             _run,
             ngettext_lazy(
                 "%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule.", "count"
             ),
+            gettext_lazy("No job is enqueued: the schedule is retired, or another job has its unique key."),
         ),
         Action(
             "restore",

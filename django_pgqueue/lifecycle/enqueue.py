@@ -117,7 +117,7 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     )  # fmt: skip
     if outcome != "created":
         call.check_outcome(outcome, pk)
-        return _other_job(options.alias, pk, outcome)
+        return other_job(options.alias, pk, outcome)
     job = Job(
         id=pk, shelf=0, status=Job.Status.PENDING, task_path=options.task_path, args=json.loads(call.args),
         kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
@@ -145,7 +145,7 @@ def _enqueue_many(calls: Iterable[BoundTask], outcomes: bool) -> Any:
     return done if outcomes else [job_id for job_id, _ in done]
 
 
-def _other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
+def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
     """Return the job that has the unique key of a call.
 
     Within the window of the key it may be over, and its retention as well. Then only its id is known, and

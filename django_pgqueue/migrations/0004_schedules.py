@@ -237,6 +237,10 @@ class Migration(migrations.Migration):
                     models.DateTimeField(blank=True, editable=False, null=True, verbose_name="timing set at"),
                 ),
                 (
+                    "owed",
+                    models.JSONField(blank=True, editable=False, null=True, verbose_name="timings before"),
+                ),
+                (
                     "live_jobs",
                     django_pgqueue.models.fields.ArrayColumn(
                         "bigint", db_default=[], default=list, verbose_name="jobs that may not be over"
@@ -367,6 +371,8 @@ class Migration(migrations.Migration):
                             ("enqueued", "enqueued"),
                             ("waiting", "waiting for the previous job"),
                             ("skipped", "skipped, because the previous job was not over"),
+                            ("existing", "skipped, because another job had its unique key"),
+                            ("replaced", "took the place of a waiting job with its unique key"),
                             ("missed", "missed, because no worker was there"),
                             ("manual", "run by hand"),
                         ],

@@ -60,7 +60,7 @@ class Schedule(models.Model):
     #: What only the round, the trigger and ``schedules.control`` write.
     STATE: ClassVar[frozenset[str]] = frozenset(
         ("paused_at", "paused_by", "pause_reason", "retired_at", "next_tick", "last_tick", "since",
-         "live_jobs", "waiting", "created_at")
+         "owed", "live_jobs", "waiting", "created_at")
     )  # fmt: skip
 
     name = models.CharField(
@@ -141,7 +141,8 @@ class Schedule(models.Model):
         _("overridden fields"), default=list, db_default=[], blank=True, editable=False
     )
     policy = models.JSONField(_("policy of the task"), null=True, blank=True, editable=False)
-    """What the task says about its jobs, as the last process saw it that could import the task."""
+    """What the task says about its jobs, as the last process saw it that could import the task, and the keys
+    of this call."""
 
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
     paused_by = models.CharField(
@@ -155,6 +156,9 @@ class Schedule(models.Model):
     """None: the next round computes it, from `since` and `last_tick`."""
     last_tick = models.DateTimeField(_("last tick"), null=True, blank=True, editable=False)
     since = models.DateTimeField(_("timing set at"), null=True, blank=True, editable=False)
+    owed = models.JSONField(_("timings before"), null=True, blank=True, editable=False)
+    """The timings that were edited while their ticks were due, each with the time in which it was true. The
+    next round fires these ticks. None: there are none."""
     live_jobs = ArrayColumn(
         "bigint", verbose_name=_("jobs that may not be over"), default=list, db_default=[]
     )
@@ -235,7 +239,7 @@ class Schedule(models.Model):
         if self.declared is not None:
             self.overridden = differences(definition_of(self), self.declared)
         # A process that does not know the task leaves the policy to one that does.
-        self.policy = known_policy(self.task_path) or self.policy
+        self.policy = known_policy(self.task_path, self.args, self.kwargs) or self.policy
         if not self._state.adding and kwargs.get("update_fields") is None and not kwargs.get("force_insert"):
             self.updated_at = django_timezone.now()
             kwargs["update_fields"] = [

@@ -22,6 +22,8 @@ class ScheduleTick(models.Model):
         ENQUEUED = "enqueued", _("enqueued")
         WAITING = "waiting", _("waiting for the previous job")
         SKIPPED = "skipped", _("skipped, because the previous job was not over")
+        EXISTING = "existing", _("skipped, because another job had its unique key")
+        REPLACED = "replaced", _("took the place of a waiting job with its unique key")
         MISSED = "missed", _("missed, because no worker was there")
         MANUAL = "manual", _("run by hand")
 

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from ..models import ScheduleTick
 from . import cron
+from .policy import problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,8 +53,11 @@ def last_ticks(alias: str, schedule: Schedule, count: int) -> list[ScheduleTick]
 def next_runs(schedule: Any, count: int) -> list[datetime]:
     """Return the next ticks of a schedule ``with_clock``, as if it were active.
 
-    Raise ValueError if its timing is wrong, which only a change in SQL can cause.
+    Raise ValueError if it cannot run: its timing is wrong, which only a change in SQL can cause, or the keys
+    of its jobs cannot be computed.
     """
+    if problem := problem_of(schedule):
+        raise ValueError(problem)
     ahead = schedule.next_tick if schedule.is_active else None
     if ahead is None:
         return cron.next_runs(schedule, count, schedule.now)

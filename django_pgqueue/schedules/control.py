@@ -1,13 +1,23 @@
-"""Pause, resume and run a schedule by hand. Each is one statement, which waits for a round that fires it."""
+"""Pause, resume and run a schedule by hand. Each acts with one statement, which waits for a round that fires
+it.
+"""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from django.db import connections, router
 from django.db.models.functions import Now
 
-from ..models import Job, Schedule
+from ..definition import find_task
+from ..exceptions import JobExists
+from ..lifecycle.enqueue import other_job
+from ..models import Schedule
+from .policy import call_keys, known_policy
+
+if TYPE_CHECKING:
+    from ..models import Job
 
 __all__ = ["pause", "require", "resume", "run_now"]
 
@@ -42,13 +52,44 @@ def run_now(name: str, *, using: str | None = None) -> Job:
     """Enqueue one job of a schedule now, and return it. The ticks of the schedule do not change.
 
     It works for a paused schedule, too. Raise ``Schedule.DoesNotExist`` for an unknown name.
+
+    This is like `enqueue` if the task is unique: it may return the other job (see ``job.enqueue_outcome``),
+    or raise `JobExists`, `UniqueKeyError` or `InvalidKey`.
     """
     alias = using or router.db_for_write(Schedule)
-    require(name, alias)
+    schedule = Schedule.objects.using(alias).filter(name=name).first()
+    if schedule is None:
+        require(name, alias)
+    else:
+        _refresh_policy(schedule, alias)
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT pgqueue_run_schedule_v1(%s)", (name,))
-        (pk,) = cursor.fetchone()
-    return Job.objects.using(alias).get(pk=pk)
+        cursor.execute("SELECT id, outcome FROM pgqueue_run_schedule_v1(%s)", (name,))
+        pk, outcome = cursor.fetchone()
+    if outcome == "existing" and schedule is not None and _raises(schedule):
+        raise JobExists(f"Job {pk} has the unique key of the schedule {name!r}.", pk)
+    return other_job(alias, pk, outcome)
+
+
+def _refresh_policy(schedule: Schedule, alias: str) -> None:
+    """Store the keys of the call as they are now, if this process can import the task.
+
+    Race: somebody may change the call at this moment. Then the policy of the old one is not written.
+    """
+    call = {"task_path": schedule.task_path, "args": schedule.args, "kwargs": schedule.kwargs}
+    policy = known_policy(**call)
+    if policy is not None and "problem" in policy:
+        call_keys(
+            find_task(schedule.task_path), schedule.args, schedule.kwargs
+        )  # raises what `enqueue` raises
+    if policy is None or policy == schedule.policy:
+        return
+    schedule.policy = policy
+    Schedule.objects.using(alias).filter(pk=schedule.pk, **call).update(policy=policy)
+
+
+def _raises(schedule: Schedule) -> bool:
+    options = (schedule.policy or {}).get("options") or {}
+    return bool(options.get("on_conflict") == "raise")
 
 
 def require(name: str, alias: str) -> None:

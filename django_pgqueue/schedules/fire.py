@@ -1,26 +1,31 @@
 """The round that fires schedules: any supervisor may do it at any time.
 
     look:    read the schedules that are due, without a lock
-    plan:    compute which of their ticks have passed, and the next one
+    plan:    compute which of their ticks have passed, and the next one (``plan``)
     fire:    one function writes ticks and jobs and moves the schedules on, all or nothing
 
 The heartbeat asks when to look next, so an installation without schedules sends no statement for them, and a
 schedule that someone has just changed is noticed within a heartbeat. If several supervisors look at the same
 moment, ``sql/fire_v1.sql`` lets one of them fire a tick. A schedule that cannot be computed is logged once
 and left out until its row changes; it does not hold up the others.
+
+If somebody has changed the task or the arguments with SQL, the row has no policy for them. Then the round
+computes it, if it can import the task.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import random
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from ..session import LOST_CONNECTION
-from .cron import EPOCH, Timing, latest_ticks, next_tick
+from .plan import Due, Plan, plan
+from .policy import known_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,16 +34,15 @@ if TYPE_CHECKING:
 
     Rows = Callable[[str, Any], list[Any]]
 
-__all__ = ["NEXT_LOOK", "PUNCTUAL", "Firing", "due_plans", "fire_due", "fire_plans"]
+__all__ = ["LOOK_LIMIT", "NEXT_LOOK", "Firing", "due_plans", "fire_due", "fire_plans"]
 
 logger = logging.getLogger(__name__)
 
-#: A tick that is noticed later than this was missed: ``catch_up="skip"`` leaves it out.
-PUNCTUAL = timedelta(minutes=1)
 LOOK_LIMIT = 1_000  # schedules in one look
 FIRE_LIMIT = 2_000  # ticks in one statement, as in ``enqueue_many``
 SPREAD = 0.05  # seconds; not all supervisors look at the same moment
-STUCK_PAUSE = 0.25  # seconds; the schedules that are due are locked by a transaction that edits them
+STUCK_PAUSE = 0.25  # seconds; an open transaction edits what is due, or holds the unique key of its job
+MOST_STUCK = 10  # schedules in one round whose keys were held; waiting for more would delay the heartbeat
 
 
 def _microseconds(expression: str) -> str:
@@ -66,9 +70,12 @@ _DUE_SQL = f"""
     SELECT schedule.name, schedule.xmin::text, schedule.cron, {_microseconds("schedule.every")},
         schedule.timezone, schedule.catch_up, schedule.catch_up_limit,
         {_microseconds("schedule.next_tick")}, {_microseconds("schedule.last_tick")},
-        {_microseconds("schedule.since")}, {_microseconds("statement_timestamp()")}
+        {_microseconds("schedule.since")}, {_microseconds("statement_timestamp()")}, schedule.owed::text,
+        CASE WHEN schedule.policy ->> 'task_path' = schedule.task_path
+            AND schedule.policy -> 'args' = schedule.args AND schedule.policy -> 'kwargs' = schedule.kwargs
+        THEN NULL ELSE jsonb_build_array(schedule.task_path, schedule.args, schedule.kwargs)::text END
     FROM pgqueue_schedule AS schedule
-    WHERE {_ACTIVE} AND (%(only)s::text IS NULL OR schedule.name = %(only)s) AND (
+    WHERE {_ACTIVE} AND (
         coalesce(schedule.next_tick, {_EPOCH}) <= statement_timestamp()
         OR (schedule.waiting > 0
             AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = ANY (schedule.live_jobs)))
@@ -77,36 +84,8 @@ _DUE_SQL = f"""
 """  # noqa: S608 - consists of constants
 _FIRE_SQL = (
     "SELECT pgqueue_fire_v1(%s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::text[],"
-    " %s::timestamptz[], %s::boolean[])"
+    " %s::timestamptz[], %s::boolean[], %s::jsonb[])"
 )
-
-
-class Due(NamedTuple):
-    """A schedule that is due, as the look returns it. Times are microseconds: the session reads text."""
-
-    name: str
-    version: str
-    cron: str | None
-    every: int | None
-    timezone: str
-    catch_up: str
-    catch_up_limit: int
-    next_tick: int | None
-    last_tick: int | None
-    since: int | None
-    now: int
-
-
-class Plan(NamedTuple):
-    """What the round makes of a schedule that is due."""
-
-    name: str
-    version: str
-    next_tick: datetime
-    ticks: list[datetime]
-    """The ticks that have passed and are to run, the oldest first."""
-    is_missed: bool
-    """Whether the ticks are only recorded, because nobody was there in time."""
 
 
 class Firing:
@@ -136,68 +115,79 @@ class Firing:
         """Fire what is due, if it is time."""
         if now < self._next:
             return
-        fired = fire_due(session.rows, self.broken)
+        began = monotonic()
+        plans = due_plans(session.rows, self.broken)
+        fired = _fire(session.rows, plans, self.broken)
         self._next = float("inf")
         seconds: float | None = session.value(f"SELECT {NEXT_LOOK}", self.parameters)
-        if seconds is not None and seconds <= 0 and not fired:
+        # Not if nothing was due yet: a tick may have become due between the two statements.
+        if seconds is not None and seconds <= 0 and plans and not fired:
             seconds = STUCK_PAUSE
-        self.look_in(seconds, now)
+        self.look_in(seconds, now + monotonic() - began)
 
 
-def fire_due(rows: Rows, broken: dict[str, str], only: str | None = None) -> int:
-    """Fire the schedules that are due, at most `LOOK_LIMIT`, or only this one. Return how many moved on.
+def fire_due(rows: Rows, broken: dict[str, str]) -> int:
+    """Fire the schedules that are due, at most `LOOK_LIMIT`. Return how many moved on.
 
     `rows` runs a statement and returns its rows. Schedules that cannot fire are logged and added to `broken`.
     """
-    plans = due_plans(rows, broken, only)
-    return sum(fire_plans(rows, chunk, broken) for chunk in _chunks(plans))
+    return _fire(rows, due_plans(rows, broken), broken)
 
 
-def due_plans(rows: Rows, broken: dict[str, str], only: str | None = None) -> list[Plan]:
+def due_plans(rows: Rows, broken: dict[str, str]) -> list[Plan]:
     """Read the schedules that are due, and decide what to do with each."""
     left_out = [f"{name}/{version}" for name, version in broken.items()]
     plans = []
-    for row in rows(_DUE_SQL, {"broken": left_out, "only": only}):
+    for row in rows(_DUE_SQL, {"broken": left_out}):
         due = Due(*row)
         try:
-            plans.append(plan(due))
+            plans.append(plan(due)._replace(policy=_policy(due.call)))
         except (ValueError, OverflowError) as error:
             _leave_out(broken, due, error)
     return plans
 
 
-def plan(due: Due) -> Plan:
-    """Decide what to do with a schedule that is due. Raise ValueError if its timing cannot be computed."""
-    every = None if due.every is None else timedelta(microseconds=due.every)
-    timing = Timing(due.cron, every, due.timezone)
-    now, expected, last = _moment(due.now), _time(due.next_tick), _time(due.last_tick)
-    floor = max(_time(due.since) or EPOCH, last or EPOCH)
-    limit = due.catch_up_limit if due.catch_up == "all" else 1
-    start = floor if expected is None else max(floor, expected)
-    ticks: list[datetime] = []
-    upcoming = expected if expected is not None and expected > now else next_tick(timing, start)
-    if upcoming <= now:
-        ticks = latest_ticks(timing, start, now, limit)
-        upcoming = next_tick(timing, now)
-    # What was expected counts even if the timing has changed since.
-    if expected is not None and expected <= now and (last is None or expected > last):
-        ticks = [expected, *ticks][-limit:]
-    is_missed = due.catch_up == "skip" and bool(ticks) and now - ticks[-1] > PUNCTUAL
-    return Plan(due.name, due.version, upcoming, ticks, is_missed)
-
-
 def fire_plans(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
-    """Fire together; if the database refuses that, one by one, to find out which schedule is at fault."""
+    """Fire together; if the database refuses that, one by one, to find out which schedule is at fault.
+
+    A schedule is not at fault if an open transaction holds the unique key of its job. It stays due.
+    """
     try:
         ((moved,),) = rows(_FIRE_SQL, _parameters(plans))
+        return int(moved)
+    except psycopg.errors.LockNotAvailable:
+        if len(plans) == 1:
+            return 0
     except LOST_CONNECTION:
         raise
     except psycopg.Error as error:
-        if len(plans) > 1:
-            return sum(fire_plans(rows, [one], broken) for one in plans)
-        _leave_out(broken, plans[0], error)
-        return 1
-    return int(moved)
+        if len(plans) == 1:
+            _leave_out(broken, plans[0], error)
+            return 1
+    return _fire_each(rows, plans, broken)
+
+
+def _fire(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
+    return sum(fire_plans(rows, chunk, broken) for chunk in _chunks(plans))
+
+
+def _fire_each(rows: Rows, plans: list[Plan], broken: dict[str, str]) -> int:
+    """Fire one by one, in another order each time, so that all have their turn if many keys are held."""
+    moved = stuck = 0
+    for one in random.sample(plans, len(plans)):
+        fired = fire_plans(rows, [one], broken)
+        moved += fired
+        stuck += not fired
+        if stuck >= MOST_STUCK:
+            break
+    return moved
+
+
+def _policy(call: str | None) -> str | None:
+    if call is None:
+        return None
+    policy = known_policy(*json.loads(call))
+    return None if policy is None else json.dumps(policy)
 
 
 def _parameters(plans: list[Plan]) -> tuple[Any, ...]:
@@ -210,6 +200,7 @@ def _parameters(plans: list[Plan]) -> tuple[Any, ...]:
         [name for name, _, _ in ticks],
         [tick for _, tick, _ in ticks],
         [is_missed for _, _, is_missed in ticks],
+        [each.policy for each in plans] if any(each.policy for each in plans) else None,
     )
 
 
@@ -235,11 +226,3 @@ def _leave_out(broken: dict[str, str], schedule: Due | Plan, error: Exception) -
         schedule.name,
         what,
     )
-
-
-def _time(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _moment(microseconds)
-
-
-def _moment(microseconds: int) -> datetime:
-    return EPOCH + timedelta(microseconds=microseconds)

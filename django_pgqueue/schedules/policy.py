@@ -1,40 +1,52 @@
-"""The policy of a task as a row of a schedule keeps it.
+"""The policy of a task as a row of a schedule keeps it, with the keys of the scheduled call.
 
 The round that fires a schedule may run in a supervisor that cannot import the task: another project may use
 the same database. So the processes that can import it write its policy into the row: when they synchronize,
-and when the schedule is saved. A job without a policy gets it from the worker that claims it.
+and when the schedule is saved. If somebody has changed the task or the arguments with SQL since, the round
+computes the policy if it can. A job without a policy gets it from the worker that claims it, but no keys.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
 from .. import conf
 from ..definition import find_task
-from ..exceptions import UnknownTask
+from ..exceptions import InvalidKey, UniqueKeyError, UnknownTask
+from ..lifecycle.calls import call_options, prepare
 from ..payload import encode_metadata
 
 if TYPE_CHECKING:
     from ..definition import Task
 
-__all__ = ["known_policy", "policy_of"]
+__all__ = ["call_keys", "known_policy", "policy_of", "problem_of"]
+
+logger = logging.getLogger(__name__)
 
 
-def known_policy(task_path: str) -> dict[str, Any] | None:
-    """Return the policy of the task at a path; None if this process cannot import it."""
+def known_policy(task_path: str, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """Return the policy of the task at a path for a call; None if this process cannot import it."""
     try:
-        return policy_of(find_task(task_path))
+        task = find_task(task_path)
     except UnknownTask:
         return None
+    return policy_of(task, args, kwargs)
 
 
-def policy_of(task: Task[..., Any]) -> dict[str, Any]:
-    """Return what the task and the settings say about the jobs of this task, as JSON."""
+def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """Return what the task and the settings say about the jobs of this call, as JSON.
+
+    ``options`` are those of the SQL functions: the keys. ``problem`` says instead why they cannot be
+    computed; then the schedule does not fire.
+    """
     settings = conf.current()
     expires_after = task.expires_after
-    return {
+    policy = {
         "task_path": task.module_path,
+        "args": args,
+        "kwargs": kwargs,
         "queue_name": task.queue_name,
         "priority": task.priority,
         "max_attempts": task.max_attempts or settings.max_attempts,
@@ -43,3 +55,33 @@ def policy_of(task: Task[..., Any]) -> dict[str, Any]:
         "expires_after": None if expires_after is None else expires_after.total_seconds(),
         "metadata": json.loads(encode_metadata(task.metadata)),
     }
+    try:
+        return {**policy, "options": call_keys(task, args, kwargs)}
+    except (InvalidKey, UniqueKeyError) as error:
+        return {**policy, "problem": str(error)}
+
+
+def problem_of(schedule: Any) -> str:
+    """Return why a row cannot fire, as its policy says; "" if it can. That of another call says nothing."""
+    policy = schedule.policy or {}
+    call = {"task_path": schedule.task_path, "args": schedule.args, "kwargs": schedule.kwargs}
+    if any(policy.get(name) != value for name, value in call.items()):
+        return ""
+    return str(policy.get("problem", ""))
+
+
+def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """Return the ``options`` of a call: its keys. Raise InvalidKey or UniqueKeyError as `enqueue` does.
+
+    A call that is wrong in another way has no keys: its job fails, and says why.
+    """
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        return None
+    try:
+        options = prepare(task, call_options(task), args, kwargs).more()
+    except (InvalidKey, UniqueKeyError):
+        raise
+    except Exception as error:  # also what a router of the project raises: a supervisor must not end
+        logger.debug("%s has no keys: %r", task.module_path, error)
+        return None
+    return None if options is None else json.loads(options)

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.db.models.functions import Now
 from django.utils.module_loading import module_has_submodule
 
@@ -31,7 +29,6 @@ from ..models import Schedule
 from ..models.schedule import definition_of, differences
 from ..routing import default_backend, is_ours, resolve
 from .declare import Declaration, declared_schedules, schedules_in_settings, settings_module
-from .fire import fire_due
 from .policy import known_policy
 
 if TYPE_CHECKING:
@@ -113,7 +110,7 @@ def _changes(rows: list[Schedule], declared: dict[str, Declaration]) -> dict[str
     present = {row.name: row for row in rows}
     for name, declaration in declared.items():
         row = present.get(name)
-        values = _new(declaration) if row is None else _update(row, declaration)
+        values = _complete(_new(declaration)) if row is None else _update(row, declaration)
         if values:
             changes[name] = values
     for name, row in present.items():
@@ -131,21 +128,24 @@ def _new(declaration: Declaration) -> dict[str, Any]:
         "source": declaration.source,
         "declared_by": declaration.declared_by,
         "declared": definition_of(declaration),
-        "policy": known_policy(declaration.task_path),
     }
+
+
+def _complete(new: dict[str, Any]) -> dict[str, Any]:
+    return {**new, "policy": _policy(new)}
+
+
+def _policy(values: Any) -> dict[str, Any] | None:
+    return known_policy(values["task_path"], values["args"], values["kwargs"])
 
 
 def _update(row: Schedule, declaration: Declaration) -> dict[str, Any]:
     """Return the columns that differ. The values of a schedule that the admin has made become overrides."""
     new = _new(declaration)
     overridden = differences(definition_of(row), new["declared"]) if row.declared is None else row.overridden
-    kept = {*overridden}
-    new = {name: value for name, value in new.items() if name not in kept}
-    new["overridden"] = overridden
-    if new["policy"] is None:
-        del new["policy"]
-    elif "task_path" in kept:
-        new["policy"] = known_policy(row.task_path) or row.policy
+    kept = {name: getattr(row, name) for name in overridden}
+    new = {**new, **kept, "overridden": overridden}
+    new["policy"] = _policy(new) or row.policy
     values = {name: value for name, value in new.items() if getattr(row, name) != value}
     if row.retired_at is not None:
         values["retired_at"] = None
@@ -169,16 +169,12 @@ def _retirement(row: Schedule) -> dict[str, Any]:
 
 def _new_policy(row: Schedule) -> dict[str, Any]:
     """Return the policy of the task of a schedule that nobody declares, if it has changed."""
-    policy = known_policy(row.task_path)
+    policy = known_policy(row.task_path, row.args, row.kwargs)
     return {} if policy is None or policy == row.policy else {"policy": policy}
 
 
 def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:
     for name, values in sorted(changes.items()):
-        if values.keys() & {"cron", "every", "timezone"}:
-            # What the old timing still owes. A broken schedule owes nothing, and is about to be corrected.
-            with suppress(DatabaseError), transaction.atomic(using=alias):
-                fire_due(partial(_rows, alias), {}, only=name)
         # Only what differs: the trigger sees an edit of the timing in the columns that are set.
         rows = Schedule.objects.using(alias)
         if rows.filter(name=name).update(**values, updated_at=Now()):
@@ -187,12 +183,6 @@ def _write(alias: str, changes: dict[str, dict[str, Any]]) -> None:
         else:
             rows.bulk_create([Schedule(name=name, **values)], ignore_conflicts=True)
             logger.info("schedule %r: added", name)
-
-
-def _rows(alias: str, query: str, parameters: Any) -> list[Any]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(query, parameters)
-        return list(cursor.fetchall())
 
 
 def _import_declaring_modules(names: Any) -> None:

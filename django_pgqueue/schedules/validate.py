@@ -13,6 +13,7 @@ from ..exceptions import UnknownTask
 from ..payload import encode_arguments
 from ..signatures import check_call
 from .cron import check_jitter, timing_of, zone
+from .policy import call_keys
 
 __all__ = ["problems"]
 
@@ -51,6 +52,7 @@ def _call(row: Any) -> tuple[str, str]:
         return "task_path", str(error)
     try:
         check_call(task, row.args, row.kwargs)
+        call_keys(task, row.args, row.kwargs)
         encode_arguments(row.args, row.kwargs, conf.current().max_payload_bytes)
     except (TypeError, ValueError) as error:
         return "args", str(error)

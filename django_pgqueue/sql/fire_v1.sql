@@ -5,14 +5,18 @@
 -- Races: the definition or the state may have changed since it was read: an edit, a pause, another round. So a
 -- schedule counts only if its row is still the version that was read, which is checked under its lock, with a
 -- snapshot that is younger than the lock. The next round reads the others again. Rows that are locked, by an open
--- transaction that edits them, are left to the next round, too: nobody waits here.
+-- transaction that edits them, are left to the next round, too: nobody waits here for a schedule.
+--
+-- Race: an open transaction may hold the unique key of a tick's job. The INSERT has to wait for it, but only for a
+-- moment: the supervisor that calls this must send its heartbeats. It tries the others first, and this one later.
 --
 -- The unique constraint of pgqueue_tick is the guarantee that a tick becomes at most one job, whatever the clock, or
 -- people who move next_tick by hand, do.
 CREATE FUNCTION pgqueue_fire_v1(
     p_names text[], p_versions text[], p_next timestamptz[], p_last timestamptz[],
-    p_tick_names text[], p_ticks timestamptz[], p_missed boolean[]
-) RETURNS integer LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    p_tick_names text[], p_ticks timestamptz[], p_missed boolean[],
+    p_policies jsonb[]  -- the policies that the caller has computed anew; NULL: none
+) RETURNS integer LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '50ms' AS $$
 DECLARE
     mine text[];
     busy text[];
@@ -26,6 +30,11 @@ BEGIN
         SELECT schedule.name FROM pgqueue_schedule AS schedule
         JOIN unnest(p_names, p_versions) AS given (name, version) ON given.name = schedule.name
         WHERE schedule.name = ANY (mine) AND schedule.xmin::text = given.version);
+    IF p_policies IS NOT NULL THEN
+        UPDATE pgqueue_schedule AS schedule SET policy = given.policy
+        FROM unnest(p_names, p_policies) AS given (name, policy)
+        WHERE schedule.name = given.name AND schedule.name = ANY (mine) AND given.policy IS NOT NULL;
+    END IF;
     busy := ARRAY(
         SELECT schedule.name FROM pgqueue_schedule AS schedule
         WHERE schedule.name = ANY (mine) AND (schedule.overlap <> 'allow' OR schedule.waiting > 0)
@@ -71,6 +80,7 @@ BEGIN
     UPDATE pgqueue_schedule AS schedule SET
         next_tick = given.next,
         last_tick = greatest(schedule.last_tick, given.last),
+        owed = NULL,
         waiting = CASE WHEN schedule.overlap <> 'queue' AND schedule.waiting = 0 THEN 0 ELSE (
             SELECT count(*) FROM pgqueue_tick AS line
             WHERE line.schedule = schedule.name AND line.outcome = 'waiting') END

@@ -2,8 +2,12 @@
 -- anew: the first one that is later than the change and than the last tick. This is a trigger because it must know
 -- the row as it is under the lock, not as the writer has read it.
 --
--- A tick that is due at the moment of the change, and that no round has fired yet, is not lost: it stays the next
--- tick. After a pause, or after a schedule came back, nothing is caught up.
+-- Ticks that are due at the moment of the change, and that no round has fired yet, are not lost: the old timing is
+-- noted in owed, with the time in which it was true, and the next round computes its ticks, too. After a pause, or
+-- after a schedule came back, nothing is caught up.
+--
+-- Race: a round may be firing the schedule at this moment. The UPDATE waits for it before this is called, so OLD is the
+-- row that the round has left, and the clock is read after that.
 CREATE FUNCTION pgqueue_schedule_changed_v1() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -14,10 +18,21 @@ BEGIN
         THEN
             NEW.since := clock_timestamp();
             NEW.next_tick := NULL;
+            NEW.owed := NULL;
         END IF;
     ELSIF (OLD.cron, OLD.every, OLD.timezone) IS DISTINCT FROM (NEW.cron, NEW.every, NEW.timezone) THEN
         NEW.since := clock_timestamp();
-        NEW.next_tick := CASE WHEN OLD.next_tick <= clock_timestamp() THEN OLD.next_tick END;
+        IF OLD.next_tick > NEW.since THEN
+            NEW.next_tick := NULL;  -- nothing is owed
+        ELSE
+            NEW.next_tick := OLD.next_tick;
+            NEW.owed := coalesce(OLD.owed, '[]') || jsonb_build_array(jsonb_build_object(
+                'cron', OLD.cron,
+                'every', (extract(epoch FROM OLD.every) * 1000000)::bigint,
+                'timezone', OLD.timezone,
+                'since', (extract(epoch FROM OLD.since) * 1000000)::bigint,
+                'until', (extract(epoch FROM NEW.since) * 1000000)::bigint));
+        END IF;
     END IF;
     RETURN NEW;
 END $$;

@@ -84,6 +84,30 @@ def test_run_now(root: Client) -> None:
     assert "run by hand" in body(root, url("change", "nightly", model="schedule"))
 
 
+def test_run_now_says_that_another_job_has_the_unique_key(root: Client) -> None:
+    schedules.create("nightly", task_path="tests.app.unique_tasks.index")
+    assert confirm(root, ask(root, "run", "nightly")) == ("1 job is enqueued.", "success")
+    no = "No job is enqueued: the schedule is retired, or another job has its unique key."
+    assert confirm(root, ask(root, "run", "nightly")) == (no, "warning")
+    Schedule.objects.update(task_path="tests.app.unique_tasks.once", args=["a"])
+    assert confirm(root, ask(root, "run", "nightly")) == ("1 job is enqueued.", "success")
+    assert confirm(root, ask(root, "run", "nightly")) == (no, "warning")
+    assert Job.objects.count() == 2
+    page = body(root, url("change", "nightly", model="schedule"))
+    assert page.count("skipped, because another job had its unique key") == 2
+
+
+def test_a_schedule_without_a_key_says_why_it_cannot_run(root: Client) -> None:
+    schedules.create("nightly", task_path="tests.app.limit_tasks.sync", args=[5])
+    why = "The callable for the concurrency key of tests.app.limit_tasks.sync raised AttributeError"
+    [effect] = effects(ask(root, "run", "nightly"))
+    assert effect.startswith(f"nightly cannot run: {why}")
+    for page in (url("changelist", model="schedule"), url("change", "nightly", model="schedule")):
+        assert why in html.unescape(body(root, page))
+    Schedule.objects.update(args=["acme.eu"])
+    assert why not in body(root, url("change", "nightly", model="schedule"))
+
+
 def test_back_to_what_is_declared(root: Client) -> None:
     schedules.declare("nightly", cron=None, every=timedelta(hours=1), jitter=timedelta(minutes=5))
     page = ask(root, "restore", "nightly")
@@ -147,7 +171,8 @@ def test_what_changed_after_the_page_was_shown_is_left_alone(root: Client, colum
     schedules.create("nightly", source="code")
     page = ask(root, "pause" if column == "paused_at" else "run", "nightly")
     Schedule.objects.update(**{column: timezone.now()}, paused_by="anna")
-    assert confirm(root, page) == ("No schedule changed.", "warning")
+    message, level = confirm(root, page)
+    assert (message.startswith(("No schedule changed.", "No job is enqueued: ")), level) == (True, "warning")
     assert not Job.objects.exists()
     assert Schedule.objects.get().paused_by == "anna"
     assert not LogEntry.objects.exists()

@@ -223,6 +223,25 @@ def test_run_now() -> None:
     assert "run by hand" in run("schedules")
 
 
+def test_run_now_says_that_another_job_has_the_unique_key() -> None:
+    schedules.create("nightly", task_path="tests.app.unique_tasks.index")
+    run("schedules", "run", "nightly")
+    printed = run("schedules", "run", "nightly")
+    job = Job.objects.get()
+    assert printed == f"No job is enqueued: job {job.pk} has the unique key of the schedule."
+    Schedule.objects.update(task_path="tests.app.unique_tasks.once", args=["a"])
+    run("schedules", "run", "nightly")
+    with pytest.raises(CommandError, match="has the unique key of the schedule 'nightly'"):
+        run("schedules", "run", "nightly")
+
+
+def test_a_key_that_cannot_be_computed() -> None:
+    schedules.create("nightly", task_path="tests.app.limit_tasks.sync", args=[5])
+    assert "It cannot run: The callable for the concurrency key" in run("schedules", "show", "nightly")
+    with pytest.raises(CommandError, match="raised AttributeError"):
+        run("schedules", "run", "nightly")
+
+
 def test_the_other_database() -> None:
     schedules.create("nightly", using="other")
     assert "There are no schedules" in run("schedules")

@@ -31,7 +31,10 @@ LAYERS = """
     rates
     variants
     definition
-    decorator policy schedules.declare schedules.policy schedules.validate
+    lifecycle.atomic
+    lifecycle.calls
+    decorator policy schedules.declare schedules.policy
+    schedules.validate
     models
     migrations queue_names results vitals
     lifecycle

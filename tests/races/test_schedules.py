@@ -21,12 +21,12 @@ from django.db import connections
 from django_pgqueue.models import Job, Schedule, ScheduleTick
 from django_pgqueue.schedules import pause, run_now
 from django_pgqueue.schedules.declare import Declaration, _declared
-from django_pgqueue.schedules.fire import due_plans, fire_plans
+from django_pgqueue.schedules.fire import MOST_STUCK, due_plans, fire_due, fire_plans
 from django_pgqueue.schedules.synchronize import synchronize
 from tests.app.tasks import noop
 from tests.support.jobs import value
-from tests.support.schedules import ago, fire, jobs_of, outcomes, overdue, rows_of, ticks_of
-from tests.support.sessions import Background, Connect, Connection
+from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, rows_of, ticks_of
+from tests.support.sessions import Background, Connect, Connection, start
 from tests.support.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,6 +150,39 @@ def test_an_edit_after_the_look_counts(one: Connection, two: Connection) -> None
     assert (schedule.next_tick.timestamp() / 86400) % 300 == 0
 
 
+def test_an_edit_after_the_look_loses_no_overdue_tick(one: Connection, two: Connection) -> None:
+    """The round has planned four ticks of the old timing. The edit commits before it fires."""
+    schedule = overdue(minute() - timedelta(minutes=3), catch_up="all")
+    plans = due_plans(rows_of(two), {})
+    assert len(plans[0].ticks) >= 4
+    one.execute("UPDATE pgqueue_schedule SET cron = NULL, every = '3660 days'")
+    assert fire_plans(rows_of(two), plans, {}) == 0  # the row is locked
+    one.commit()
+    assert fire_plans(rows_of(two), plans, {}) == 0  # it is another row now
+    assert fire(two) == 1
+    assert ticks_of(schedule)[:4] == plans[0].ticks[:4]
+    assert len(jobs_of(schedule)) == len(ticks_of(schedule))
+    assert fire(two) == 0
+
+
+def test_an_edit_waits_for_the_round_and_owes_nothing_that_it_has_fired(
+    one: Connection, two: Connection
+) -> None:
+    schedule = overdue(minute() - timedelta(minutes=3), catch_up="all")
+    fire(one)
+    edit = start(
+        two, Connection.execute, "UPDATE pgqueue_schedule SET cron = NULL, every = '3660 days'"
+    ).blocked()
+    one.commit()
+    edit.result()
+    schedule.refresh_from_db()
+    assert (schedule.owed, schedule.next_tick) == (None, None)
+    fired = ticks_of(schedule)
+    fire(two)
+    assert ticks_of(schedule) == fired
+    assert len(jobs_of(schedule)) == len(fired) >= 4
+
+
 @pytest.mark.parametrize("column", ["paused_at", "retired_at"])
 def test_a_pause_or_retirement_after_the_look_counts(two: Connection, column: str) -> None:
     overdue()
@@ -212,6 +245,97 @@ def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(one: Connecti
     one.commit()
     assert fire(two) == 1
     assert sorted(outcomes(schedule)) == ["manual", "skipped"]
+
+
+# -- unique keys
+
+
+def enqueue_unique(connection: Connection, document: int) -> int:
+    """Enqueue ``unique_tasks.index`` as a view of the project does. Return the id."""
+    key = f"tests.app.unique_tasks.index(document_id={document})"
+    row = connection.execute(
+        "SELECT pgqueue_enqueue(task_path => 'tests.app.unique_tasks.index', args => %s::jsonb,"
+        " options => jsonb_build_object('unique_key', %s::text, 'unique_scope', 'waiting'))",
+        (f"[{document}]", key),
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def unique(document: int) -> Schedule:
+    return overdue(ago(minutes=1), task_path="tests.app.unique_tasks.index", args=[document], **RARELY)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_tick_whose_key_an_open_transaction_holds_is_fired_later(
+    one: Connection, two: Connection, commits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The round does not wait for the transaction, and fires the others."""
+    twin = enqueue_unique(one, 7)
+    held, other, plain = unique(7), unique(8), overdue()
+    broken: dict[str, str] = {}
+    with caplog.at_level(logging.WARNING):
+        assert fire(two, broken) == 2
+        assert fire(two, broken) == 0
+    assert (broken, caplog.records) == ({}, [])
+    assert (len(jobs_of(held)), len(jobs_of(other)), len(jobs_of(plain))) == (0, 1, 1)
+    assert not ticks_of(held)
+    if commits:
+        one.commit()
+    else:
+        one.rollback()
+    assert fire(two, broken) == 1
+    assert outcomes(held) == ["existing" if commits else "enqueued"]
+    (job,) = ScheduleTick.objects.filter(schedule=held).values_list("job_id", flat=True)
+    assert (job == twin) is commits
+
+
+def test_many_held_keys_delay_a_round_only_for_a_moment(one: Connection, two: Connection) -> None:
+    """Each costs the wait of one statement, so a round gives up after some of them. All have their turn."""
+    for document in range(2 * MOST_STUCK):
+        enqueue_unique(one, document)
+        unique(document)
+    free = [unique(document) for document in range(100, 103)]
+    tried = 0
+
+    def rows(query: str, parameters: Any) -> list[Any]:
+        nonlocal tried
+        tried += "pgqueue_fire_v1" in query
+        return rows_of(two)(query, parameters)
+
+    fire_due(rows, {})
+    assert tried <= 1 + MOST_STUCK + len(free)
+    until(lambda: fire(two) == 0 and all(map(jobs_of, free)), what="the schedules whose keys are free")
+    one.rollback()
+    until(lambda: fire(two) == 0, what="the rest")
+    assert Job.objects.count() == 2 * MOST_STUCK + len(free)
+
+
+def test_two_supervisors_and_an_enqueuer_with_the_same_key(one: Connection, two: Connection) -> None:
+    """One supervisor has fired and not committed. The enqueuer waits for it, and finds its job."""
+    schedule = unique(7)
+    assert fire(one) == 1
+    enqueuer = start(two, enqueue_unique, 7).blocked()
+    one.commit()
+    (job,) = jobs_of(schedule)
+    assert enqueuer.result() == job.pk
+
+
+def test_arguments_that_change_after_the_look_do_not_get_the_old_keys(
+    one: Connection, two: Connection
+) -> None:
+    """The round has computed the keys, because SQL had changed the arguments; now they change again."""
+    schedule = unique(7)
+    one.execute("UPDATE pgqueue_schedule SET args = '[8]'")
+    one.commit()
+    plans = due_plans(rows_of(two), {})
+    assert "document_id=8" in (plans[0].policy or "")
+    one.execute("UPDATE pgqueue_schedule SET args = '[9]'")
+    one.commit()
+    assert fire_plans(rows_of(two), plans, {}) == 0
+    assert fire(two) == 1
+    (job,) = jobs_of(schedule)
+    assert (job.args, job.unique_key) == ([9], "tests.app.unique_tasks.index(document_id=9)")
 
 
 # -- workers that start

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from django_pgqueue import conf, schedule
 from django_pgqueue.checks_schedules import check_schedules
-from tests.app import tasks
+from tests.app import limit_tasks, tasks
 
 pytestmark = pytest.mark.usefixtures("registry")
 
@@ -77,3 +77,22 @@ def test_e008_code_that_declares_an_invalid_schedule(app: Any) -> None:
     app.deploy("@schedule(cron='0 0 30 2 *')", "@task", "def report(): pass")
     (message,) = (each for each in run_checks(tags=["pgqueue"]) if each.id == "pgqueue.E008")
     assert f"The schedule '{app.module}.report' of {app.module}.report is wrong: " in message.msg
+
+
+WHY = (
+    "would not fire: The callable for the concurrency key of tests.app.limit_tasks.sync raised AttributeError"
+)
+
+
+def test_e015_a_key_that_cannot_be_computed_in_settings() -> None:
+    (message,) = messages(sync={"task": "tests.app.limit_tasks.sync", "every": 60, "args": [5]})
+    assert message.id == "pgqueue.E015"
+    assert f"PGQUEUE['SCHEDULES']['sync'] {WHY}" in message.msg
+
+
+def test_e015_a_key_that_cannot_be_computed_in_code() -> None:
+    """The decorator cannot know: a callable may need what is not there yet when its module is imported."""
+    schedule(every=60, name="sync", args=[5])(limit_tasks.sync)
+    (message,) = messages()
+    assert message.id == "pgqueue.E015"
+    assert f"The schedule 'sync' in tests.app.limit_tasks {WHY}" in message.msg

@@ -129,13 +129,12 @@ def test_all_ticks_that_are_owed_at_the_change_are_fired(app: App, one: Connecti
     app.schedule("every=60, catch_up='all'")
     start_worker()
     Schedule.objects.update(next_tick=minute() - timedelta(minutes=3), since=ago(days=1))
+    owed = [minute() - timedelta(minutes=number) for number in (3, 2, 1, 0)]
     app.schedule("cron='0 5 * * *', catch_up='all'")
     start_worker()
-    owed = ticks_of(the(app))
-    assert owed[:4] == [minute() - timedelta(minutes=number) for number in (3, 2, 1, 0)]
     fire(one)
-    assert ticks_of(the(app)) == owed
-    assert len(jobs_of(the(app))) == len(owed)
+    assert ticks_of(the(app))[:4] == owed
+    assert len(jobs_of(the(app))) == len(ticks_of(the(app)))
 
 
 @pytest.mark.parametrize("broken", [{"queue_name": "a b"}, {"timezone": "Mars"}])

@@ -11,6 +11,7 @@ from django.core.management.base import CommandError
 from django.utils.translation import gettext as _
 
 from ... import schedules
+from ...exceptions import InvalidKey, JobExists, UniqueKeyError
 from ...models import Schedule
 from ...schedules import board, words
 from ...schedules.control import require
@@ -54,7 +55,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     action: Callable[[dict[str, Any], OutputWrapper], None] = _ACTIONS[options.get("action") or "list"]
     try:
         action(options, stdout)
-    except Schedule.DoesNotExist as error:
+    except (Schedule.DoesNotExist, JobExists, InvalidKey, UniqueKeyError) as error:
         raise CommandError(str(error)) from error
 
 
@@ -98,6 +99,9 @@ def _resume(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 def _run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     job = schedules.run_now(options["name"], using=options["database"])
+    if job.enqueue_outcome == "existing":
+        stdout.write(_("No job is enqueued: job %(id)d has the unique key of the schedule.") % {"id": job.pk})
+        return
     text = _("Job %(id)d of %(task)s is enqueued in the queue %(queue)s.")
     stdout.write(text % {"id": job.pk, "task": job.task_path, "queue": job.queue_name})
 

@@ -1,0 +1,313 @@
+"""Scheduled jobs have the keys that ``enqueue()`` gives them; what a tick does that meets its twin."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from django_pgqueue import JobExists, enqueue
+from django_pgqueue.exceptions import InvalidKey
+from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.schedules import fire as fire_module
+from django_pgqueue.schedules import run_now
+from django_pgqueue.schedules.synchronize import synchronize
+from tests.app import limit_tasks, unique_tasks
+from tests.support.factories import ScheduleFactory
+from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, ticks_of
+from tests.support.sessions import Connect, Connection
+from tests.support.workers import fresh, run_due
+
+from .conftest import App
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+INDEX = "tests.app.unique_tasks.index"
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def keys(job: Job) -> tuple[str | None, str | None, str | None]:
+    return job.unique_key, job.unique_scope, job.limit_key
+
+
+# -- the same keys as enqueue()
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "kwargs"),
+    [
+        (unique_tasks.index, [7], {}),
+        (unique_tasks.index, [7], {"force": True}),
+        (unique_tasks.sync, [1], {}),
+        (unique_tasks.remind, [1], {}),
+        (limit_tasks.two, ["a"], {}),
+        (limit_tasks.ship, [], {"order_id": 3}),
+        (limit_tasks.sync, ["acme.eu"], {}),
+        (limit_tasks.report, [], {"region": None}),
+        (limit_tasks.hourly, ["a"], {}),
+        (limit_tasks.quick, [5], {}),
+    ],
+)
+def test_a_tick_enqueues_as_enqueue_does(one: Connection, task: Any, args: Any, kwargs: Any) -> None:
+    enqueued = enqueue(task, *args, **kwargs)
+    end(one, enqueued.pk)
+    one.execute("DELETE FROM pgqueue_window")
+    schedule = overdue(task_path=task.module_path, args=args, kwargs=kwargs)
+    fire(one)
+    (scheduled,) = jobs_of(schedule)
+    assert keys(scheduled) == keys(enqueued)
+    assert (scheduled.line is None) == (scheduled.limit_key is None)
+
+
+def test_the_limit_holds_for_the_jobs_of_a_schedule(one: Connection) -> None:
+    """Four missed ticks of a task with one slot: they wait in line."""
+    schedule = overdue(ago(minutes=3), task_path="tests.app.limit_tasks.ship", args=[3], catch_up="all")
+    fire(one)
+    jobs = jobs_of(schedule)
+    assert len(jobs) >= 4
+    assert {job.limit_key for job in jobs} == {"tests.app.limit_tasks.ship/3"}
+    assert [job.status for job in jobs] == ["pending"] + ["blocked"] * (len(jobs) - 1)
+    run_due()
+    assert {fresh(job).status for job in jobs} == {"done"}
+
+
+def test_a_job_of_a_plain_task_has_no_options(one: Connection) -> None:
+    schedule = overdue()
+    assert schedule.policy is not None
+    assert schedule.policy["options"] is None
+    fire(one)
+    assert keys(jobs_of(schedule)[0]) == (None, None, None)
+
+
+def test_plain_and_unique_jobs_in_one_round(one: Connection) -> None:
+    """The outcomes belong to the right ticks."""
+    enqueue(unique_tasks.index, 7)
+    plain = [overdue(name="a"), overdue(name="c")]
+    unique = overdue(name="b", task_path=INDEX, args=[7])
+    fire(one)
+    assert [outcomes(each) for each in plain] == [["enqueued"]] * 2
+    assert outcomes(unique) == ["existing"]
+
+
+# -- who knows the keys
+
+
+def test_a_schedule_that_was_made_with_sql_gets_its_keys_from_the_round(one: Connection) -> None:
+    one.execute(
+        "INSERT INTO pgqueue_schedule (name, task_path, args, cron, next_tick)"
+        " VALUES ('sql', %s, '[7]', '* * * * *', %s)",
+        (INDEX, minute()),
+    )
+    fire(one)
+    (job,) = jobs_of("sql")
+    assert job.unique_key == f"{INDEX}(document_id=7)"
+    policy = Schedule.objects.get().policy
+    assert policy is not None
+    assert policy["options"]["unique_key"] == job.unique_key
+
+
+def test_arguments_that_were_changed_with_sql_have_other_keys(one: Connection) -> None:
+    schedule = overdue(task_path=INDEX, args=[7])
+    one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
+    fire(one)
+    assert jobs_of(schedule)[0].unique_key == f"{INDEX}(document_id=8)"
+
+
+def test_keys_of_other_arguments_do_not_apply(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor that fires belongs to another project, which cannot import the task."""
+    monkeypatch.setattr(fire_module, "known_policy", lambda *call: None)
+    schedule = overdue(task_path="tests.app.unique_tasks.sync", args=[7])
+    one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
+    fire(one)
+    (job,) = jobs_of(schedule)
+    assert (job.queue_name, job.unique_key) == ("mail", None)
+
+
+def test_a_round_of_another_project_uses_the_stored_keys(
+    one: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = overdue(task_path=INDEX, args=[7])
+    monkeypatch.setattr(fire_module, "known_policy", lambda *call: None)
+    fire(one)
+    assert jobs_of(schedule)[0].unique_key == f"{INDEX}(document_id=7)"
+
+
+def test_a_deployment_that_makes_the_task_unique(app: App, one: Connection) -> None:
+    app.schedule("every=60, kwargs={'day': 1}")
+    synchronize("default")
+    app.deploy(
+        "from django_pgqueue import Unique",
+        "@schedule(every=60, kwargs={'day': 1})",
+        "@task(unique=Unique())",
+        "def report(day=0): pass",
+    )
+    synchronize("default")
+    Schedule.objects.update(next_tick=ago(seconds=1))
+    fire(one)
+    assert jobs_of(f"{app.module}.report")[0].unique_key == f"{app.module}.report(day=1)"
+
+
+def test_a_module_that_cannot_be_imported_stops_no_supervisor(app: App, one: Connection) -> None:
+    app.deploy("raise SystemExit")
+    one.execute(
+        "INSERT INTO pgqueue_schedule (name, task_path, cron, next_tick) VALUES ('sql', %s, '* * * * *', %s)",
+        (f"{app.module}.report", minute()),
+    )
+    assert fire(one) == 1
+    assert len(jobs_of("sql")) == 1
+
+
+def test_a_call_that_cannot_be_checked_stops_no_supervisor(
+    one: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router is code of the project, and may raise anything."""
+    schedule = overdue(task_path=INDEX, args=[7])
+    Schedule.objects.update(policy=None)
+
+    def raises(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("django_pgqueue.schedules.policy.call_options", raises)
+    assert fire(one) == 1
+    assert jobs_of(schedule)[0].unique_key is None
+
+
+# -- a tick that meets its twin
+
+
+def test_a_tick_that_meets_its_twin_is_recorded_with_the_twin(one: Connection) -> None:
+    twin = enqueue(unique_tasks.index, 7)
+    schedule = overdue(task_path=INDEX, args=[7])
+    fire(one)
+    (tick,) = ScheduleTick.objects.all()
+    assert (tick.outcome, tick.job_id) == ("existing", twin.pk)
+    assert tick.get_outcome_display() == "skipped, because another job had its unique key"
+    assert not jobs_of(schedule)
+    schedule.refresh_from_db()
+    assert schedule.live_jobs == []  # the twin is not a job of this schedule
+    assert schedule.last_tick == tick.tick
+
+
+def test_replace_gives_the_waiting_twin_to_the_tick(one: Connection) -> None:
+    twin = enqueue(unique_tasks.render, 7, text="old")
+    schedule = overdue(task_path="tests.app.unique_tasks.render", args=[7], overlap="skip")
+    fire(one)
+    (tick,) = ScheduleTick.objects.all()
+    assert (tick.outcome, tick.job_id) == ("replaced", twin.pk)
+    (job,) = jobs_of(schedule)
+    assert (job.pk, job.kwargs) == (twin.pk, {})
+    schedule.refresh_from_db()
+    assert schedule.live_jobs == [twin.pk]
+
+
+@pytest.mark.parametrize("task", [unique_tasks.once, unique_tasks.refresh])
+def test_a_tick_has_nobody_to_raise_for(one: Connection, task: Any) -> None:
+    twin = enqueue(task, "a")
+    schedule = overdue(task_path=task.module_path, args=["a"])
+    broken: dict[str, str] = {}
+    fire(one, broken)
+    assert outcomes(schedule) == ["existing"]
+    assert not broken
+    assert [job.pk for job in Job.objects.all()] == [twin.pk]
+
+
+def test_missed_ticks_of_a_unique_task_become_one_job(one: Connection) -> None:
+    schedule = overdue(ago(minutes=3), task_path=INDEX, args=[7], catch_up="all")
+    fire(one)
+    first, *others = outcomes(schedule)
+    assert (first, {*others}) == ("enqueued", {"existing"})
+    (job,) = jobs_of(schedule)
+    assert {tick.job_id for tick in ScheduleTick.objects.all()} == {job.pk}
+
+
+def test_a_window_counts_from_tick_to_tick(one: Connection) -> None:
+    schedule = overdue(task_path="tests.app.unique_tasks.remind", args=[1])
+    fire(one)
+    (job,) = jobs_of(schedule)
+    run_due()
+    Schedule.objects.update(next_tick=ago(seconds=1), last_tick=None)
+    fire(one)
+    assert outcomes(schedule) == ["enqueued", "existing"]
+    assert {tick.job_id for tick in ScheduleTick.objects.all()} == {job.pk}
+
+
+def test_a_waiting_tick_that_meets_its_twin_makes_room_for_the_next(one: Connection) -> None:
+    schedule = overdue(ago(minutes=3), task_path=INDEX, args=[7], overlap="queue", catch_up="all")
+    fire(one)
+    run_due()
+    enqueue(unique_tasks.index, 7)
+    waiting = outcomes(schedule).count("waiting")
+    for number in range(1, waiting + 1):
+        assert fire(one) == 1
+        assert outcomes(schedule).count("existing") == number
+    schedule.refresh_from_db()
+    assert schedule.waiting == 0
+
+
+# -- by hand
+
+
+def test_run_now_returns_the_twin_and_says_so() -> None:
+    schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
+    job = run_now(schedule.name)
+    assert (job.enqueue_outcome, job.unique_key) == ("created", f"{INDEX}(document_id=7)")
+    again = run_now(schedule.name)
+    assert (again.pk, again.enqueue_outcome) == (job.pk, "existing")
+    assert outcomes(schedule) == ["manual", "existing"]
+
+
+def test_run_now_raises_what_enqueue_raises() -> None:
+    schedule = ScheduleFactory.create(task_path="tests.app.unique_tasks.once", args=["a"])
+    job = run_now(schedule.name)
+    with pytest.raises(JobExists, match=f"Job {job.pk} has the unique key of the schedule"):
+        run_now(schedule.name)
+    assert Job.objects.count() == 1
+
+
+def test_run_now_uses_the_arguments_that_sql_has_changed(one: Connection) -> None:
+    schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
+    one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
+    assert run_now(schedule.name).unique_key == f"{INDEX}(document_id=8)"
+
+
+# -- a key that cannot be computed
+
+
+def raising(name: str) -> dict[str, Any]:
+    """A schedule whose key is a callable that raises."""
+    return {"name": name, "task_path": "tests.app.limit_tasks.sync", "args": [5]}
+
+
+def test_a_key_that_cannot_be_computed_is_refused_in_the_admin() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Schedule(cron="* * * * *", **raising("n")).full_clean()
+    (message,) = caught.value.message_dict["args"]
+    assert "raised AttributeError" in message
+
+
+def test_a_key_that_cannot_be_computed_fires_nothing_until_it_is_corrected(
+    one: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without its key, the job would run beside others."""
+    wrong, other = overdue(**raising("wrong")), overdue()
+    broken: dict[str, str] = {}
+    with caplog.at_level(logging.ERROR):
+        fire(one, broken)
+        fire(one, broken)
+    (record,) = caplog.records
+    assert (
+        "schedule 'wrong' does not fire: pgqueue: The callable for the concurrency key" in record.getMessage()
+    )
+    assert (len(jobs_of(wrong)), len(jobs_of(other))) == (0, 1)
+    with pytest.raises(InvalidKey, match="raised AttributeError"):
+        run_now("wrong")
+    one.execute("""UPDATE pgqueue_schedule SET args = '["acme.eu"]' WHERE name = 'wrong'""")
+    fire(one, broken)
+    assert jobs_of(wrong)[0].limit_key == "tenant/acme"
+    assert len(ticks_of(wrong)) == 1

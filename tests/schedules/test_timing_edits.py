@@ -1,0 +1,174 @@
+"""The timing of a schedule is edited while ticks are overdue: in code, by ``save()``, in the admin, with SQL.
+
+The ticks that the old timing owed until the edit run, as ``catch_up`` says, and after them those of the new
+one. The admin's forms and the rounds that fire at the same moment are in ``tests/races``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from django_pgqueue.models import Schedule
+from django_pgqueue.schedules import pause, resume
+from tests.admin.helpers import url
+from tests.support.jobs import value
+from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, ticks_of
+from tests.support.sessions import Connect, Connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MINUTE = timedelta(minutes=1)
+#: It has no tick while the test runs.
+DECADE = timedelta(days=3660)
+
+Edit = Callable[[Schedule, Connection, Client], object]
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def by_save(schedule: Schedule, _one: Connection, _client: Client) -> None:
+    schedule.cron, schedule.every = None, DECADE
+    schedule.save()
+
+
+def by_sql(_schedule: Schedule, one: Connection, _client: Client) -> None:
+    one.execute("UPDATE pgqueue_schedule SET cron = NULL, every = '3660 days'")
+
+
+def by_admin(schedule: Schedule, _one: Connection, client: Client) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    sent = {
+        "task_path": schedule.task_path, "args": "[]", "kwargs": "{}", "queue_name": "", "priority": "",
+        "cron": "", "every": "3660 00:00:00", "timezone": "UTC", "jitter": "0", "catch_up": schedule.catch_up,
+        "catch_up_limit": str(schedule.catch_up_limit), "overlap": schedule.overlap,
+    }  # fmt: skip
+    assert client.post(url("change", schedule.pk, model="schedule"), sent).status_code == 302
+
+
+@pytest.mark.parametrize("edit", [by_save, by_sql, by_admin])
+@pytest.mark.parametrize(
+    ("catch_up", "limit", "count"), [("all", 100, 4), ("all", 2, 2), ("latest", 100, 1), ("skip", 100, 1)]
+)
+def test_ticks_that_the_old_timing_owes_run(
+    one: Connection, client: Client, edit: Edit, catch_up: str, limit: int, count: int
+) -> None:
+    """No worker ran for three minutes. The last tick is less than a minute old, so it is not skipped."""
+    schedule = overdue(minute() - 3 * MINUTE, catch_up=catch_up, catch_up_limit=limit)
+    edit(schedule, one, client)
+    edited = Schedule.objects.get()
+    assert edited.since is not None
+    owed = [minute() - number * MINUTE for number in range(4, -1, -1)]
+    owed = [tick for tick in owed if minute() - 4 * MINUTE < tick <= edited.since]
+    fire(one)
+    assert ticks_of(schedule) == owed[-count:]
+    assert outcomes(schedule) == ["enqueued"] * len(owed[-count:])
+    assert len(jobs_of(schedule)) == len(owed[-count:])
+    after = Schedule.objects.get()
+    assert after.owed is None
+    assert after.last_tick == owed[-1]
+    assert after.next_tick is not None
+    assert (after.next_tick - datetime(1970, 1, 1, tzinfo=UTC)) % DECADE == timedelta(0)
+    assert fire(one) == 0
+
+
+def test_ticks_of_the_new_timing_run_after_those_of_the_old(one: Connection) -> None:
+    """It was every hour until half past two days ago, and every day since."""
+    midnight = minute().replace(hour=0, minute=0)
+    schedule = overdue(midnight - timedelta(days=2), cron="0 * * * *", catch_up="all", catch_up_limit=1000)
+    Schedule.objects.update(cron="0 0 * * *")
+    edited = midnight - timedelta(days=2) + timedelta(hours=2, minutes=30)
+    move_edit(one, 0, edited)
+    fire(one)
+    hours = [midnight - timedelta(days=2) + timedelta(hours=number) for number in range(3)]
+    assert ticks_of(schedule)[:5] == [*hours, midnight - timedelta(days=1), midnight]
+    assert len(jobs_of(schedule)) == len(ticks_of(schedule)) in (5, 6)  # a day may have begun
+
+
+def test_edits_in_a_row(one: Connection) -> None:
+    """Each timing counts for the time in which it was true, also if one of them comes back."""
+    day = minute().replace(hour=0, minute=0) - timedelta(days=3)
+    schedule = overdue(day, cron="0 * * * *", catch_up="all", catch_up_limit=1000)
+    for timing in ({"cron": "30 * * * *"}, {"cron": "0 * * * *"}, {"cron": None, "every": DECADE}):
+        Schedule.objects.update(**timing)
+    for place, edited in enumerate((90, 200, 330)):
+        move_edit(one, place, day + edited * MINUTE)
+    fire(one)
+    assert [(tick - day) / MINUTE for tick in ticks_of(schedule)] == [0, 60, 150, 240, 300]
+
+
+def move_edit(one: Connection, place: int, when: datetime) -> None:
+    """Let an edit that has just been made be one of the past."""
+    moment = round(when.timestamp() * 1_000_000)
+    last = value(one, "SELECT jsonb_array_length(owed) - 1 FROM pgqueue_schedule")
+    one.execute(
+        "UPDATE pgqueue_schedule SET owed = jsonb_set(owed, %s, to_jsonb(%s::bigint))",
+        ([str(place), "until"], moment),
+    )
+    if place < last:
+        one.execute(
+            "UPDATE pgqueue_schedule SET owed = jsonb_set(owed, %s, to_jsonb(%s::bigint))",
+            ([str(place + 1), "since"], moment),
+        )
+    else:
+        one.execute("UPDATE pgqueue_schedule SET since = %s", (when,))
+
+
+def test_a_timing_that_no_round_has_seen_owes_its_ticks_too(one: Connection) -> None:
+    """Its first tick passed while no worker ran, so the row has no next tick."""
+    schedule = overdue(catch_up="all")
+    Schedule.objects.update(next_tick=None, since=minute() - 2.5 * MINUTE)
+    Schedule.objects.update(cron=None, every=DECADE)
+    fire(one)
+    assert ticks_of(schedule)[:3] == [minute() - number * MINUTE for number in (2, 1, 0)]
+
+
+def test_nothing_is_owed_if_no_tick_is_due(one: Connection) -> None:
+    schedule = overdue(ago(hours=-1))
+    Schedule.objects.update(cron="*/2 * * * *")
+    schedule.refresh_from_db()
+    assert (schedule.owed, schedule.next_tick) == (None, None)
+
+
+def test_a_wrong_timing_owes_only_the_tick_that_was_due(one: Connection) -> None:
+    schedule = overdue(ago(minutes=3), catch_up="all")
+    due = schedule.next_tick
+    Schedule.objects.update(timezone="Mars")
+    move_edit(one, 0, ago(minutes=2.999))
+    Schedule.objects.update(timezone="UTC", cron=None, every=DECADE)
+    broken: dict[str, str] = {}
+    fire(one, broken)
+    assert not broken
+    assert ticks_of(schedule) in ([due], [due, minute() - 3 * MINUTE])
+
+
+@pytest.mark.parametrize("is_paused_first", [True, False])
+def test_a_pause_owes_nothing(one: Connection, is_paused_first: bool) -> None:
+    """Neither if the edit comes before the pause, nor if it comes while the schedule is paused."""
+    schedule = overdue(ago(hours=1), catch_up="all")
+    if is_paused_first:
+        pause(schedule.name)
+    Schedule.objects.update(cron=None, every=DECADE)
+    if not is_paused_first:
+        pause(schedule.name)
+    resume(schedule.name)
+    assert Schedule.objects.get().owed is None
+    fire(one)
+    assert not jobs_of(schedule)
+
+
+def test_saving_a_row_that_was_read_before_the_edit_forgets_nothing(one: Connection) -> None:
+    schedule = overdue(minute() - 3 * MINUTE, catch_up="all")
+    stale = Schedule.objects.get()
+    Schedule.objects.update(cron=None, every=DECADE)
+    stale.cron, stale.every, stale.jitter = None, DECADE, timedelta(seconds=1)
+    stale.save()
+    fire(one)
+    assert len(jobs_of(schedule)) >= 4
