@@ -91,7 +91,8 @@ _FIRE_SQL = (
 class Firing:
     """When this supervisor looks next, and which schedules it leaves out because they are broken."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_on: bool = True) -> None:
+        self._is_on = is_on  # a burst does not look
         self.broken: dict[str, str] = {}
         """The versions of rows that cannot fire, by the name of the schedule."""
         self._next = float("inf")
@@ -108,7 +109,7 @@ class Firing:
 
     def look_in(self, seconds: float | None, now: float) -> None:
         """Look then, or earlier if that was planned. None: there is nothing to look at."""
-        if seconds is not None:
+        if seconds is not None and self._is_on:
             self._next = min(self._next, now + max(0.0, seconds) + random.uniform(0.0, SPREAD))
 
     def run(self, session: Session, now: float) -> None:
@@ -124,6 +125,11 @@ class Firing:
         if seconds is not None and seconds <= 0 and plans and not fired:
             seconds = STUCK_PAUSE
         self.look_in(seconds, now + monotonic() - began)
+
+    def run_once(self, session: Session) -> None:
+        """Fire all that is due now. What is locked stays due."""
+        while fire_due(session.rows, self.broken) >= LOOK_LIMIT:
+            pass
 
 
 def fire_due(rows: Rows, broken: dict[str, str]) -> int:

@@ -65,11 +65,11 @@ _SWEEP_SQL = """
 class Rounds:
     """When this supervisor does each round next. Jitter spreads out the rounds of many supervisors."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fires: bool = True) -> None:
         self._next_recovery = 0.0
         self._next_sweep = 0.0
         self._next_rotation = 0.0
-        self.schedules = Firing()
+        self.schedules = Firing(is_on=fires)
         self._next_repair = 0.0
         self._repaired_to = ""  # the concurrency key that the last round of repair has reached
 

@@ -34,6 +34,8 @@ class WorkerOptions:
     """How many jobs one process runs at the same time: sync ones in threads, async ones on the event loop."""
     burst: bool = False
     """Whether to stop when no more jobs are due."""
+    schedules: bool = True
+    """Whether to write and fire schedules; a burst fires those that are due when it starts."""
     max_jobs: int | None = None
     """Replace a process after this many jobs."""
     max_rss: int | None = None

@@ -15,7 +15,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.management.commands import runqueueworker
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, Schedule
 from django_pgqueue.worker.options import Assignment, WorkerOptions
 from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import worker_tasks as tasks
@@ -73,7 +73,7 @@ def test_the_defaults_and_the_exit_code(started: list[WorkerOptions]) -> None:
 def test_every_option(started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match="it cannot start"):
         run(
-            "--queues=mail:6, default,mail:2", "--processes=2", "--threads", "8", "--burst",
+            "--queues=mail:6, default,mail:2", "--processes=2", "--threads", "8", "--burst", "--schedules",
             "--database", "other", "--max-jobs=100", "--max-rss=512", "--grace=0",
         )  # fmt: skip
     assert started == [
@@ -104,6 +104,20 @@ def test_grace_and_excluded_queues(started: list[WorkerOptions], settings: Any) 
     assert (started[0].grace, started[0].exclude_queues) == (7.0, ("slow",))
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("arguments", "count"), [((), 1), (("--burst",), 0), (("--burst", "--schedules"), 1)], ids=str
+)
+def test_a_burst_writes_schedules_only_if_it_fires_them(
+    started: list[WorkerOptions], settings: Any, arguments: tuple[str, ...], count: int
+) -> None:
+    settings.PGQUEUE = {"SCHEDULES": {"night": {"task": "tests.app.tasks.noop", "cron": "0 3 * * *"}}}
+    with pytest.raises(CommandError, match="it cannot start"):
+        run(*arguments)
+    assert started[0].schedules is bool(count)
+    assert Schedule.objects.filter(name="night").count() == count
+
+
 @pytest.mark.django_db(transaction=True, databases=["other"])
 def test_without_a_database_it_takes_the_one_where_jobs_go(
     started: list[WorkerOptions], settings: Any
@@ -125,6 +139,7 @@ def test_without_a_database_it_takes_the_one_where_jobs_go(
         (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
         (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
         (["--reload", "--burst"], "cannot be used together"),
+        (["--schedules"], r"--schedules is for a burst\."),
     ],
 )
 def test_bad_options_are_refused(arguments: list[str], message: str, started: list[WorkerOptions]) -> None:

@@ -76,6 +76,7 @@ class Command(BaseCommand):
             help="jobs that a process runs at the same time (default: 4)",
         )
         add("--burst", action="store_true", help="stop when no more jobs are due")
+        add("--schedules", action="store_true", help="begin a burst with the schedules that are due")
         add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
         add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after this many jobs")
         add(
@@ -126,6 +127,10 @@ class Command(BaseCommand):
             )
         if given["reload"] and given["burst"]:
             raise ArgumentTypeError(_("--reload and --burst cannot be used together."))
+        if given["schedules"] and not given["burst"]:
+            raise ArgumentTypeError(
+                _("--schedules is for a burst. Without --burst, a worker fires schedules all the time.")
+            )
         if given["reload"] and not self._is_program:
             raise ArgumentTypeError(_("--reload works on the command line only, not with call_command()."))
         grace = conf.current().grace
@@ -139,6 +144,7 @@ class Command(BaseCommand):
             processes=given["processes"],
             threads=given["threads"],
             burst=given["burst"],
+            schedules=given["schedules"] or not given["burst"],
             max_jobs=given["max_jobs"],
             max_rss=given["max_rss"],
             grace=grace if given["grace"] is None else float(given["grace"]),
@@ -173,7 +179,8 @@ class Command(BaseCommand):
         was_open = connections[alias].connection is not None
         try:
             check_database(alias)
-            synchronize(alias)
+            if options.schedules:
+                synchronize(alias)
             warn_of_unknown_queues(alias, "--queues", options.queues)
             warn_of_unknown_queues(alias, "--exclude-queues", options.exclude_queues)
             if given["verbosity"]:

@@ -71,12 +71,12 @@ _WITHIN_A_SECOND = "SELECT set_config('statement_timeout', '1000', true)"
 
 
 class Heartbeat:
-    """Used only by the supervisor's main thread."""
+    """Used only by the supervisor's main thread. ``fires``: whether its upkeep fires schedules."""
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, *, fires: bool = True) -> None:
         self._alias = alias
         self._session: Session | None = None
-        self._rounds = Rounds()
+        self._rounds = Rounds(fires=fires)
         self._ended = EndedProcesses()
         # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
         # would consider our processes dead.
@@ -103,6 +103,11 @@ class Heartbeat:
         limits = DeclaredLimits()
         limits.write(self._session)
         limits.withdraw(self._session)
+
+    def fire_once(self) -> None:
+        """Fire the schedules that are due, before a burst starts its processes. Raises ``psycopg.Error``."""
+        assert self._session is not None
+        self._rounds.schedules.run_once(self._session)
 
     @property
     def is_connected(self) -> bool:
@@ -140,7 +145,7 @@ class Heartbeat:
                 if not self._skips(living):
                     self._beat(self._session, living)
             self._ended.give_back(self._session)
-            self._rounds.run(self._session, now)
+            self._rounds.run(self._session, monotonic())
             self._outage.over()
         except psycopg.Error as error:
             self._lost(error)

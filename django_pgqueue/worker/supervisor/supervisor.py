@@ -63,7 +63,7 @@ class Supervisor:
         self._forwarded = 0
         self._stop_by = float("inf")
         self._manager = ServiceManager()
-        self._heartbeat = Heartbeat(options.alias)
+        self._heartbeat = Heartbeat(options.alias, fires=options.schedules and not options.burst)
         self._exit_code = 0
         self.failure = ""
         """Why it ended, if its exit code is not 0."""
@@ -85,6 +85,8 @@ class Supervisor:
                 return self._exit_code
             check()
             self._heartbeat.begin()
+            if self.options.burst and self.options.schedules:
+                self._heartbeat.fire_once()
             while self._turn():
                 self._sleep(self._pause())
         finally:
