@@ -34,5 +34,10 @@ BEGIN
                 'until', (extract(epoch FROM NEW.since) * 1000000)::bigint));
         END IF;
     END IF;
+    IF NEW.paused_at IS NULL AND NEW.retired_at IS NULL AND (TG_OP = 'INSERT' OR NEW.since IS DISTINCT FROM OLD.since)
+        AND current_setting('pgqueue.notify', true) IS DISTINCT FROM 'off'
+    THEN
+        PERFORM pg_notify(pgqueue_channel_v1() || '_schedules', '');  -- the supervisors look at once
+    END IF;
     RETURN NEW;
 END $$;

@@ -5,7 +5,8 @@ blocking the supervisor, which continues to watch its processes.
 The statement of a heartbeat also looks for workers of others whose heartbeats are late. Recovery runs only if
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
-(``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due.
+(``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due. Of schedules that
+somebody changes, the supervisor hears between two heartbeats (``schedules/news.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import psycopg
 from ... import conf
 from ...lifecycle.arrays import number_array
 from ...schedules.fire import NEXT_LOOK
+from ...schedules.news import ScheduleNews
 from ...session import LOST_CONNECTION, connect
 from ...upkeep.limits import DeclaredLimits
 from ...upkeep.recovery import EndedProcess, EndedProcesses
@@ -77,6 +79,8 @@ class Heartbeat:
         self._alias = alias
         self._session: Session | None = None
         self._rounds = Rounds(fires=fires)
+        self._fires = fires
+        self._news = ScheduleNews()
         self._ended = EndedProcesses()
         # Try to connect at least once per heartbeat: otherwise, a supervisor that reconnected much earlier
         # would consider our processes dead.
@@ -114,6 +118,11 @@ class Heartbeat:
         """Whether there is a connection that has not been found to be lost."""
         return self._session is not None
 
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The files that become readable when ``serve`` must be called earlier."""
+        return self._news.files(self._session)
+
     def seconds_left(self, now: float) -> float:
         """Return the seconds until ``serve`` must be called again."""
         if self._ended and self._session is not None:
@@ -145,7 +154,10 @@ class Heartbeat:
                 if not self._skips(living):
                     self._beat(self._session, living)
             self._ended.give_back(self._session)
+            self._hear(self._session)
             self._rounds.run(self._session, monotonic())
+            # What arrived during these statements does not make the file readable any more.
+            self._hear(self._session)
             self._outage.over()
         except psycopg.Error as error:
             self._lost(error)
@@ -201,9 +213,15 @@ class Heartbeat:
         late, due = session.row(_BEAT_SQL, {**states, **times, **self._rounds.schedules.parameters})
         self._sent = states
         self._may_skip = late is None and settings.lease >= 6 * settings.heartbeat
+        if due is not None and self._fires and self._news.listen(session):
+            due = 0.0
         self._rounds.schedules.look_in(due, monotonic())
         if late is not None:
             self._rounds.recover_at(monotonic() + max(0.0, late) + _AFTER)
+
+    def _hear(self, session: Session) -> None:
+        if self._news.heard(session):
+            self._rounds.schedules.look_in(0.0, monotonic())
 
     def _skips(self, living: list[Child]) -> bool:
         """Return whether to leave this heartbeat out. The next one is always sent.

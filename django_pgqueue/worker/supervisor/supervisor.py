@@ -116,7 +116,7 @@ class Supervisor:
         self._sleep(seconds)
 
     def _sleep(self, seconds: float) -> None:
-        self._waker.sleep(seconds, lambda: self._signals.count > self._forwarded)
+        self._waker.sleep(seconds, lambda: self._signals.count > self._forwarded, *self._heartbeat.files)
 
     # -- one turn
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from select import select
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
 from django_pgqueue.models import Schedule, Worker
+from django_pgqueue.schedules import pause, resume
+from django_pgqueue.schedules.fire import SPREAD
 from django_pgqueue.upkeep import recovery, rounds
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
 from tests.support.schedules import jobs_of, overdue
+from tests.support.waiting import DEADLINE, until
 from tests.support.workers import fresh
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("settled_server")]
@@ -179,8 +184,89 @@ def test_a_supervisor_wakes_for_the_next_tick_and_not_only_for_its_heartbeat(
     due = timezone.now() + timedelta(seconds=0.5)
     Schedule.objects.update(next_tick=due, since=due - timedelta(days=1))
     supervisor.turn()
+    supervisor.turn()  # it has begun to listen, so it looks once more
     left = supervisor.heartbeat.seconds_left(supervisor.now)
     assert 0.2 < left < 0.6
     Schedule.objects.update(next_tick=due - timedelta(seconds=0.6))  # the time has come, as on the clock
     supervisor.turn()
     assert len(jobs_of(schedule)) == 1
+
+
+# -- schedules
+
+
+def listening(supervisor: Supervisor) -> None:
+    """Let the supervisor notice that there are schedules."""
+    ScheduleFactory.create(name="far", cron="0 0 1 1 *")
+    for _ in range(5):
+        supervisor.turn()
+    assert supervisor.heartbeat.files
+
+
+def serve_on_news(supervisor: Supervisor) -> None:
+    """Wait until the supervisor would wake up, and let it look, while its clock stands still."""
+    assert select([*supervisor.heartbeat.files], [], [], DEADLINE)[0]
+    supervisor.heartbeat.serve([supervisor.child])
+    assert supervisor.heartbeat.seconds_left(supervisor.now) <= SPREAD
+    supervisor.turn()
+
+
+def test_a_supervisor_listens_only_if_there_are_schedules(supervisor: Supervisor) -> None:
+    for _ in range(3):
+        supervisor.turn()
+    assert supervisor.heartbeat.files == ()
+
+
+@pytest.mark.parametrize("change", ["made", "edited", "resumed"])
+def test_a_change_of_a_schedule_is_heard_between_two_heartbeats(supervisor: Supervisor, change: str) -> None:
+    listening(supervisor)
+    if change == "made":
+        connection.cursor().execute(
+            "INSERT INTO pgqueue_schedule (name, task_path, every, since)"
+            " VALUES ('changed', 'tests.app.tasks.noop', '1 second', now() - interval '3 seconds')"
+        )
+    else:
+        ScheduleFactory.create(name="changed", cron=None, every=timedelta(days=3660))
+        if change == "resumed":
+            pause("changed")
+        serve_on_news(supervisor)
+        Schedule.objects.filter(pk="changed").update(every=timedelta(seconds=1))
+        if change == "resumed":
+            resume("changed")
+    serve_on_news(supervisor)
+    row = Schedule.objects.get(pk="changed")
+    assert row.next_tick is not None
+    assert abs((row.next_tick - timezone.now()).total_seconds()) < 60
+
+
+def test_news_that_arrive_while_a_statement_runs_are_not_missed(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session has read them with the answer of the statement, so its file does not become readable."""
+    listening(supervisor)
+
+    def run(self: Any, session: Any, now: float) -> None:
+        overdue(name="late")
+        session.value("SELECT pg_notification_queue_usage()")
+
+    monkeypatch.setattr(rounds.Rounds, "run", run)
+    supervisor.heartbeat.serve([supervisor.child])
+    assert supervisor.heartbeat.seconds_left(supervisor.now) <= SPREAD
+
+
+def test_a_lost_session_is_replaced_and_listens_again(supervisor: Supervisor) -> None:
+    listening(supervisor)
+    (file,) = supervisor.heartbeat.files
+    pid = supervisor.heartbeat._session.connection.info.backend_pid  # type: ignore[union-attr]
+    connection.cursor().execute("SELECT pg_terminate_backend(%s)", (pid,))
+    assert select([file], [], [], DEADLINE)[0]
+
+    def is_lost() -> bool:
+        supervisor.heartbeat.serve([supervisor.child])
+        return not supervisor.heartbeat.is_connected
+
+    until(is_lost, what="the end of the session")  # the error may be read before the end
+    assert supervisor.heartbeat.files == ()
+    for _ in range(5):
+        supervisor.turn()
+    assert supervisor.heartbeat.files
