@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
 from django_pgqueue import enqueue
-from django_pgqueue.models import Job, JobStat, Worker
+from django_pgqueue.models import Job, JobStat, Schedule, ScheduleTick, Worker
 
 from ..app.tasks import noop
 from ..support.databases import alias, fresh_database, migrate
@@ -19,6 +20,11 @@ LEFT = """
     SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue%' AND relnamespace = 'public'::regnamespace
     UNION ALL SELECT proname FROM pg_proc WHERE proname LIKE 'pgqueue%'
     UNION ALL SELECT tgname FROM pg_trigger WHERE tgname LIKE 'pgqueue%'
+"""
+
+SEQUENCES = """
+    SELECT oid::regclass::text FROM pg_class
+    WHERE relkind = 'S' AND relname LIKE 'pgqueue%' AND relnamespace = 'public'::regnamespace
 """
 
 
@@ -45,10 +51,23 @@ def test_unfinished_jobs() -> None:
 
 
 @in_shop
-def test_the_sequence_is_moved_beyond_all_ids() -> None:
+def test_the_sequences_are_moved_beyond_all_ids() -> None:
+    """As on a subscriber: the rows have been replicated, and the sequences have not."""
     before = enqueue(example("tasks").send_receipt, 1)
-    ask("sequence")
-    assert enqueue(example("tasks").send_receipt, 1).pk > before.pk + 999_999
+    schedule = Schedule.objects.create(name="nightly", task_path="shop.tasks.send_receipt", cron="0 3 * * *")
+    tick = ScheduleTick.objects.create(schedule=schedule, tick=timezone.now(), outcome="missed")
+    with connections["default"].cursor() as cursor:
+        cursor.execute(SEQUENCES)
+        names = [name for (name,) in cursor.fetchall()]
+        for name in names:
+            cursor.execute("SELECT setval(%s, 1, false)", (name,))
+        ask("sequence")
+        for name in names:
+            cursor.execute("SELECT nextval(%s)", (name,))
+            assert cursor.fetchone()[0] > 999_999, f"{name} is not moved"
+    assert enqueue(example("tasks").send_receipt, 1).pk > before.pk
+    later = ScheduleTick.objects.create(schedule=schedule, tick=timezone.now(), outcome="missed")
+    assert later.pk > tick.pk
 
 
 @in_shop

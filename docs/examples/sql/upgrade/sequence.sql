@@ -1,2 +1,11 @@
 SELECT setval('pgqueue_job_id_seq', coalesce(max(id), 0) + 1000000)
 FROM pgqueue_job;
+
+SELECT setval(pg_get_serial_sequence('pgqueue_tick', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_tick;
+
+SELECT setval(pg_get_serial_sequence('pgqueue_stat', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_stat;
+
+SELECT setval(pg_get_serial_sequence('pgqueue_pause', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_pause;
