@@ -3,7 +3,10 @@
     cron:         which times these are; nothing here knows the database
     declare:      ``@schedule`` and ``PGQUEUE["SCHEDULES"]``, validated
     synchronize:  when a worker starts, what is declared becomes rows
+    policy:       what the task says about its jobs, and their keys, as the row keeps it
     fire:         the round of a supervisor that turns due ticks into jobs
+    plan:         which ticks those are
+    news:         how a supervisor hears at once that a schedule was changed
     control:      pause, resume, run now
 
 The public names are resolved on first use (PEP 562), because a module with tasks imports ``declare`` while

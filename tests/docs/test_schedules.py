@@ -10,8 +10,9 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
+from django_pgqueue import enqueue
 from django_pgqueue.checks_schedules import check_schedules
-from django_pgqueue.models import Job, Schedule
+from django_pgqueue.models import Job, Schedule, ScheduleTick
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.fire import fire_due
 from django_pgqueue.schedules.synchronize import synchronize
@@ -43,16 +44,29 @@ def test_the_examples_are_written_fire_and_run(shop_schedules: Any) -> None:
     synchronize("default")
     assert {row.name for row in Schedule.objects.all()} == {
         "shop.schedules.build_daily_report", "shop.schedules.sync_stock",
-        "summary-of-the-week", "summary-of-the-month",
+        "summary-of-the-week", "summary-of-the-month", "shop.schedules.rebuild_search_index",
     }  # fmt: skip
     due = datetime.now(UTC) - timedelta(seconds=1)
     Schedule.objects.update(next_tick=due, since=due - timedelta(days=1), jitter=timedelta(0))
-    assert fire_due(rows, {}) == 4
+    assert fire_due(rows, {}) == 5
     work()
     assert {job.status for job in Job.objects.all()} == {"done"}
     assert example("models").DailyReport.objects.get().text == "0 orders"
     results = {job.metadata["schedule"]: job.result for job in Job.objects.all()}
     assert results["summary-of-the-week"] == "the summary of the week"
+
+
+@in_shop
+def test_a_tick_of_a_unique_task_meets_the_job_of_a_view(shop_schedules: Any) -> None:
+    synchronize("default")
+    job = enqueue(shop_schedules.rebuild_search_index)
+    due = datetime.now(UTC) - timedelta(seconds=1)
+    hourly = Schedule.objects.filter(pk="shop.schedules.rebuild_search_index")
+    hourly.update(next_tick=due, since=due - timedelta(days=1))
+    fire_due(rows, {})
+    tick = ScheduleTick.objects.get()
+    assert (tick.outcome, tick.job_id) == ("existing", job.pk)
+    assert Job.objects.get().pk == job.pk
 
 
 @in_shop

@@ -456,6 +456,31 @@ def test_a_locked_schedule_is_looked_at_again_soon(
         session.close()
 
 
+def test_a_tick_that_becomes_due_during_a_look_is_looked_at_at_once(
+    monkeypatch: pytest.MonkeyPatch, firing: Firing
+) -> None:
+    """Nothing was due yet, but it is when the round asks for the next tick. That is no reason for a pause."""
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
+    schedule = overdue(ago(hours=-1), **RARELY)
+    session = connect_session("default")
+    ask = session.value
+
+    def value(query: str, parameters: Any = None) -> Any:
+        Schedule.objects.filter(last_tick=None).update(next_tick=ago(seconds=0.001))
+        return ask(query, parameters)
+
+    monkeypatch.setattr(session, "value", value)
+    try:
+        firing.look_in(0.0, 1000.0)
+        firing.run(session, 1000.0)
+        assert not jobs_of(schedule)
+        assert firing.next_round == pytest.approx(1000.0, abs=fire_module.STUCK_PAUSE - 0.01)
+        firing.run(session, firing.next_round)
+        assert len(jobs_of(schedule)) == 1
+    finally:
+        session.close()
+
+
 # -- upkeep
 
 

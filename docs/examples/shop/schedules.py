@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from django_pgqueue import schedule, task
+from django_pgqueue import Unique, schedule, task
 from django_pgqueue.schedules import pause, resume, run_now
 
 from .models import DailyReport, Order
@@ -25,6 +25,11 @@ def sync_stock() -> None: ...
 @task
 def send_summary(period: str) -> str:
     return f"the summary of the {period}"
+
+
+@schedule(every=timedelta(hours=1))
+@task(unique=Unique(scope="live"))
+def rebuild_search_index() -> None: ...
 
 
 def stop_for_the_audit() -> None:
