@@ -272,7 +272,7 @@ def test_a_tick_whose_key_an_open_transaction_holds_is_fired_later(
 ) -> None:
     """The round does not wait for the transaction, and fires the others."""
     twin = enqueue_unique(one, 7)
-    held, other, plain = unique(7), unique(8), overdue()
+    held, other, plain = unique(7), unique(8), overdue(ago(minutes=1), **RARELY)
     broken: dict[str, str] = {}
     with caplog.at_level(logging.WARNING):
         assert fire(two, broken) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -240,6 +241,7 @@ def test_a_window_counts_from_tick_to_tick(one: Connection) -> None:
 def test_a_waiting_tick_that_meets_its_twin_makes_room_for_the_next(one: Connection) -> None:
     schedule = overdue(ago(minutes=3), task_path=INDEX, args=[7], overlap="queue", catch_up="all")
     fire(one)
+    Schedule.objects.update(next_tick=ago(hours=-1))
     run_due()
     enqueue(unique_tasks.index, 7)
     waiting = outcomes(schedule).count("waiting")
@@ -295,7 +297,7 @@ def test_a_key_that_cannot_be_computed_fires_nothing_until_it_is_corrected(
     one: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without its key, the job would run beside others."""
-    wrong, other = overdue(**raising("wrong")), overdue()
+    wrong, other = overdue(**raising("wrong")), overdue(cron=None, every=timedelta(days=3660))
     broken: dict[str, str] = {}
     with caplog.at_level(logging.ERROR):
         fire(one, broken)

@@ -128,8 +128,8 @@ def test_all_ticks_that_are_owed_at_the_change_are_fired(app: App, one: Connecti
     """No worker ran for three minutes; the one that starts now has new code."""
     app.schedule("every=60, catch_up='all'")
     start_worker()
-    Schedule.objects.update(next_tick=minute() - timedelta(minutes=3), since=ago(days=1))
     owed = [minute() - timedelta(minutes=number) for number in (3, 2, 1, 0)]
+    Schedule.objects.update(next_tick=owed[0], since=ago(days=1))
     app.schedule("cron='0 5 * * *', catch_up='all'")
     start_worker()
     fire(one)

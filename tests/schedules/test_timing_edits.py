@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules import pause, resume
+from django_pgqueue.schedules import pause, plan, resume
 from tests.admin.helpers import url
 from tests.support.jobs import value
 from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, ticks_of
@@ -58,15 +58,22 @@ def by_admin(schedule: Schedule, _one: Connection, client: Client) -> None:
     ("catch_up", "limit", "count"), [("all", 100, 4), ("all", 2, 2), ("latest", 100, 1), ("skip", 100, 1)]
 )
 def test_ticks_that_the_old_timing_owes_run(
-    one: Connection, client: Client, edit: Edit, catch_up: str, limit: int, count: int
+    one: Connection,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    edit: Edit,
+    catch_up: str,
+    limit: int,
+    count: int,
 ) -> None:
-    """No worker ran for three minutes. The last tick is less than a minute old, so it is not skipped."""
-    schedule = overdue(minute() - 3 * MINUTE, catch_up=catch_up, catch_up_limit=limit)
+    """No worker ran for three minutes. The last tick is not so old that it is skipped."""
+    monkeypatch.setattr(plan, "PUNCTUAL", 10 * MINUTE)
+    first = minute() - 3 * MINUTE
+    schedule = overdue(first, catch_up=catch_up, catch_up_limit=limit)
     edit(schedule, one, client)
     edited = Schedule.objects.get()
     assert edited.since is not None
-    owed = [minute() - number * MINUTE for number in range(4, -1, -1)]
-    owed = [tick for tick in owed if minute() - 4 * MINUTE < tick <= edited.since]
+    owed = [first + number * MINUTE for number in range(10) if first + number * MINUTE <= edited.since]
     fire(one)
     assert ticks_of(schedule) == owed[-count:]
     assert outcomes(schedule) == ["enqueued"] * len(owed[-count:])
@@ -123,11 +130,12 @@ def move_edit(one: Connection, place: int, when: datetime) -> None:
 
 def test_a_timing_that_no_round_has_seen_owes_its_ticks_too(one: Connection) -> None:
     """Its first tick passed while no worker ran, so the row has no next tick."""
+    now = minute()
     schedule = overdue(catch_up="all")
-    Schedule.objects.update(next_tick=None, since=minute() - 2.5 * MINUTE)
+    Schedule.objects.update(next_tick=None, since=now - 2.5 * MINUTE)
     Schedule.objects.update(cron=None, every=DECADE)
     fire(one)
-    assert ticks_of(schedule)[:3] == [minute() - number * MINUTE for number in (2, 1, 0)]
+    assert ticks_of(schedule)[:3] == [now - number * MINUTE for number in (2, 1, 0)]
 
 
 def test_nothing_is_owed_if_no_tick_is_due(one: Connection) -> None:
@@ -138,15 +146,15 @@ def test_nothing_is_owed_if_no_tick_is_due(one: Connection) -> None:
 
 
 def test_a_wrong_timing_owes_only_the_tick_that_was_due(one: Connection) -> None:
-    schedule = overdue(ago(minutes=3), catch_up="all")
-    due = schedule.next_tick
+    due = minute() - 3 * MINUTE
+    schedule = overdue(due, catch_up="all")
     Schedule.objects.update(timezone="Mars")
-    move_edit(one, 0, ago(minutes=2.999))
+    move_edit(one, 0, due + MINUTE / 2)
     Schedule.objects.update(timezone="UTC", cron=None, every=DECADE)
     broken: dict[str, str] = {}
     fire(one, broken)
     assert not broken
-    assert ticks_of(schedule) in ([due], [due, minute() - 3 * MINUTE])
+    assert ticks_of(schedule) == [due]
 
 
 @pytest.mark.parametrize("is_paused_first", [True, False])
