@@ -15,7 +15,7 @@ from django_pgqueue.models import Job, Schedule, ScheduleTick
 from django_pgqueue.schedules import fire as fire_module
 from django_pgqueue.schedules import run_now
 from django_pgqueue.schedules.synchronize import synchronize
-from tests.app import limit_tasks, unique_tasks
+from tests.app import group_tasks, limit_tasks, unique_tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, ticks_of
 from tests.support.sessions import Connect, Connection
@@ -33,8 +33,8 @@ def one(connect: Connect) -> Connection:
     return connect(autocommit=True)
 
 
-def keys(job: Job) -> tuple[str | None, str | None, str | None]:
-    return job.unique_key, job.unique_scope, job.limit_key
+def keys(job: Job) -> tuple[str | None, ...]:
+    return job.unique_key, job.unique_scope, job.limit_key, job.group_key
 
 
 # -- the same keys as enqueue()
@@ -53,6 +53,8 @@ def keys(job: Job) -> tuple[str | None, str | None, str | None]:
         (limit_tasks.report, [], {"region": None}),
         (limit_tasks.hourly, ["a"], {}),
         (limit_tasks.quick, [5], {}),
+        (group_tasks.serve, ["acme", 1], {}),
+        (group_tasks.by_domain, ["kim@example.com"], {}),
     ],
 )
 def test_a_tick_enqueues_as_enqueue_does(one: Connection, task: Any, args: Any, kwargs: Any) -> None:
@@ -83,7 +85,7 @@ def test_a_job_of_a_plain_task_has_no_options(one: Connection) -> None:
     assert schedule.policy is not None
     assert schedule.policy["options"] is None
     fire(one)
-    assert keys(jobs_of(schedule)[0]) == (None, None, None)
+    assert keys(jobs_of(schedule)[0]) == (None, None, None, None)
 
 
 def test_plain_and_unique_jobs_in_one_round(one: Connection) -> None:
