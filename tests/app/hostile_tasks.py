@@ -186,7 +186,7 @@ class Unprintable(Exception):
 
 class Lengthy(Exception):
     def __str__(self) -> str:
-        return "x" * 50_000_000
+        return "x" * 2_000_000
 
 
 class Recursive(Exception):
@@ -308,9 +308,9 @@ class _Dict(dict[str, Any]):
 
 #: Results that cannot be stored, by name.
 RESULTS: dict[str, Callable[[], Any]] = {
-    "huge text": lambda: "x" * 100_000_000,
-    "huge list": lambda: list(range(3_000_000)),
-    "huge number": lambda: 1 << 10_000_000,
+    "huge text": lambda: "x" * 5_000_000,
+    "huge list": lambda: list(range(500_000)),
+    "huge number": lambda: 1 << 1_000_000,
     "contains itself": _contains_itself,
     "deep": _deep,
     "endless": _endless,

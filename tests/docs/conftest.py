@@ -45,7 +45,7 @@ def shop(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[
     sys.path.remove(str(EXAMPLES))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def quickstart(django_db_setup: None) -> Iterator[dict[str, str]]:
     """A new database on the server of the tests, as an environment for the quickstart's project."""
     server: Any = environ.Env.db_url_config(os.environ["DATABASE_URL"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from .shop import manage, python
@@ -19,26 +21,38 @@ print("jobs", *Job.objects.values_list("status", flat=True), "workers", Worker.o
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def project(quickstart: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The quickstart's project, whose database must be after the tests as it was before."""
+    """The quickstart's project, whose database must be after the tests as it was before.
+
+    Copies of its migrated database are the test databases, because migrating each of them takes long.
+    """
     manage(quickstart, "migrate", "--run-syncdb", "--verbosity", "0")
-    manage(quickstart, "shell", "--command", WAITING)
-    yield quickstart
-    assert "jobs pending workers 0" in manage(quickstart, "shell", "--command", STATUSES)
-
-
-@pytest.mark.parametrize("parallel", [(), ("--parallel", "2")], ids=["serial", "parallel"])
-def test_with_django(project: dict[str, str], parallel: tuple[str, ...]) -> None:
-    said = manage(project, "test", "shop", "--pattern", "tests.py", "--noinput", *parallel)
-    assert "Ran 3 tests" in said
-    assert "\nOK\n" in said
+    name = quickstart["PGDATABASE"]
+    copies = [f"test_{name}{suffix}" for suffix in ("", "_gw0", "_gw1", "_1", "_2")]
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
+        for copy in copies[:3]:
+            server.execute(f"CREATE DATABASE {copy} TEMPLATE {name}")
+        manage(quickstart, "shell", "--command", WAITING)
+        yield quickstart
+        assert "jobs pending workers 0" in manage(quickstart, "shell", "--command", STATUSES)
+        for copy in copies:
+            server.execute(f"DROP DATABASE IF EXISTS {copy}")
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_with_pytest(project: dict[str, str], workers: str) -> None:
+    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_django.plugin,xdist.plugin"}
     said = python(
-        project, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:cacheprovider",
-        "-n", workers, "--ds", "mysite.settings", "shop/tests.py", "shop/test_with_pytest.py",
+        {**project, **plugins}, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:cacheprovider",
+        "--reuse-db", "-n", workers, "--ds", "mysite.settings", "shop/tests.py", "shop/test_with_pytest.py",
     )  # fmt: skip
     assert "4 passed" in said
+
+
+# Without --keepdb, the runner migrates a database and drops it, so this test comes last.
+@pytest.mark.parametrize("options", [("--parallel", "2", "--keepdb"), ()], ids=["parallel", "serial"])
+def test_with_django(project: dict[str, str], options: tuple[str, ...]) -> None:
+    said = manage(project, "test", "shop", "--pattern", "tests.py", "--noinput", *options)
+    assert "Ran 3 tests" in said
+    assert "\nOK\n" in said
