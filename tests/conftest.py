@@ -18,6 +18,7 @@ import pytest
 
 from example_project.embedded import ensure_server, remove_server
 from tests.settings import databases
+from tests.support.clusters import kept_cluster, remove_cluster
 from tests.support.sessions import connect, settled_server  # noqa: F401 - fixtures for all tests
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _remove_left_servers()
     folder = ROOT / "var" / f"test-{os.getpid()}"
     config.stash[SERVER] = folder
-    os.environ["DATABASE_URL"] = ensure_server(folder, durable=False)
+    with kept_cluster(folder.with_name(f"{folder.name}-cluster")):
+        os.environ["DATABASE_URL"] = ensure_server(folder, durable=False)
     _make_passwords_cheap(os.environ["DATABASE_URL"])
     # pytest-django has read the settings before any conftest.py, so their addresses are set here.
     from django.conf import settings
@@ -48,6 +50,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if folder is not None:
         remove_server(folder)
         del os.environ["DATABASE_URL"]
+        remove_cluster()
 
 
 def pytest_collection_finish() -> None:

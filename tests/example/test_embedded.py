@@ -17,6 +17,7 @@ import pytest
 
 from example_project import embedded, embedded_programs
 from example_project.embedded import EmbeddedServerError, ensure_server, remove_server, stop_server
+from tests.support.clusters import copied_clusters
 
 ROOT = Path(__file__).resolve().parents[2]
 ENSURE = """
@@ -30,7 +31,8 @@ print(ensure_server(pathlib.Path(sys.argv[1])))
 def folder() -> Iterator[Path]:
     """A folder for a server that the server's user can access."""
     folder = ROOT / "var" / f"server-{os.getpid()}"
-    yield folder
+    with copied_clusters():
+        yield folder
     remove_server(folder)
 
 

@@ -16,6 +16,7 @@ from django.db import connections
 from example_project.embedded import ensure_server, remove_server
 from example_project.embedded_programs import run
 
+from .clusters import copied_clusters
 from .databases import alias
 from .sessions import Connection
 
@@ -26,7 +27,8 @@ class OwnServer:
     """A running PostgreSQL with the tables of the default database's apps."""
 
     def __init__(self, folder: Path) -> None:
-        self.url = ensure_server(folder, durable=False)
+        with copied_clusters():
+            self.url = ensure_server(folder, durable=False)
         self.database: dict[str, Any] = {
             **environ.Env.db_url_config(self.url), "ENGINE": "django.db.backends.postgresql"
         }  # fmt: skip

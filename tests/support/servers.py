@@ -20,6 +20,7 @@ import psycopg
 from example_project.embedded import ensure_server, remove_server, stop_server
 from example_project.embedded_programs import give_to_server, run, shelter
 
+from .clusters import copied_clusters
 from .workers import until
 
 __all__ = ["Pair", "Server", "primary_and_standby"]
@@ -44,7 +45,8 @@ class Server:
         return shelter(self.folder.resolve()) / "data"
 
     def start(self) -> None:
-        self.url = ensure_server(self.folder, durable=False)
+        with copied_clusters():
+            self.url = ensure_server(self.folder, durable=False)
 
     def stop(self) -> None:
         stop_server(self.folder)

@@ -1,0 +1,73 @@
+"""The data of a new server, which the servers of single tests are copied from: a copy is quicker than initdb.
+
+The run keeps a copy of the data of its own server, from before the first start, in a folder that the
+environment names. All pytest workers use it. A run on a server that DATABASE_URL names has no such data, and
+runs initdb for each server.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from example_project import embedded
+
+__all__ = ["copied_clusters", "kept_cluster", "remove_cluster"]
+
+FOLDER = "TEST_CLUSTER"
+
+
+@contextmanager
+def kept_cluster(folder: Path) -> Iterator[None]:
+    """Keep a copy of the data that initdb creates in this block."""
+    run = embedded.run
+
+    def run_and_keep(program: str, *arguments: str) -> str:
+        said = run(program, *arguments)
+        if program == "initdb":
+            (password,) = (option for option in arguments if option.startswith("--pwfile="))
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            _copy(arguments[1], folder / "data")
+            (folder / "password").write_text(Path(password.partition("=")[2]).read_text())
+            os.environ[FOLDER] = str(folder)
+        return said
+
+    with patch.object(embedded, "run", run_and_keep):
+        yield
+
+
+@contextmanager
+def copied_clusters() -> Iterator[None]:
+    """Copy that data wherever a server is created in this block. So all have the same password."""
+    if FOLDER not in os.environ:
+        yield
+        return
+    run, kept = embedded.run, Path(os.environ[FOLDER])
+    password = (kept / "password").read_text()
+
+    def copy(program: str, *arguments: str) -> str:
+        if program != "initdb":
+            return run(program, *arguments)
+        _copy(f"{kept}/data/.", arguments[1])
+        return ""
+
+    secrets = SimpleNamespace(token_hex=lambda size: password)
+    with patch.object(embedded, "run", copy), patch.object(embedded, "secrets", secrets):
+        yield
+
+
+def remove_cluster() -> None:
+    """Delete the data that was kept."""
+    if folder := os.environ.pop(FOLDER, ""):
+        shutil.rmtree(folder)
+
+
+def _copy(source: str, target: str | Path) -> None:
+    subprocess.run(["cp", "-a", source, str(target)], check=True)  # keeps the owner and the permissions
