@@ -41,14 +41,14 @@ def runs(key: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV", "exit"])
 def test_a_job_that_always_kills_its_process_fails_at_the_limit_and_takes_no_neighbour_along_twice(
-    start: Start, how: str
+    start: Start,
 ) -> None:
+    """Other ways to die are in ``test_hostile.py``."""
     command = start("--threads", "2", BACKOFF_BASE=0, CRASH_LIMIT=3)
     neighbour = enqueue(worker_tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
-    killer = enqueue(timing_tasks.dies, "k", how)
+    killer = enqueue(timing_tasks.dies, "k", "SIGKILL")
     failed = over(killer)
     assert (failed.status, failed.crash_count, failed.attempts) == ("failed", 3, 1)
     assert failed.duration is None, "nobody knows"

@@ -65,11 +65,11 @@ def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour
 def test_a_task_that_holds_the_gil_keeps_its_lease(start: Start) -> None:
     """The task runs longer than the lease, and its supervisor sends heartbeats for the live process."""
     # Long enough for a heartbeat even on a busy machine.
-    command = start("--threads", "1", LEASE=8, HEARTBEAT=0.5)
-    other = start("--threads", "1", LEASE=8, HEARTBEAT=0.5)
+    command = start("--threads", "1", LEASE=6, HEARTBEAT=0.5)
+    other = start("--threads", "1", LEASE=6, HEARTBEAT=0.5)
     (busy, _) = until(lambda: found if len(found := command.workers(2)) == 2 else [], seconds=SLOW)
     assert busy
-    job = enqueue(timing.holds_the_gil, 12.0)
+    job = enqueue(timing.holds_the_gil, 8.0)
     done = over(job)
     assert (done.status, done.attempts, done.crash_count) == ("done", 1, 0)
     assert "dead worker" not in command.log + other.log

@@ -250,8 +250,8 @@ def test_many_claims_at_once_start_each_key_in_order(connect: Connect) -> None:
     owner.execute("CREATE TABLE IF NOT EXISTS started (nth bigserial, job bigint, key text)")
     try:
         keys = ["a", "b", "c"]
-        jobs = [job for _ in range(40) for key in keys for job in add_keyed(owner, key=key)]
-        jobs += add_many(owner, *[key for _ in range(20) for key in keys])
+        jobs = [job for _ in range(20) for key in keys for job in add_keyed(owner, key=key)]
+        jobs += add_many(owner, *[key for _ in range(10) for key in keys])
 
         def drain(connection: Connection, worker: int) -> None:
             choice = random.Random(worker)

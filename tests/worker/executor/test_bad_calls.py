@@ -28,17 +28,19 @@ def from_sql(name: str, /, *args: Any, **kwargs: Any) -> int:
     return pk
 
 
-@pytest.mark.parametrize("crashes", [0, 1], ids=["on a thread", "isolated"])
 @pytest.mark.parametrize(
-    ("name", "args", "kwargs", "words"),
+    ("name", "args", "kwargs", "words", "crashes"),
     [
-        ("add", [], {}, "add() missing a required argument: 'a'"),
-        ("add", [1, 2, 3], {}, "add(): too many positional arguments"),
-        ("ahold", [], {"name": "x", "b": 1}, "ahold() got an unexpected keyword argument 'b'"),
-        ("effect", ["a"], {"key": "a"}, "effect(): multiple values for argument 'key'"),
-        ("contextual", [], {}, "contextual() missing a required argument: 'value'"),
+        ("add", [], {}, "add() missing a required argument: 'a'", 0),
+        ("add", [1, 2, 3], {}, "add(): too many positional arguments", 0),
+        ("ahold", [], {"name": "x", "b": 1}, "ahold() got an unexpected keyword argument 'b'", 0),
+        ("effect", ["a"], {"key": "a"}, "effect(): multiple values for argument 'key'", 0),
+        ("contextual", [], {}, "contextual() missing a required argument: 'value'", 0),
+        # After a crash, a job runs isolated in a separate process.
+        ("ahold", [], {"name": "x", "b": 1}, "ahold() got an unexpected keyword argument 'b'", 1),
+        ("effect", ["a"], {"key": "a"}, "effect(): multiple values for argument 'key'", 1),
     ],
-    ids=["too few", "too many", "async", "atomic", "context"],
+    ids=["too few", "too many", "async", "atomic", "context", "async, isolated", "atomic, isolated"],
 )
 def test_it_fails_at_once(name: str, args: Any, kwargs: Any, words: str, crashes: int) -> None:
     pk = from_sql(name, *args, **kwargs)
