@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from django.apps import AppConfig
+
+#: A test sets this for a command whose supervisor should kill a process sooner than it usually does.
+KILL_AFTER = "TEST_KILL_AFTER"
 
 
 class TestAppConfig(AppConfig):
@@ -11,3 +16,10 @@ class TestAppConfig(AppConfig):
     name = "tests.app"
     label = "app"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Change the constant that settings cannot change."""
+        if seconds := os.environ.get(KILL_AFTER):
+            from django_pgqueue.worker.supervisor import supervisor
+
+            supervisor.KILL_AFTER = float(seconds)

@@ -18,6 +18,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Worker
 from tests.app import deadly_tasks as tasks
 from tests.app import worker_tasks
+from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.support.workers import fresh, until
 
@@ -99,7 +100,7 @@ def test_a_task_cannot_take_the_signals_away(start: Start) -> None:
 
 
 def test_a_process_that_is_deaf_to_signals_is_killed_after_the_grace(start: Start) -> None:
-    command = start("--grace", "0")
+    command = start("--grace", "0", env={KILL_AFTER: "1"})
     deaf = enqueue(tasks.set_handler, "C")
     over(deaf)
     running = enqueue(worker_tasks.wait_for_entry, "never")
@@ -232,7 +233,8 @@ LET_THEMSELVES_BE_INTERRUPTED = [(tasks.loop, "Python"), (tasks.aloop, "await")]
     ids=lambda loops: ", ".join(f"{task.name} {how}" for task, how in loops),
 )
 def test_endless_loops_end_by_their_timeout(start: Start, loops: list[tuple[Any, str]]) -> None:
-    command = start("--threads", str(1 + len(loops)), "--grace", "2", TIMEOUT_GRACE=1)
+    sooner = {KILL_AFTER: "1"} if any(how == "GIL" for _, how in loops) else {}
+    command = start("--threads", str(1 + len(loops)), "--grace", "2", env=sooner, TIMEOUT_GRACE=1)
     others = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
     endless = [enqueue(task, how) for task, how in loops]
     others += enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(10))

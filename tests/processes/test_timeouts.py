@@ -8,6 +8,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Job
 from tests.app import timing_tasks as timing
 from tests.app import worker_tasks as tasks
+from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.support.workers import fresh, until
 
@@ -48,7 +49,10 @@ def test_a_task_that_goes_on_costs_its_process_and_nobody_else(start: Start) -> 
 def test_a_task_that_holds_the_gil_is_killed_by_the_supervisor_and_its_neighbour_is_not_blamed(
     start: Start,
 ) -> None:
-    command = start("--threads", "2", "--grace", "0", TIMEOUT_GRACE=0.5, CRASH_LIMIT=2, BACKOFF_BASE=0)
+    command = start(
+        "--threads", "2", "--grace", "0", env={KILL_AFTER: "1"},
+        TIMEOUT_GRACE=0.5, CRASH_LIMIT=2, BACKOFF_BASE=0,
+    )  # fmt: skip
     neighbour = enqueue(tasks.wait_for_entry, "go")
     begun("go")
     stuck = enqueue(timing.holds_the_gil_for_ever, "stuck")
