@@ -61,10 +61,11 @@ def test_the_programs_of_a_worker_that_is_replaced_are_asked_to_end(start: Start
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_process(start: Start) -> None:
-    job = enqueue(tasks.leave_thread)
+    job, reads = enqueue(tasks.leave_thread), enqueue(tasks.read_input)
     command = start("--burst")
     assert command.wait() == 0, command.log
     assert fresh(job).status == "done"
+    assert fresh(reads).result == ["", ""], "standard input is empty for tasks"
     assert "does not wait any longer for threads that its tasks have left running: of-a-task" in command.log
 
 
@@ -74,10 +75,3 @@ def test_a_task_that_exits_with_0_has_not_finished_the_work_of_its_process(start
     assert command.wait() == 0, command.log
     assert "ended with exit code 0" in command.log
     assert fresh(job).status == "done"
-
-
-def test_standard_input_is_empty_for_tasks(start: Start) -> None:
-    job = enqueue(tasks.read_input)
-    command = start("--burst")
-    assert command.wait() == 0, command.log
-    assert fresh(job).result == ["", ""]

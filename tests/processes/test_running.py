@@ -48,32 +48,30 @@ def test_a_worker_waits_for_jobs_until_it_is_told_to_stop(start: Start) -> None:
     command = start()
     (worker,) = command.workers()
     assert worker.queues == []
-    job = enqueue(tasks.whole_process)
-    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    job, frozen = enqueue(tasks.whole_process), enqueue(tasks.frozen)
+    until(lambda: all_done([job.pk, frozen.pk]), seconds=SLOW)
     result: Any = fresh(job).result
     assert result[:2] == [worker.pid, command.process.pid]
+    counts: Any = fresh(frozen).result
+    loaded, others = counts
+    assert loaded > others > 0, "what it has loaded is excluded from garbage collection"
     command.process.terminate()
     assert command.wait() == 0, command.log
     assert not Worker.objects.exists()
 
 
-def test_what_a_worker_has_loaded_is_excluded_from_garbage_collection(start: Start) -> None:
-    job = enqueue(tasks.frozen)
-    command = start("--burst")
-    assert command.wait() == 0, command.log
-    result: Any = fresh(job).result
-    frozen, others = result
-    assert frozen > others > 0
-
-
-def test_queues_and_exclude_queues(start: Start) -> None:
+def test_queues_and_verbosity(start: Start) -> None:
     jobs = {name: enqueue(tasks.noop.using(queue_name=name)) for name in ("a", "b", "c", "d")}
-    assert start("--queues", "a,b", "--burst").wait() == 0
+    command = start("--queues", "a,b", "--burst", "--verbosity", "2")
+    assert command.wait() == 0, command.log
     assert {name: fresh(job).status for name, job in jobs.items()} == {
         "a": "done", "b": "done", "c": "pending", "d": "pending",
     }  # fmt: skip
-    assert start("--exclude-queues", "d", "--burst").wait() == 0
+    assert f"job {jobs['a'].pk} tests.app.worker_tasks.noop done (queue a, attempt 1" in command.log
+    quiet = start("--exclude-queues", "d", "--burst", "--verbosity", "0")
+    assert quiet.wait() == 0
     assert (fresh(jobs["c"]).status, fresh(jobs["d"]).status) == ("done", "pending")
+    assert quiet.log == ""
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -85,9 +83,10 @@ def test_another_database(start: Start) -> None:
     assert fresh(here).status == "pending"
 
 
-def test_several_processes_share_the_work(start: Start) -> None:
+def test_several_processes_share_the_work_and_no_socket(start: Start) -> None:
     command = start("--processes", "2", "--threads", "1")
     workers = command.workers(2)
+    no_socket_is_shared(command.process.pid, *(worker.pid for worker in workers))
     # One slot each: both must take one of two jobs that wait for each other to start.
     ids = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2))
     until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
@@ -97,15 +96,13 @@ def test_several_processes_share_the_work(start: Start) -> None:
     assert {worker.supervisor for worker in workers} == {workers[0].supervisor}
 
 
-def test_no_socket_is_shared_by_processes(start: Start) -> None:
-    command = start("--processes", "2")
-    workers = command.workers(2)
+def no_socket_is_shared(*pids: int) -> None:
     owners: dict[int, set[int]] = {}
-    for pid in (command.process.pid, *(worker.pid for worker in workers)):
+    for pid in pids:
         for socket in sockets(pid):
             owners.setdefault(socket, set()).add(pid)
     assert owners
-    assert all(len(pids) == 1 for pids in owners.values()), owners
+    assert all(len(sharing) == 1 for sharing in owners.values()), owners
 
 
 def sockets(pid: int) -> set[int]:
@@ -152,17 +149,6 @@ def test_a_changed_retention_is_told_to_the_ring_and_logged(start: Start) -> Non
     finally:
         with connection.cursor() as cursor:
             cursor.execute("UPDATE pgqueue_ring SET retention = '7 days'")
-
-
-def test_verbosity_shows_a_line_for_each_job(start: Start) -> None:
-    job = enqueue(tasks.add, 1)
-    command = start("--burst", "--verbosity", "2")
-    assert command.wait() == 0
-    assert f"job {job.pk} tests.app.worker_tasks.add done (queue default, attempt 1" in command.log
-    enqueue(tasks.add, 1)
-    quiet = start("--burst", "--verbosity", "0")
-    assert quiet.wait() == 0
-    assert quiet.log == ""
 
 
 def test_a_schema_in_the_search_path(start: Start) -> None:
