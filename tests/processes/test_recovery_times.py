@@ -205,9 +205,7 @@ def test_a_restart_of_the_server_takes_nothing_from_the_living(
         assert value(connection, "SELECT status FROM pgqueue_job WHERE id = %s", job) == "running"
         scene.go.touch()
         until(lambda: over(connection, job), seconds=SLOW)
-        row = connection.execute(
-            "SELECT status, attempts, crash_count FROM pgqueue_job WHERE id = %s", [job]
-        )
+        row = connection.execute("SELECT status, attempts, crash_count FROM pgqueue_job WHERE id = %s", [job])
         assert row.fetchone() == ("done", 1, 0)
     for command in commands:
         command.send(signal.SIGTERM)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from django_pgqueue import enqueue
 from django_pgqueue.models import Worker
 from tests.app import process_tasks as tasks
+from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
 from tests.support.workers import fresh, until
 
@@ -39,7 +40,7 @@ def test_the_programs_of_a_worker_that_crashes_end_with_it(start: Start) -> None
 
 def test_the_programs_of_a_worker_that_is_killed_end_with_it(start: Start) -> None:
     """The grace is over, but the process cannot notice it: its task holds the GIL. The job goes back."""
-    command = start("--grace", "0")
+    command = start("--grace", "0", env={KILL_AFTER: "1"})
     (worker,) = command.workers()
     job = enqueue(tasks.leave_subprocess, "x", "hold the GIL")
     program = left_behind("x")

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from example_project import embedded
+from example_project.embedded_programs import run
 
 __all__ = ["copied_clusters", "kept_cluster", "remove_cluster"]
 
@@ -26,7 +27,6 @@ FOLDER = "TEST_CLUSTER"
 @contextmanager
 def kept_cluster(folder: Path) -> Iterator[None]:
     """Keep a copy of the data that initdb creates in this block."""
-    run = embedded.run
 
     def run_and_keep(program: str, *arguments: str) -> str:
         said = run(program, *arguments)
@@ -49,7 +49,7 @@ def copied_clusters() -> Iterator[None]:
     if FOLDER not in os.environ:
         yield
         return
-    run, kept = embedded.run, Path(os.environ[FOLDER])
+    kept = Path(os.environ[FOLDER])
     password = (kept / "password").read_text()
 
     def copy(program: str, *arguments: str) -> str:
