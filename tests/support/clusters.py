@@ -19,7 +19,7 @@ from unittest.mock import patch
 from example_project import embedded
 from example_project.embedded_programs import run
 
-__all__ = ["copied_clusters", "kept_cluster", "remove_cluster"]
+__all__ = ["copied_clusters", "copy_data", "kept_cluster", "remove_cluster"]
 
 FOLDER = "TEST_CLUSTER"
 
@@ -34,7 +34,7 @@ def kept_cluster(folder: Path) -> Iterator[None]:
             (password,) = (option for option in arguments if option.startswith("--pwfile="))
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700)
-            _copy(arguments[1], folder / "data")
+            copy_data(arguments[1], folder / "data")
             (folder / "password").write_text(Path(password.partition("=")[2]).read_text())
             os.environ[FOLDER] = str(folder)
         return said
@@ -55,7 +55,7 @@ def copied_clusters() -> Iterator[None]:
     def copy(program: str, *arguments: str) -> str:
         if program != "initdb":
             return run(program, *arguments)
-        _copy(f"{kept}/data/.", arguments[1])
+        copy_data(f"{kept}/data/.", arguments[1])
         return ""
 
     secrets = SimpleNamespace(token_hex=lambda size: password)
@@ -69,5 +69,6 @@ def remove_cluster() -> None:
         shutil.rmtree(folder)
 
 
-def _copy(source: str, target: str | Path) -> None:
-    subprocess.run(["cp", "-a", source, str(target)], check=True)  # keeps the owner and the permissions
+def copy_data(source: str | Path, target: str | Path) -> None:
+    """Copy the data of a server that does not run."""
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)  # keeps the owner and the permissions

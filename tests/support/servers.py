@@ -8,7 +8,6 @@ is created from a copy of the stopped primary's data, so that only the programs 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ import psycopg
 from example_project.embedded import ensure_server, remove_server, stop_server
 from example_project.embedded_programs import give_to_server, run, shelter
 
-from .clusters import copied_clusters
+from .clusters import copied_clusters, copy_data
 from .workers import until
 
 __all__ = ["Pair", "Server", "primary_and_standby"]
@@ -116,10 +115,9 @@ class Pair:
 
     def _copy(self) -> None:
         data = self.standby.data
-        shutil.copytree(self.primary.data, data)
+        copy_data(self.primary.data, data)
         (data / "standby.signal").touch()
-        for path in (data, *data.rglob("*")):
-            give_to_server(path)
+        give_to_server(data / "standby.signal")
         state = (self.primary.folder / "server.json").read_text()
         (self.standby.folder / "server.json").write_text(state.replace(str(self.primary.data), str(data)))
 
