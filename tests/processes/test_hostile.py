@@ -179,7 +179,7 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> None:
-    command = start("--threads", "2", BACKOFF_BASE=0.1)
+    command = start("--threads", "2", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
     before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
     over(*before)
     beside = enqueue(worker_tasks.wait_for_entry, "go")
@@ -205,7 +205,7 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
 
 def test_neighbours_of_a_killer_lose_no_attempt(start: Start) -> None:
     """The jobs had started, so they count a crash. When they run alone, they are done."""
-    command = start("--threads", "4", BACKOFF_BASE=0.1)
+    command = start("--threads", "4", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
     beside = enqueue_many(worker_tasks.wait_for_entry.bind("go") for _ in range(3))
     until(lambda: Entry.objects.filter(key="go runs").count() == 3, seconds=SLOW)
     killer = enqueue(tasks.die, "SIGKILL")
