@@ -82,6 +82,8 @@ def buffers(of: dict[str, Any]) -> int:
 def fill(connection: Connection, table: str, count: int, *, analyze: bool = True, **columns: str) -> None:
     """Insert rows without triggers, and run ANALYZE. Each column is an expression of the row's number `n`."""
     given = {"task_path": "'tests.app.tasks.noop'", **columns}
+    if not connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
+        connection.execute(f"TRUNCATE {table}")  # other tests may have left dead rows
     connection.execute("SET session_replication_role = replica")
     connection.execute(
         f"INSERT INTO {table} ({', '.join(given)})"

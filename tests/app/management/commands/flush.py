@@ -2,6 +2,9 @@
 
 Permissions and content types are kept, so that they need not be created again. Creating them and truncating
 four hundred relations took longer than most tests.
+
+The rows of small tables are deleted, because TRUNCATE creates new files for a table and all its indexes. For
+the four tables of a job that has run, this takes 29 ms of processor time, and deleting the rows takes 2 ms.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from django.core.management.commands import flush
 from django.db import connections
 
 STAY = {"auth_permission", "django_content_type"}
+SMALL = 64 * 1024  # bytes; a larger table is truncated, so that dead rows do not add up
 
 _NOT_EMPTY_SQL = """
     WITH given AS (SELECT to_regclass(quote_ident(name)) AS id FROM unnest(%s::text[]) AS name)
-    SELECT leaf.id::regclass::text FROM (
+    SELECT leaf.id::regclass::text, pg_relation_size(leaf.id) FROM (
         SELECT id FROM given
         UNION SELECT tree.relid FROM given, pg_partition_tree(given.id) AS tree WHERE tree.isleaf
     ) AS leaf
@@ -32,6 +36,13 @@ class Command(flush.Command):
         names = set(connection.introspection.django_table_names(only_existing=True, include_views=False))
         with connection.cursor() as cursor:
             cursor.execute(_NOT_EMPTY_SQL, [sorted(names - STAY)])
-            tables = ", ".join(name for (name,) in cursor.fetchall())
-            if tables:
+            found = cursor.fetchall()
+            # Only a superuser can delete rows without triggers: foreign keys and the guards of the queue.
+            is_superuser = connection.connection.info.parameter_status("is_superuser") == "on"
+            small = [name for name, size in found if size <= SMALL and is_superuser]
+            if tables := ", ".join(name for name, _ in found if name not in small):
                 cursor.execute(f"TRUNCATE {tables} CASCADE")
+            if deletions := "; ".join(f"DELETE FROM {name}" for name in small):
+                cursor.execute(
+                    f"SET session_replication_role = replica; {deletions}; RESET session_replication_role"
+                )
