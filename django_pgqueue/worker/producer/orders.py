@@ -16,6 +16,7 @@ starts with it whenever it connects: it may have missed the end.
 from __future__ import annotations
 
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ... import conf
@@ -128,7 +129,10 @@ class Orders:
             (name, base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]
         )
         self._queue_limits.learn((name, most) for _, name, _, _, most, _ in found["limit"])
-        began, ended = self._pauses.learn([PauseRow(*row[:5]) for row in found["pause"]], now)
+        # Counted from the answer on, a pause never ends too early here. Otherwise the server might find it
+        # still in force, put nothing back, and be asked no more.
+        rows_of_pauses = [PauseRow(*row[:5]) for row in found["pause"]]
+        began, ended = self._pauses.learn(rows_of_pauses, monotonic())
         if began:
             self._returns.put_unstarted_aside()
         self._ended(ended)

@@ -248,6 +248,14 @@ def test_a_pause_of_a_task_ends_by_itself() -> None:
     assert not Pause.objects.exists()
 
 
+def test_a_pause_that_was_read_slowly_does_not_end_too_early() -> None:
+    producer = make_producer()
+    sent = monotonic() - 5  # so long the answer was on its way
+    producer._orders.follow([("pause", "default", "", "", 60.0, None)], sent)
+    assert producer._pauses.next_end >= sent + 65
+    producer._waker.close()
+
+
 def test_what_was_resumed_while_no_worker_lived_continues_when_one_starts() -> None:
     pause(task=noop)
     job = enqueue(noop)
