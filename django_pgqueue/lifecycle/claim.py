@@ -28,7 +28,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
-from django.db.models import F
+from django.db.models import BooleanField, F, Q
+from django.db.models.expressions import RawSQL
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.db.models.functions import Now
 
@@ -114,6 +115,8 @@ _SENTINELS = {
     "pending": "'pending'",
     "retry": "'retry'",
 }
+# The database computes this column. The model does not have it: `check` of a GeneratedField needs a server.
+_IS_PLAIN = RawSQL("NOT is_grouped", (), BooleanField())
 _PICKED = ("id", "limit_key", "queue_name", "priority", "line")
 
 # What a report in this transaction has released, and what the last claim was told.
@@ -264,11 +267,8 @@ def _pick_sql(alias: str, table: str, *, limited: bool, grouped: bool) -> str:
     else:
         parts |= {**_NO_GROUPS, "pick": plain}
     pick = _PICK.format(**parts)
-    return (
-        _LIMITED.format(pick=pick, columns=", ".join(f"found.{name}" for name in columns))
-        if limited
-        else pick
-    )
+    found = ", ".join(f"found.{name}" for name in columns)
+    return _LIMITED.format(pick=pick, columns=found) if limited else pick
 
 
 def _compiled(alias: str, columns: tuple[str, ...], *, grouped: bool) -> str:
@@ -277,7 +277,7 @@ def _compiled(alias: str, columns: tuple[str, ...], *, grouped: bool) -> str:
         LiveJob._default_manager.using(alias)
         .filter(
             TupleGreaterThan(Tuple(F("run_after"), F("id")), (datetime(1971, 2, 3, tzinfo=UTC), -424_242)),
-            **({"group_key": "~group~"} if grouped else {"is_grouped": False}),
+            Q(group_key="~group~") if grouped else _IS_PLAIN,
             status__in=["pending", "retry"],
             queue_name="~queue~",
             priority=31_999,

@@ -168,15 +168,6 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         (
-                            "is_grouped",
-                            models.GeneratedField(
-                                db_persist=True,
-                                expression=models.Q(("group_key__isnull", False)),  # type: ignore[arg-type]
-                                output_field=models.BooleanField(),
-                                verbose_name="has a group",
-                            ),
-                        ),
-                        (
                             "line",
                             models.BigIntegerField(
                                 blank=True, null=True, verbose_name="place in the line of its key"

@@ -161,12 +161,6 @@ class JobFields(models.Model):
         _("concurrency key"), max_length=200, null=True, blank=True, db_collation="C"
     )
     group_key = models.CharField(_("group"), max_length=200, null=True, blank=True, db_collation="C")
-    is_grouped = models.GeneratedField(
-        verbose_name=_("has a group"),
-        expression=models.Q(group_key__isnull=False),  # type: ignore[arg-type]  # Django takes conditions
-        output_field=models.BooleanField(),
-        db_persist=True,
-    )
     line = models.BigIntegerField(_("place in the line of its key"), null=True, blank=True)
     unique_key = models.CharField(_("unique key"), max_length=200, null=True, blank=True)
     unique_scope = models.CharField(

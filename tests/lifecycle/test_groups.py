@@ -37,7 +37,6 @@ def test_each_way_to_enqueue_stores_the_group() -> None:
     assert single.group_key == fresh(single).group_key == "acme"
     stored = Job.objects.in_bulk([*many, unique.pk])
     assert [stored[pk].group_key for pk in (*many, unique.pk)] == ["acme", None, "tiny", "acme"]
-    assert [stored[pk].is_grouped for pk in (*many, unique.pk)] == [True, False, True, True]
 
 
 def test_a_job_that_takes_the_place_of_its_twin_brings_its_group() -> None:
