@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Idle"]
 
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
+SOONEST = 0.001  # seconds until a look for a job that comes due
 LONGEST_POLL = 10.0  # seconds; triggers announce jobs that are due within a minute
 
 
@@ -101,7 +102,12 @@ class Idle:
             self._next_look = now  # the first look after the announcement comes at once
         elif self._looks < len(LOOKS):
             self._next_look = self._announced_at + LOOKS[self._looks]
-            self._looks += 1
+            if next_due is not None and now + next_due < self._next_look:
+                # A job is due earlier. This look follows afterwards. The jobs that wait for a rate come due one
+                # after the other, so each of them would start late.
+                self._next_look = now + max(SOONEST, next_due)
+            else:
+                self._looks += 1
         else:
             self._sleep(now, next_due, hears=hears)
 
@@ -132,5 +138,5 @@ class Idle:
             self._pause = min(2 * pause, LONGEST_POLL)
         pause *= random.uniform(0.8, 1.0)
         if next_due is not None:
-            pause = min(pause, max(0.001, next_due))
+            pause = min(pause, max(SOONEST, next_due))
         self._next_look = now + pause

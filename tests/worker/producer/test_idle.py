@@ -110,6 +110,19 @@ def test_it_wakes_for_the_next_job_that_comes_due(session: Session) -> None:
     assert idle.seconds_left(10.0) == pytest.approx(0.25)
 
 
+def test_a_job_that_comes_due_between_two_looks_does_not_wait_for_the_second_one(session: Session) -> None:
+    idle = Idle((), 60.0)
+    idle.connected(session)
+    idle.nothing_found(session, 10.0, 0.1)
+    looks, now = [], 10.0
+    for _ in range(5):
+        idle.nothing_found(session, now, 10.1 - now if now < 10.1 else None)
+        now += idle.seconds_left(now)
+        looks.append(now - 10.0)
+    # That it looked for this job is no reason to leave out the look after it.
+    assert looks == pytest.approx([0.005, 0.02, 0.06, 0.1, 0.2])
+
+
 def test_a_call_ends_the_sleep(session: Session) -> None:
     idle = Idle((), 60.0)
     idle.connected(session)
