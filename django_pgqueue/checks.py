@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import django
 from django.apps import AppConfig, apps
@@ -19,6 +19,9 @@ from django.utils.module_loading import module_has_submodule
 
 from . import conf
 from .checks_backends import TAG, broken_entries, default_elsewhere
+
+if TYPE_CHECKING:
+    from .definition import Task
 
 __all__ = ["TAG", "check_django_tasks", "queue_databases"]
 
@@ -59,12 +62,12 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E007, E008 and W002: tasks that workers could not import."""
+    """E007, E008 and W002: tasks that workers could not import. W006: limits that contradict each other."""
     # If TASKS is invalid, a module with tasks that use Django's own decorator cannot be imported either.
     if not _has_django_tasks() or any(broken_entries()):
         return []
     configs = apps.get_app_configs() if app_configs is None else app_configs
-    return [*_modules(configs), *_paths()]
+    return [*_modules(configs), *_paths(), *_limits()]
 
 
 @register(TAG)
@@ -141,6 +144,31 @@ def _paths() -> Iterator[CheckMessage]:
             said.add(task.module_path)
             hint = f"Put @task above all other decorators of def {task.func.__name__}."
             yield Error(str(error), hint=hint, id=f"{TAG}.E007")
+
+
+def _limits() -> Iterator[CheckMessage]:
+    """Find tasks that declare different limits under the same name: only one of them can apply."""
+    from .concurrency import limit_name, limit_numbers
+    from .definition import declared_tasks
+
+    limited = {task.module_path: task for task in declared_tasks() if task.concurrency or task.rate}
+    first: dict[str, Task[..., Any]] = {}
+    for task in sorted(limited.values(), key=lambda task: task.module_path):
+        name = limit_name(task)
+        other = first.setdefault(name, task)
+        if limit_numbers(task) != limit_numbers(other):
+            yield CheckWarning(
+                f"{other.module_path} and {task.module_path} declare different limits under the name "
+                f"{name!r}. Only one of them can apply: {_declared(other)}, or {_declared(task)}.",
+                hint="Declare the same numbers and the same on_conflict, or give one limit another name.",
+                id=f"{TAG}.W006",
+            )
+
+
+def _declared(task: Task[..., Any]) -> str:
+    return " and ".join(
+        f"{name}={rule!r}" for name, rule in (("concurrency", task.concurrency), ("rate", task.rate)) if rule
+    )
 
 
 def queue_databases() -> dict[str, str]:

@@ -32,6 +32,7 @@ __all__ = [
     "key_problem",
     "limit_key",
     "limit_name",
+    "limit_numbers",
     "name_problem",
 ]
 
@@ -148,6 +149,13 @@ def limit_name(task: Any) -> str:
     """Return the name of the limit under which the keys of a task are."""
     rule = task.concurrency or task.rate
     return str(task.module_path if rule is None or rule.name is None else rule.name)
+
+
+def limit_numbers(task: Any) -> tuple[Any, ...]:
+    """Return what a task declares about its limit: how many may run, ``on_conflict``, and the rate."""
+    rule, rate = task.concurrency, task.rate
+    running, on_conflict = (None, "wait") if rule is None else (rule.limit, rule.on_conflict)
+    return running, on_conflict, *((None,) * 3 if rate is None else (rate.starts, rate.per, rate.burst))
 
 
 def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

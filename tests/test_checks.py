@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +19,7 @@ from django.db import connections
 from django.test import override_settings
 
 import django_pgqueue
-from django_pgqueue import checks, checks_backends, compat, definition, task
+from django_pgqueue import Concurrency, Rate, checks, checks_backends, compat, definition, task
 from django_pgqueue.definition import Task
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
@@ -372,6 +373,70 @@ def test_w002_a_module_that_cannot_be_imported(app_with_tasks: Any, source: str)
     assert message.id == "pgqueue.W002"
     assert not message.is_serious()
     assert f"{configs[0].name}.tasks" in message.msg
+
+
+def limited(name: str, **limits: Any) -> Task[..., Any]:
+    """Declare a task with limits."""
+
+    def run(key: str) -> None: ...
+
+    run.__name__ = run.__qualname__ = name
+    declared: Task[..., Any] = task(**limits)(run)
+    return declared
+
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (
+            {"concurrency": Concurrency(1, name="crm")},
+            {"concurrency": Concurrency(2, key="key", name="crm")},
+            "concurrency=Concurrency(limit=1",
+        ),
+        (
+            {"concurrency": Concurrency(1, name="crm")},
+            {"concurrency": Concurrency(1, name="crm", on_conflict="skip")},
+            "on_conflict='skip'",
+        ),
+        (
+            {"rate": Rate(1, per=MINUTE, name="crm")},
+            {"rate": Rate(1, per=MINUTE, burst=2, name="crm")},
+            "burst=2",
+        ),
+        (
+            {"concurrency": Concurrency(1, name="crm")},
+            {"rate": Rate(1, per=MINUTE, name="crm")},
+            "or rate=Rate(starts=1",
+        ),
+    ],
+)
+def test_w006_two_tasks_with_different_limits_under_one_name(
+    one: dict[str, Any], other: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_paths", list)  # these tasks cannot be imported by their paths
+    declared = limited("a", **one), limited("b", **other)
+    (message,) = checks.check_tasks([])
+    assert found([message]) == ["pgqueue.W006"]
+    assert not message.is_serious()
+    assert f"{__name__}.a and {__name__}.b declare different limits under the name 'crm'" in message.msg
+    assert words in message.msg
+    del declared
+
+
+def test_tasks_that_declare_the_same_limit_may_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_paths", list)
+    declared = [
+        limited("a", concurrency=Concurrency(2, key="key", name="crm")),
+        limited("b", concurrency=Concurrency(2, name="crm")),
+        limited("both", concurrency=Concurrency(2, name="both"), rate=Rate(1, per=MINUTE, name="both")),
+        limited("c", concurrency=3),
+        limited("d", rate=Rate(1, per=MINUTE)),
+    ]
+    assert found(checks.check_tasks([])) == []
+    del declared
 
 
 def test_a_module_of_good_tasks(app_with_tasks: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 
-from ..concurrency import limit_name
+from ..concurrency import limit_name, limit_numbers
 from ..definition import declared_tasks
 from ..wording import counted
 
@@ -93,12 +93,7 @@ def _declared() -> dict[str, tuple[Any, ...]]:
 
 def _columns(task: Task[..., Any]) -> tuple[Any, ...]:
     """Return the columns of the limit of a task."""
-    concurrency, rate = task.concurrency, task.rate
-    running, on_conflict = (
-        (None, "wait") if concurrency is None else (concurrency.limit, concurrency.on_conflict)
-    )
-    numbers = (None,) * 3 if rate is None else (rate.starts, rate.per, rate.burst)
-    return running, on_conflict, *numbers, task.module_path.rpartition(".")[0]
+    return *limit_numbers(task), task.module_path.rpartition(".")[0]
 
 
 def _is_known(module: str) -> bool:

@@ -44,13 +44,12 @@ def test_python_and_sql_on_the_pages_come_from_files_that_run(page: Path) -> Non
     assert re.findall(written_here, page.read_text(), re.MULTILINE) == []
 
 
-SQL_NAMES = (
-    "pgqueue_enqueue", "pgqueue_cancel", "pgqueue_retry", "pgqueue_edit", "pgqueue_extend", "pgqueue_pause",
-    "pgqueue_resume", "pgqueue_drain", "pgqueue_finish_one", "pgqueue_register", "pgqueue_heartbeat",
-    "pgqueue_claim",
-    "pgqueue_sign_off",
-    "pgqueue_status_is_terminal", "pgqueue_status_is_claimable",
-)  # fmt: skip
+#: The functions whose names have no version: users call them.
+SQL_NAMES = [
+    f"pgqueue_{path.stem}"
+    for path in sorted((Path(django_pgqueue.__file__).parent / "sql").glob("*.sql"))
+    if not re.search(r"_v\d+$", path.stem)
+]
 
 
 def reference(name: str) -> str:

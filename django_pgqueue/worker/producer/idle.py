@@ -103,8 +103,8 @@ class Idle:
         elif self._looks < len(LOOKS):
             self._next_look = self._announced_at + LOOKS[self._looks]
             if next_due is not None and now + next_due < self._next_look:
-                # A job is due earlier. This look follows afterwards. The jobs that wait for a rate come due one
-                # after the other, so each of them would start late.
+                # A job is due earlier. This look follows afterwards. The jobs that wait for a rate come due
+                # one after the other, so each of them would start late.
                 self._next_look = now + max(SOONEST, next_due)
             else:
                 self._looks += 1
