@@ -86,6 +86,23 @@ def test_the_state_of_a_rate_that_is_swept_while_it_is_charged_is_written_again(
     assert state_ahead(other, "k") > 3590
 
 
+def charge(connection: Connection, *keys: str) -> None:
+    """Charge starts, as a claim does."""
+    connection.execute("SELECT pgqueue_charge_v1(%s::text[])", (list(keys),))
+
+
+def test_a_charge_that_waits_for_the_row_is_a_whole_charge(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    set_rate(other, "k", 10, timedelta(seconds=1), 20)
+    other.execute("INSERT INTO pgqueue_rate VALUES ('k', clock_timestamp() + interval '1 minute')")
+    query = "SELECT tat FROM pgqueue_rate WHERE key = 'k'"
+    before = value(one, query + " FOR UPDATE")
+    charged = start(other, charge, "k", "k").blocked()
+    one.commit()
+    charged.result()
+    assert value(other, query) - before == timedelta(seconds=0.2)
+
+
 @pytest.mark.parametrize("bulk", [False, True])
 def test_many_claims_at_once_never_pass_the_rate_in_any_window(connect: Connect, *, bulk: bool) -> None:
     """Measured from the stamps in the rows. They come after the decision, by one claim at most."""
