@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from django.db import connection
 
-from django_pgqueue import Concurrency, RetryLater, current_job, task
+from django_pgqueue import Concurrency, Rate, RetryLater, current_job, task
 from tests.support.ledger import recorded
 
 
@@ -63,6 +64,11 @@ def three(number: int, key: int, seconds: float) -> None:
 async def ten(number: int, key: int, seconds: float) -> None:
     with recorded(number):
         await asyncio.sleep(seconds)
+
+
+@task(rate=Rate(25, per=timedelta(seconds=1), burst=5, key="key"))
+def rated(number: int, key: int, seconds: float) -> None:
+    _limited(number, seconds)
 
 
 def _limited(number: int, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 Each run writes one line when it begins and one when it ends. Each line is a single write to a file that is
 open for appending, so lines of different processes do not mix, and a line stays when its process is killed.
-All times come from the machine's monotonic clock.
+All times come from the machine's monotonic clock, except for that of the claim, which is the server's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from asyncio import CancelledError
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,9 @@ REPORT = 10.0  # maximum seconds from the end of a run to its report, on a busy 
 
 @dataclass(slots=True)
 class Run:
-    """One run of a task. `ended` is None if it was cut off. `parent` is the parent of its process, `pid`."""
+    """One run of a task. `ended` is None if it was cut off. `parent` is the parent of its process, `pid`.
+    `claimed` is the time of the claim, as the server has stamped it.
+    """
 
     began: float
     number: int
@@ -40,6 +43,7 @@ class Run:
     worker: int
     pid: int
     parent: int
+    claimed: float
     ended: float | None = None
 
 
@@ -65,18 +69,28 @@ class Kill:
 
 @contextmanager
 def recorded(number: int) -> Iterator[None]:
-    """Record that the running job has begun, and, unless it raises an exception, that it has ended."""
+    """Record that the running job has begun, and, unless it fails, that it has ended.
+
+    An async job that is asked to stop ends as well. Without a record it would count as running until the next
+    kill of its process.
+    """
     job = current_job()
-    numbers = (number, job.pk, job.attempts, job.lease, job.worker, os.getpid(), os.getppid())
+    assert job.last_attempted_at is not None
+    claimed = job.last_attempted_at.timestamp()
+    numbers = (number, job.pk, job.attempts, job.lease, job.worker, os.getpid(), os.getppid(), claimed)
     _write("begin", numbers)
-    yield
+    try:
+        yield
+    except CancelledError:
+        _write("end", numbers)
+        raise
     _write("end", numbers)
 
 
 def read(path: Path) -> list[Run]:
     """Return all runs, ordered by the time when they began."""
     runs: list[Run] = []
-    latest: dict[tuple[int, ...], Run] = {}
+    latest: dict[tuple[float, ...], Run] = {}
     for line in path.read_text().splitlines():
         word, at, *numbers = json.loads(line)
         if word == "begin":
