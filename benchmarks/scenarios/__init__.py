@@ -42,6 +42,9 @@ NAMES = {
     "keys": "keys",
     "groups": "groups",
     "fairness": "groups",
+    "rates": "rates",
+    "rates-reached": "rates",
+    "takes": "takes",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",
