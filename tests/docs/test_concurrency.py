@@ -23,9 +23,9 @@ def test_limits_of_tasks_and_keys() -> None:
         enqueue(shop.fetch_customer, "ann@example.com"),
         enqueue(shop.update_customer, "bob@example.com", page=2),
     ]
-    assert {job.limit_key for job in jobs} == {"crm/example.com"}
+    assert {job.limit_key for job in jobs} == {"crm-requests/example.com"}
     assert run(jobs[0]).status == "done"
-    crm = Limit.objects.get(name="crm")
+    crm = Limit.objects.get(name="crm-requests")
     assert (crm.running, crm.declared) == (3, 3)
 
 

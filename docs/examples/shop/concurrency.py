@@ -18,12 +18,12 @@ def api_account(customer: str, page: int = 1) -> str:
     return customer.split("@")[-1]
 
 
-@task(concurrency=Concurrency(3, key=api_account, name="crm"))
+@task(concurrency=Concurrency(3, key=api_account, name="crm-requests"))
 def fetch_customer(customer: str, page: int = 1) -> None:
     """Three requests at once to the account of each company, together with update_customer."""
 
 
-@task(concurrency=Concurrency(3, key=api_account, name="crm"))
+@task(concurrency=Concurrency(3, key=api_account, name="crm-requests"))
 def update_customer(customer: str, page: int = 1) -> None: ...
 
 
@@ -40,7 +40,7 @@ def enqueue_some(order_id: int) -> None:
 
 def change_limits() -> None:
     set_limit(make_thumbnails, 8)  # or its path, "shop.concurrency.make_thumbnails"
-    set_limit("crm", 1)
+    set_limit("crm-requests", 1)
     set_limit("queue:mail", 20)
     set_limit("*", 100)
-    set_limit("crm", None)  # as the code declares it
+    set_limit("crm-requests", None)  # as the code declares it
