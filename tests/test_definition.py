@@ -115,7 +115,7 @@ def test_every_public_name_is_there_and_listed() -> None:
     names = (
         "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel extend aextend retry "
         "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout Concurrency set_limit "
-        "aset_limit schedule JobExists Unique edit aedit pause apause resume aresume "
+        "aset_limit schedule JobExists Unique edit aedit pause apause resume aresume drain adrain "
         "Rate RateLimit rate_limit"
     ).split()
     assert set(django_pgqueue.__all__) == set(names)

@@ -123,7 +123,7 @@ class RunningJob:
     def job(self) -> CurrentJob:
         """The job with the values that the claim returned; ``refresh_from_db()`` reads later changes.
 
-        The claim leaves out the unique key, which few jobs have. It is read when it is used.
+        The claim leaves out the keys, which few jobs have. They are read when they are used.
         """
         row = self.row
         return CurrentJob(
@@ -133,6 +133,7 @@ class RunningJob:
             priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
             on_lost=row.on_lost, unique_key=DEFERRED, unique_scope=DEFERRED,
+            limit_key=DEFERRED, line=DEFERRED, group_key=row.group_key,
             attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
             crash_count=row.crash_count, worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
