@@ -34,6 +34,8 @@ __all__ = ["SLICE", "Groups", "Share", "in_turn"]
 SLICE = 200  # groups in one step of a pass
 PASS_RATION = 50.0
 """The pause after a pass, as a multiple of the time that its steps took."""
+NEEDED_RATION = 5.0
+"""The same before one that is needed."""
 
 
 class Share(NamedTuple):
@@ -41,7 +43,7 @@ class Share(NamedTuple):
 
     group: str | None
     quota: int
-    run_after: datetime
+    mark: str  # as text: a claim sends many, and a datetime takes four times as long
     id: int
 
 
@@ -62,7 +64,8 @@ class Groups:
         self._ring: OrderedDict[str | None, _Group] = OrderedDict()
         self._after: str | None = ""  # how far the pass has come; None: there is none
         self._spent = 0.0  # by the steps of the pass, in seconds
-        self._next_pass = 0.0
+        self._ended = 0.0
+        self._needed = False
 
     def __len__(self) -> int:
         """How many groups have jobs, as far as is known."""
@@ -74,8 +77,12 @@ class Groups:
         return self._after is not None
 
     def begin_pass(self, now: float, *, needed: bool = False) -> None:
-        """Begin a pass if none is on its way, and if the last one is long enough ago or it is ``needed``."""
-        if self._after is None and (needed or now >= self._next_pass):
+        """Begin a pass if none is on its way, and if the last one is long enough ago. If a search by time has
+        left jobs out, it is ``needed``, and begins sooner, or follows the one on its way."""
+        self._needed = self._needed or needed
+        pause = self._spent * (NEEDED_RATION if self._needed else PASS_RATION)
+        if self._after is None and now >= self._ended + pause:
+            self._needed = False
             self._after = ""
             self._spent = 0.0
 
@@ -90,7 +97,7 @@ class Groups:
                 self.wake(first, now)
         self._spent += seconds
         self._after = found[-1].group_key if len(found) >= SLICE else None
-        self._next_pass = now + self._spent * PASS_RATION
+        self._ended = now
 
     def wake(self, first: FirstDue, now: float) -> None:
         """Learn the first job of a group, which is due."""
@@ -121,13 +128,14 @@ class Groups:
         if len(self._ring) < limit:
             factor = -(-limit // sum(self._weight(name) for name in self._ring)) if self._ring else 1
         given = served = 0
-        # A group may have fewer jobs than its quota: twice as many are named as there is room for.
+        # Some more are named than there is room for: a group may have fewer jobs than its quota.
+        enough = limit + max(8, limit // 8)
         for name, group in self._ring.items():
             quota = min(limit, factor * self._weight(name))
-            found.append(Share(name, quota, group.run_after, group.id))
+            found.append(Share(name, quota, str(group.run_after), group.id))
             given += quota
             served += given - quota < limit
-            if given >= 2 * limit:
+            if given >= enough:
                 break
         for share in islice(found, served):
             self._ring.move_to_end(share.group)

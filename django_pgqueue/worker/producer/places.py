@@ -26,8 +26,7 @@ __all__ = ["ARRIVALS", "Places"]
 
 ARRIVALS = 500
 """How many jobs with a group a search reads in each range."""
-_BEHIND = 5.0
-"""A search by time that is so many seconds behind does not try to catch up: a pass finds the groups."""
+_FORGET_EVERY = 1.0  # seconds
 
 
 class Places:
@@ -47,7 +46,7 @@ class Places:
         self._group_weights = group_weights
         self._turns = Turns(queue_weights, ageing)
         self._state: object = None
-        self._version = 0
+        self._next_forget = 0.0
 
     def keys(self) -> list[Key]:
         """Return what the next claim reads."""
@@ -70,7 +69,7 @@ class Places:
                 awake[key].include(mark, now)
                 rows += [(*key, *share[2:], *share[:2]) for share in awake[key].shares(limit)]
             elif mark is not None:
-                rows.append((*key, *mark, None, limit))
+                rows.append((*key, str(mark[0]) if awake else mark[0], mark[1], None, limit))
         names = ("queues", "priorities", "marks", "mark_ids", *(("groups", "quotas") if awake else ()))
         columns = zip(*rows, strict=True) if rows else [()] * 6
         return {name: list(column) for name, column in zip(names, columns, strict=False)}
@@ -120,6 +119,9 @@ class Places:
 
     def forget(self, now: float) -> None:
         """Remove what nothing was found in for a minute."""
+        if now < self._next_forget:
+            return
+        self._next_forget = now + _FORGET_EVERY
         self.ranges.forget(now)
         self.times.forget(now)
         for key, groups in list(self._groups.items()):
@@ -157,10 +159,9 @@ class Places:
         latest = moment - timedelta(seconds=last.due_in) - LAG
         if (moment, last.id) <= mark:  # found by a rescan: it was committed late
             groups.begin_pass(now)
-        elif len(firsts) >= ARRIVALS and last.due_in < -_BEHIND:
-            groups.begin_pass(now, needed=True)
-            self.times.raise_to(key, latest, 0)
-        elif moment > latest:
+        elif len(firsts) >= ARRIVALS or moment > latest:
+            if len(firsts) >= ARRIVALS:  # it does not try to catch up: a pass finds the groups
+                groups.begin_pass(now, needed=True)
             self.times.raise_to(key, latest, 0)
         else:
             self.times.raise_to(key, moment, last.id)
