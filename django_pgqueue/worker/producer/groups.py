@@ -68,8 +68,8 @@ class Groups:
         self._needed = False
 
     def __len__(self) -> int:
-        """How many groups have jobs, as far as is known."""
-        return len(self._ring)
+        """How many groups have jobs, as far as is known. The jobs without a group do not count."""
+        return len(self._ring) - (None in self._ring)
 
     @property
     def in_pass(self) -> bool:

@@ -79,6 +79,9 @@ def test_the_jobs_without_a_group_take_part() -> None:
     assert shares(groups, 4) == [("a", 2), (None, 2)]
     groups.include(None, 0.0)
     assert shares(groups, 4) == [("a", 4)]
+    groups.include((datetime.fromisoformat(CLOCK), 3), 0.0)
+    groups.claimed([("a", 2), (None, 2)], rows(None, None), 1.0, whole=True)
+    assert not groups, "the statement for ranges is enough"
 
 
 def test_a_group_is_forgotten_after_a_minute() -> None:
