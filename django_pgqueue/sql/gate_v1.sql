@@ -18,7 +18,7 @@
 CREATE FUNCTION pgqueue_gate_v1(
     p_ids bigint[], p_keys text[], p_queues text[], p_priorities smallint[], p_lines bigint[],
     OUT granted bigint[], OUT moved integer, OUT left_behind integer, OUT following bigint[]
-) LANGUAGE plpgsql STRICT SET search_path FROM CURRENT AS $$
+) LANGUAGE plpgsql STRICT SET search_path FROM CURRENT SET enable_bitmapscan TO off AS $$
 DECLARE
     -- As in pgqueue_lock_key_v1, which would take longer than the rest if it were called for each key.
     prefix text := 'pgqueue/' || 'pgqueue_job_live'::regclass::oid || '/limit/';
@@ -67,7 +67,7 @@ BEGIN
             array_agg(pick.priority ORDER BY pick.place) FILTER (WHERE pick.line IS NULL) AS new_priorities
         FROM unnest(p_ids, p_keys, p_queues, p_priorities, p_lines)
             WITH ORDINALITY AS pick (id, key, queue_name, priority, line, place)
-        WHERE pick.key = ANY (locked)
+        WHERE pick.key IN (SELECT unnest(locked))  -- hashed, unlike = ANY
             AND (replacing = '{}' OR EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = pick.id))
         GROUP BY pick.key, pick.queue_name ORDER BY pick.key, min(pick.place)
     ), verdict AS MATERIALIZED (
@@ -75,7 +75,9 @@ BEGIN
             free.slots, free.starts, ARRAY(
             SELECT waiting.id FROM (
                 (SELECT job.id, job.priority, job.line, 0 AS place FROM pgqueue_job_live AS job
-                WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name AND job.line IS NOT NULL
+                -- Without its collation it would have that of the keys, and be no condition of the index.
+                WHERE job.limit_key = lane.key AND job.queue_name = lane.queue_name COLLATE "default"
+                    AND job.line IS NOT NULL
                     AND job.status IN ('pending', 'retry', 'blocked')
                     AND (job.status = 'blocked' OR job.run_after <= clock_timestamp())
                 ORDER BY job.priority DESC, job.line LIMIT free.room)
@@ -193,7 +195,8 @@ BEGIN
             SELECT FROM pgqueue_job_live AS job
             WHERE job.status IN ('pending', 'retry') AND job.id <> ALL (p_ids) AND job.id = (
                 SELECT head.id FROM pgqueue_job_live AS head
-                WHERE head.limit_key = lonely.key AND head.queue_name = lonely.queue_name AND head.line IS NOT NULL
+                WHERE head.limit_key = lonely.key AND head.queue_name = lonely.queue_name COLLATE "default"
+                    AND head.line IS NOT NULL
                     AND head.status IN ('pending', 'retry', 'blocked')
                     AND (head.status = 'blocked' OR head.run_after <= clock_timestamp())
                 ORDER BY head.priority DESC, head.line LIMIT 1
@@ -225,7 +228,8 @@ BEGIN
                 SELECT FROM pgqueue_job_live AS job
                 WHERE job.status IN ('pending', 'retry') AND job.id = (
                     SELECT head.id FROM pgqueue_job_live AS head
-                    WHERE head.limit_key = slow.key AND head.queue_name = slow.queue_name AND head.line IS NOT NULL
+                    WHERE head.limit_key = slow.key AND head.queue_name = slow.queue_name COLLATE "default"
+                        AND head.line IS NOT NULL
                         AND head.status IN ('pending', 'retry', 'blocked') AND head.id <> ALL (granted)
                         AND (head.status = 'blocked' OR head.run_after <= clock_timestamp()
                             OR head.waiting_reason = 'waits for its rate limit')
@@ -244,7 +248,8 @@ BEGIN
             JOIN pgqueue_limit AS setting ON setting.name = split_part(slow.key, '/', 1)
             CROSS JOIN LATERAL (
                 SELECT first.id FROM pgqueue_job_live AS first
-                WHERE first.limit_key = slow.key AND first.queue_name = slow.queue_name AND first.line IS NOT NULL
+                WHERE first.limit_key = slow.key AND first.queue_name = slow.queue_name COLLATE "default"
+                    AND first.line IS NOT NULL
                     AND first.status = 'blocked'
                 ORDER BY first.priority DESC, first.line LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
             ) AS free

@@ -36,6 +36,8 @@ _GROUPS_SQL = (
     "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
     " group_key FROM pgqueue_groups_after_v1(%s::text, %s::integer, %s::text, %s::integer)"
 )
+KEYS = 256
+"""The gate decides about so many keys at a time. While it leaves jobs behind, a claim picks no more."""
 STEP_RATION = 4.0
 """The pause after a step of a pass through the groups, as a multiple of its duration, while jobs are due."""
 
@@ -57,6 +59,7 @@ class Claimer:
         )
         self._searched = 0.0
         self._next_step = 0.0
+        self._keyed_until = 0.0
         self.queue_limits = QueueLimits()
         self._refusals = Refusals()
         self._following: list[int] = []  # what the next claim takes first
@@ -71,6 +74,8 @@ class Claimer:
     def claim_statement(self, limit: int) -> tuple[str, dict[str, Any]]:
         """Return the next claim, with a new lease."""
         self._lease += 1
+        if monotonic() < self._keyed_until:
+            limit = min(limit, KEYS)
         parameters = {
             **self._places.claim_parameters(limit, monotonic()),
             **self.queue_limits.claim_parameters(),
@@ -101,7 +106,9 @@ class Claimer:
             rows.sort(key=lambda row: (-row.priority, row.id not in early, row.run_after, row.id))
         else:
             rows.sort(key=lambda row: (-row.priority, row.run_after, row.id))
-        if not self._refusals.left_behind:
+        if self._refusals.left_behind:
+            self._keyed_until = monotonic() + 1.0
+        else:
             whole = len(rows) < asked["limit"]
             # The marks must not jump over jobs that are older than one that was taken before its time.
             timely = [row for row in rows if row.id not in early] if early else rows
