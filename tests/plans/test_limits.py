@@ -10,7 +10,7 @@ from pytest_django import DjangoDbBlocker
 from django_pgqueue.admin.job_search import search
 from django_pgqueue.models import Job
 from tests.support.jobs import Range, claim, finish
-from tests.support.keys import release, repair
+from tests.support.keys import release, repair, set_limit
 from tests.support.plans import MODES, fill, reads
 from tests.support.sessions import Connection, open_raw
 
@@ -31,6 +31,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
     with connection:
         fill(connection, LIVE, LINE, limit_key="'long'", line="n", status="'blocked'")
         fill(connection, LIVE, 1, limit_key="'long'", line="0", status="'running'", worker="1", lease="1")
+        fill(connection, LIVE, 10, limit_key="'long'", line=f"{LINE} + n", queue_name="'zoo'")
         fill(connection, LIVE, 1_000)
         fill(connection, LIVE, 2 * KEYS, queue_name="'keyed'", limit_key=f"'key/' || n % {KEYS}", line="n",
              status=f"CASE WHEN n <= {KEYS} THEN 'pending' ELSE 'blocked' END")  # fmt: skip
@@ -52,6 +53,16 @@ def test_a_claim_of_plain_jobs_does_not_read_the_line(one: Connection) -> None:
             assert len(claim(one, BATCH)) == BATCH
         assert counts.of(CLAIM_INDEX) <= BATCH + 1, mode
         assert counts.of("pgqueue_job") <= 4 * BATCH, (mode, counts)
+
+
+def test_the_gate_does_not_read_the_line_of_a_key_in_another_queue(one: Connection) -> None:
+    for mode in MODES:
+        with one.transaction(force_rollback=True):
+            one.execute(f"SET plan_cache_mode = {mode}")
+            set_limit(one, "long", 3)
+            with reads(one) as counts:
+                assert len(claim(one, 10, ranges=[Range("zoo")])) == 2
+        assert counts.of("pgqueue_job") <= 120, (mode, counts)
 
 
 def test_the_gate_reads_a_few_entries_for_each_key(one: Connection) -> None:
