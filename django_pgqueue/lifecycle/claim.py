@@ -78,6 +78,8 @@ class Refusals(NamedTuple):
     """How many stay where they are, because nobody could tell whether they may start."""
     following: tuple[int, ...] = ()
     """Others that may start. The next claim takes them first."""
+    ended: int = 0
+    """How many it has cancelled, or asked to stop, because their limits do not let them wait."""
 
 
 class Answer(NamedTuple):
@@ -92,16 +94,16 @@ class Answer(NamedTuple):
 def split_answer(answer: Iterable[Any]) -> Answer:
     """Return the claimed rows, and what is told about keys in a row whose id is 0."""
     rows = [Claimed._make(row) for row in answer]
-    for place, row in enumerate(rows):
-        if row.id == 0:
-            del rows[place]
-            refusals = Refusals(row.attempts, row.forgiven_attempts, tuple(_ids(row.task_path)))
-            return Answer(rows, refusals, frozenset(_ids(row.queue_name)))
-    return Answer(rows, Refusals(), frozenset())
+    place = next((place for place, row in enumerate(rows) if row.id == 0), None)
+    if place is None:
+        return Answer(rows, Refusals(), frozenset())
+    told = rows.pop(place)
+    refusals = Refusals(told.attempts, told.forgiven_attempts, _ids(told.task_path), told.crash_count)
+    return Answer(rows, refusals, frozenset(_ids(told.queue_name)))
 
 
-def _ids(text: str) -> list[int]:
-    return [int(job) for job in text.split(",") if job]
+def _ids(text: str) -> tuple[int, ...]:
+    return tuple(int(job) for job in text.split(",") if job)
 
 
 # Placeholder values for the parameters while Django compiles; each is found again in the compiled list.
@@ -230,6 +232,7 @@ def claim_sql(alias: str, *, limited: bool = False, grouped: bool = False) -> st
         "id": "0",
         "attempts": "gate.moved",
         "forgiven_attempts": "gate.left_behind",
+        "crash_count": "gate.ended",
         "task_path": "array_to_string(gate.following, ',')",
         "queue_name": f"array_to_string({_FIRST}, ',')",
     }

@@ -3,7 +3,7 @@
 -- until pgqueue_release_v1 lets them out. Returns the jobs that may start, how many jobs it moved (look again at
 -- once), how many of the picked ones stay where they are (do not move the marks past them), and the claimable jobs that
 -- were not picked but may start: the next claim takes them first, or the room of their keys would stay empty until all
--- that is due before them has started.
+-- that is due before them has started. And how many jobs it has cancelled, or asked to stop, as their limits say.
 --
 -- Exact: the running jobs of a key are counted under a lock of the key, by a statement that begins after the lock was
 -- taken. In a VOLATILE function each statement has a new snapshot, but only under READ COMMITTED, so every other
@@ -17,7 +17,7 @@
 -- 256 keys are decided at a time.
 CREATE FUNCTION pgqueue_gate_v1(
     p_ids bigint[], p_keys text[], p_queues text[], p_priorities smallint[], p_lines bigint[],
-    OUT granted bigint[], OUT moved integer, OUT left_behind integer, OUT following bigint[]
+    OUT granted bigint[], OUT moved integer, OUT left_behind integer, OUT following bigint[], OUT ended integer
 ) LANGUAGE plpgsql STRICT SET search_path FROM CURRENT SET enable_bitmapscan TO off AS $$
 DECLARE
     -- As in pgqueue_lock_key_v1, which would take longer than the rest if it were called for each key.
@@ -47,9 +47,11 @@ BEGIN
     INTO replacing, rated
     FROM unnest(locked) AS each (key) JOIN pgqueue_limit AS setting ON setting.name = split_part(each.key, '/', 1);
     moved := 0;
+    ended := 0;
     left_behind := cardinality(p_ids);
     IF replacing <> '{}' THEN
-        moved := pgqueue_replace_v1(p_ids, p_keys, replacing);
+        ended := pgqueue_replace_v1(p_ids, p_keys, replacing);
+        moved := ended;
         left_behind := (SELECT count(*) FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids));
     END IF;
 
@@ -165,6 +167,7 @@ BEGIN
     IF judged.skipped IS NOT NULL THEN
         more := pgqueue_cancel_v1(
             judged.skipped, 'skipped: as many jobs of its concurrency key were running as its limit allows');
+        ended := ended + more;
         moved := moved + more;
         left_behind := left_behind - more;
     END IF;

@@ -8,7 +8,7 @@ import random
 import psycopg
 import pytest
 
-from django_pgqueue.lifecycle.claim import Claimed, claim_sql
+from django_pgqueue.lifecycle.claim import Claimed, Refusals, claim_sql
 from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, claim_and_tell, finish, live, value
 from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
 from tests.support.sessions import Connect, Connection, start
@@ -174,7 +174,7 @@ def test_those_that_the_gate_lets_follow_are_claimed_before_older_jobs(connect: 
     newcomer, *others = *add_keyed(one), *add(one, 5)
     set_limit(one, "k", 3)
     answer = claim_and_tell(one, 1, lease=2)
-    assert (answer.rows, answer.refusals) == ([], (2, 0, (jobs[1], jobs[2])))
+    assert (answer.rows, answer.refusals) == ([], Refusals(2, 0, (jobs[1], jobs[2])))
     assert live(one)[newcomer] == "blocked"
     answer = claim_and_tell(one, 3, lease=3, first=answer.refusals.following)
     assert sorted(ids(answer.rows)) == [*jobs[1:3], others[0]]

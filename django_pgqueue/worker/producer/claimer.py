@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import conf
 from ...lifecycle.claim import Claimed, Refusals, claim_sql, split_answer
+from ...wording import counted
 from .groups import in_turn
 from .pauses import Pauses
 from .places import ARRIVALS, Places
@@ -100,6 +101,8 @@ class Claimer:
         """
         rows, self._refusals, early = split_answer(answer)
         self._following += self._refusals.following
+        if ended := self._refusals.ended:
+            logger.info("cancelled %s that found no room, as the limit says", counted(ended, "job"))
         self.only_refused = not rows and any(self._refusals)
         # Times as text sort like times: they have one time zone, one format, and years of four digits.
         if early:

@@ -96,13 +96,14 @@ def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
         assert fresh(new).status == "done"
 
 
-def test_a_job_that_finds_no_room_is_skipped() -> None:
-    with working(threads=2):
+def test_a_job_that_finds_no_room_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "django_pgqueue"), working(threads=2):
         old = enqueue(limited.refresh, "a", "hold it")
         assert tasks.gate("hold it runs").wait(tasks.DEADLINE)
         new = enqueue(limited.refresh, "a", "new")
         until(lambda: fresh(new).is_over)
         assert fresh(new).status == "cancelled"
+        until(lambda: "cancelled 1 job that found no room, as the limit says" in caplog.text)
         tasks.gate("hold it").set()
         until(lambda: fresh(old).is_over)
 
