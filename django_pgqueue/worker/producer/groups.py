@@ -2,7 +2,9 @@
 
     unknown --wake(first job)--> in the ring, with a mark like that of a range (``ranges``)
     in the ring --named in a claim--> at its end
-    in the ring --it gave less than its quota, or nothing was claimed for a minute--> unknown
+    in the ring --it gave less than its quota--> unknown
+
+A group stays in the ring until its turn, however long a round takes: otherwise it would lose its place.
 
 A claim names as many groups as it has room for, with a quota each: so many jobs of it are taken. If there are
 fewer groups, their quotas share the room. The jobs without a group (None) are a member of the ring like any
@@ -20,7 +22,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from .ranges import FORGET_AFTER, LAG, time_of
+from .ranges import LAG, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,12 +50,11 @@ class Share(NamedTuple):
 
 
 class _Group:
-    __slots__ = ("id", "run_after", "used")
+    __slots__ = ("id", "run_after")
 
-    def __init__(self, run_after: datetime, job: int, now: float) -> None:
+    def __init__(self, run_after: datetime, job: int) -> None:
         self.run_after = run_after
         self.id = job
-        self.used = now
 
 
 class Groups:
@@ -94,12 +95,12 @@ class Groups:
         """Learn what a step has found in so many ``seconds``."""
         for first in found:
             if first.due_in <= 0:
-                self.wake(first, now)
+                self.wake(first)
         self._spent += seconds
         self._after = found[-1].group_key if len(found) >= SLICE else None
         self._ended = now
 
-    def wake(self, first: FirstDue, now: float) -> None:
+    def wake(self, first: FirstDue) -> None:
         """Learn the first job of a group, which is due."""
         start = (time_of(first.run_after), first.id - 1)
         if first.due_in > -LAG.total_seconds():
@@ -107,17 +108,16 @@ class Groups:
         group = self._ring.get(first.group_key)
         if group is None:
             assert first.group_key is not None
-            group = self._ring[first.group_key] = _Group(*start, now)
-        group.used = now
+            group = self._ring[first.group_key] = _Group(*start)
         if start < (group.run_after, group.id):
             group.run_after, group.id = start
 
-    def include(self, mark: tuple[datetime, int] | None, now: float) -> None:
+    def include(self, mark: tuple[datetime, int] | None) -> None:
         """Let the jobs without a group take part from this mark on. None: there are none."""
         if mark is None:
             self._ring.pop(None, None)
         elif (group := self._ring.get(None)) is None:
-            self._ring[None] = _Group(*mark, now)
+            self._ring[None] = _Group(*mark)
         else:
             group.run_after, group.id = mark
 
@@ -142,7 +142,7 @@ class Groups:
         return found
 
     def claimed(
-        self, shares: Sequence[tuple[str | None, int]], rows: Sequence[Claimed], now: float, *, whole: bool
+        self, shares: Sequence[tuple[str | None, int]], rows: Sequence[Claimed], *, whole: bool
     ) -> None:
         """Learn from a claim that took these ``(group, quota)``, and gave ``rows``, in the order of time.
 
@@ -154,17 +154,11 @@ class Groups:
             taken.setdefault(row.group_key, []).append(row)
         for name, got in taken.items():
             if name is not None and (group := self._ring.get(name)):
-                group.used = now
                 group.run_after, group.id = _mark(group, got)
         last = max((place for place, (name, _) in enumerate(shares) if name in taken), default=0)
         for name, quota in shares if whole else shares[:last]:
             if name is not None and len(taken.get(name, ())) < quota:
                 self._ring.pop(name, None)
-
-    def forget(self, now: float) -> None:
-        """Remove the groups of which nothing was claimed for a minute."""
-        for name in [name for name, group in self._ring.items() if now - group.used > FORGET_AFTER]:
-            del self._ring[name]
 
     def _weight(self, name: str | None) -> int:
         return self._weights.get(name, 1) if name is not None else 1

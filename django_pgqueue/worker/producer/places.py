@@ -45,7 +45,7 @@ class Places:
         self._groups: dict[Key, Groups] = {}
         self._group_weights = group_weights
         self._turns = Turns(queue_weights, ageing)
-        self._state: object = None
+        self._known: list[Key] = []
         self._next_forget = 0.0
 
     def keys(self) -> list[Key]:
@@ -57,16 +57,15 @@ class Places:
         """Return the arrays of the claim. ``groups`` and ``quotas`` are among them if there are groups."""
         awake = self._awake() if self._groups else {}
         keys = self.keys()
-        state = (self.ranges.version, tuple(keys))
-        if state != self._state:
-            self._state = state
+        if keys != self._known:
+            self._known = keys
             self._turns.know(keys)
         order = self._turns.next(lambda key: self._waited(key, now))
         rows: list[tuple[Any, ...]] = []
         for key in order:
             mark = self.ranges.mark(key)
             if key in awake:
-                awake[key].include(mark, now)
+                awake[key].include(mark)
                 rows += [(*key, *share[2:], *share[:2]) for share in awake[key].shares(limit)]
             elif mark is not None:
                 rows.append((*key, str(mark[0]) if awake else mark[0], mark[1], None, limit))
@@ -100,7 +99,7 @@ class Places:
                 found = [row for row in rows if (row.queue_name, row.priority) == key]
                 full = bool(limited & {"*", key[0]})
                 parts = [] if refused else parts if not full else [(name, 1) for name, _ in parts]
-                groups.claimed(parts, found, now, whole=whole and not full)
+                groups.claimed(parts, found, whole=whole and not full)
                 if found:
                     self.times.touch(key, now)
 
@@ -125,7 +124,6 @@ class Places:
         self.ranges.forget(now)
         self.times.forget(now)
         for key, groups in list(self._groups.items()):
-            groups.forget(now)
             if not groups and self.times.mark(key) is None:
                 del self._groups[key]
 
@@ -150,8 +148,8 @@ class Places:
         self.times.touch(key, now)
         groups = self._groups.setdefault(key, Groups(self._group_weights))
         due = [first for first in firsts if first.due_in <= 0]
-        for first in reversed(due):  # the first job of a group last
-            groups.wake(first, now)
+        for first in due:
+            groups.wake(first)
         if mark is None or not due:
             return
         last = due[-1]

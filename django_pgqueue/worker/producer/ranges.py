@@ -68,8 +68,6 @@ class Ranges:
     def __init__(self, pauses: Pauses | None = None) -> None:
         self._pauses = Pauses() if pauses is None else pauses
         self._ranges: dict[tuple[str, int], _Range] = {}
-        self.version = 0
-        """Changes when a range is added or removed."""
         self._next_rescan = 0.0
 
     def keys(self) -> list[tuple[str, int]]:
@@ -132,7 +130,6 @@ class Ranges:
             found = self._ranges.get(key)
             if found is None:
                 found = self._ranges[key] = _Range(*start, now)
-                self.version += 1
             found.used = now
             found.due_since = now + first.due_in if first.due_in < 0 else None
             if start < (found.run_after, found.id):
@@ -143,7 +140,6 @@ class Ranges:
         old = [key for key, found in self._ranges.items() if now - found.used > FORGET_AFTER]
         for key in old:
             del self._ranges[key]
-        self.version += bool(old)
 
     def touch(self, key: tuple[str, int], now: float) -> None:
         """Note that a range is in use."""

@@ -9,6 +9,8 @@ import pytest
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.lifecycle.claim import Claimed
 from django_pgqueue.worker.producer.groups import SLICE, Groups, in_turn
+from django_pgqueue.worker.producer.pauses import Pauses
+from django_pgqueue.worker.producer.places import Places
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue
 from tests.app import group_tasks as tasks
 from tests.support.rows import claimed
@@ -24,7 +26,7 @@ def first(name: str, due_in: float = -10.0, pk: int = 5) -> FirstDue:
 def known(*names: str, weights: dict[str, int] | None = None) -> Groups:
     groups = Groups(weights or {})
     for name in names:
-        groups.wake(first(name), 0.0)
+        groups.wake(first(name))
     return groups
 
 
@@ -60,35 +62,38 @@ def test_a_group_that_gave_less_than_its_quota_sleeps_until_it_has_work() -> Non
     groups = known(*"abc")
     asked = shares(groups, 6)
     assert asked == [("a", 2), ("b", 2), ("c", 2)]
-    groups.claimed(asked, rows("a", "a", "b"), 1.0, whole=True)
+    groups.claimed(asked, rows("a", "a", "b"), whole=True)
     assert [name for name, _ in shares(groups, 6)] == ["a"]
-    groups.wake(first("c"), 2.0)
+    groups.wake(first("c"))
     assert [name for name, _ in shares(groups, 6)] == ["a", "c"]
 
 
 def test_what_a_claim_did_not_come_to_stays_awake() -> None:
     groups = known(*"abcd")
     asked = shares(groups, 2)
-    groups.claimed(asked, rows("b"), 1.0, whole=False)
+    groups.claimed(asked, rows("b"), whole=False)
     assert [name for name, _ in shares(groups, 2)] == ["c", "d", "b"]  # a was read before b
 
 
 def test_the_jobs_without_a_group_take_part() -> None:
     groups = known("a")
-    groups.include((datetime.fromisoformat(CLOCK), 3), 0.0)
+    groups.include((datetime.fromisoformat(CLOCK), 3))
     assert shares(groups, 4) == [("a", 2), (None, 2)]
-    groups.include(None, 0.0)
+    groups.include(None)
     assert shares(groups, 4) == [("a", 4)]
-    groups.include((datetime.fromisoformat(CLOCK), 3), 0.0)
-    groups.claimed([("a", 2), (None, 2)], rows(None, None), 1.0, whole=True)
+    groups.include((datetime.fromisoformat(CLOCK), 3))
+    groups.claimed([("a", 2), (None, 2)], rows(None, None), whole=True)
     assert not groups, "the statement for ranges is enough"
 
 
-def test_a_group_is_forgotten_after_a_minute() -> None:
-    groups = known("a", "b")
-    groups.wake(first("b"), 30.0)
-    groups.forget(FORGET_AFTER + 1)
-    assert [name for name, _ in shares(groups, 4)] == ["b"]
+def test_a_group_keeps_its_turn_however_long_a_round_takes() -> None:
+    places = Places(Pauses(), {}, {}, None)
+    places.learn([first(name) for name in "abc"], 0.0)
+    assert places.claim_parameters(1, 0.0)["groups"][0] == "a"
+    places.forget(10 * FORGET_AFTER)
+    places.learn([first("a"), first("d")], 10 * FORGET_AFTER)
+    order = [places.claim_parameters(1, 10 * FORGET_AFTER)["groups"][0] for _ in range(4)]
+    assert order == ["b", "c", "a", "d"]
 
 
 def test_a_pass_goes_through_all_names() -> None:
