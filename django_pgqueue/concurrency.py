@@ -24,7 +24,9 @@ __all__ = [
     "Concurrency",
     "OnConflict",
     "argument_value",
+    "as_text",
     "called_value",
+    "can_be_stored",
     "check_argument",
     "checked",
     "checked_key",
@@ -178,13 +180,12 @@ def limit_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
 
 
 def _joined(task: Any, name: str, value: object) -> str:
-    if not isinstance(value, _VALUES) or isinstance(value, bool):
+    text = as_text(value)
+    if text is None:
         raise InvalidKey(
             f"The concurrency key of {task.module_path} must be a string, a number, a date or a UUID, "
             f"not {value!r:.200}. Use a callable that returns one: Concurrency(key=lambda ...)."
         )
-    # Of an enumeration, the value; its str() may be the name.
-    text = str.__str__(value) if isinstance(value, str) else str(value)
     key = f"{name}/{text}"
     if len(key) > KEY_LENGTH:
         raise InvalidKey(
@@ -192,13 +193,24 @@ def _joined(task: Any, name: str, value: object) -> str:
             f"limit, but the limit is {KEY_LENGTH}: {key[:60]}... Use a hash, or a shorter "
             "Concurrency(name=...)."
         )
-    if not text.isprintable() and any(
-        not each.isprintable() and (each == "\0" or "\ud800" <= each <= "\udfff") for each in text
-    ):
+    if not can_be_stored(text):
         raise InvalidKey(
             f"The concurrency key of {task.module_path} has a character that cannot be stored: {text!r}."
         )
     return key
+
+
+def as_text(value: object) -> str | None:
+    """Return the value of a key as text; None if it is of another type."""
+    if not isinstance(value, _VALUES) or isinstance(value, bool):
+        return None
+    # Of an enumeration, the value; its str() may be the name.
+    return str.__str__(value) if isinstance(value, str) else str(value)
+
+
+def can_be_stored(text: str) -> bool:
+    """Return whether PostgreSQL can store a text: it takes no null characters and no surrogates."""
+    return text.isprintable() or not any(each == "\0" or "\ud800" <= each <= "\udfff" for each in text)
 
 
 def argument_value(task: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:

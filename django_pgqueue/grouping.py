@@ -7,13 +7,10 @@ or a string at the call. Nothing here reads settings or the database: the claim 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
-from decimal import Decimal
 from typing import Any, TypeAlias
-from uuid import UUID
 
 from .compat import InvalidTask
-from .concurrency import argument_value, called_value, check_argument
+from .concurrency import argument_value, as_text, called_value, can_be_stored, check_argument
 from .exceptions import InvalidKey
 
 __all__ = ["GROUP_LENGTH", "Group", "checked", "checked_key", "group_key"]
@@ -22,7 +19,6 @@ Group: TypeAlias = str | Callable[..., object]
 """The name of an argument, or a callable that takes the arguments of the call and returns the group."""
 
 GROUP_LENGTH = 200
-_VALUES = (str, int, float, Decimal, UUID, date)
 
 
 def checked(value: Any, func: Callable[..., Any], *, takes_context: bool) -> Group | None:
@@ -58,13 +54,12 @@ def group_key(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str 
     )
     if value is None:
         return None
-    if not isinstance(value, _VALUES) or isinstance(value, bool):
+    text = as_text(value)
+    if text is None:
         raise InvalidKey(
             f"The group of {task.module_path} must be a string, a number, a date or a UUID, not "
             f"{value!r:.200}. Use a callable that returns one: group=lambda ..."
         )
-    # Of an enumeration, the value; its str() may be the name.
-    text = str.__str__(value) if isinstance(value, str) else str(value)
     if problem := _problem(text):
         raise InvalidKey(f"The group of {task.module_path} {problem}")
     return text
@@ -75,6 +70,6 @@ def _problem(text: Any) -> str:
         return f"must be a string that is not empty. It is {text!r:.100}."
     if len(text) > GROUP_LENGTH:
         return f"has {len(text)} characters, but the limit is {GROUP_LENGTH}: {text[:60]}... Use a hash."
-    if not text.isprintable() and any(each == "\0" or "\ud800" <= each <= "\udfff" for each in text):
+    if not can_be_stored(text):
         return f"has a character that cannot be stored: {text!r}."
     return ""
