@@ -20,7 +20,8 @@ def main(claims: int, jobs: int) -> None:
     import django
 
     django.setup()
-    from django_pgqueue.lifecycle.claim import Claimed, claim_sql
+    from django_pgqueue.lifecycle.claim import claim_sql
+    from django_pgqueue.lifecycle.claimed import Claimed
 
     claim = claim_sql("default")
     given: dict[str, Any] = {

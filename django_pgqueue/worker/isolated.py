@@ -9,7 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from .. import database_settings
-from ..lifecycle.claim import Claimed
+from ..lifecycle.claimed import Claimed
 from .executor import hosting
 from .executor.isolation import BEGUN
 from .executor.runner import Runner

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from .running_job import RunningJob
 
 __all__ = ["EventLoop"]

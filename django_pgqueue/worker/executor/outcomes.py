@@ -17,7 +17,7 @@ from .errors import describe, error_entry, fingerprint, user_frames
 
 if TYPE_CHECKING:
     from ...compat import TaskResult
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from .backoffs import Backoffs
     from .failure import Failure
     from .running_job import RunningJob

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...definition import Task
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ..processes.started_jobs import StartedJobs
     from .backoffs import Backoffs
     from .isolation import Isolation

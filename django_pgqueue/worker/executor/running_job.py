@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...compat import TaskResult
     from ...definition import Task
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ...lifecycle.finish import Outcome
     from ...models import Job
     from .timeouts import Timeout

@@ -28,7 +28,7 @@ from .event_loop import EventLoop
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ..waker import Waker
     from .outcomes import Result
     from .runner import Runner

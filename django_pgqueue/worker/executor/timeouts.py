@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ..processes.started_jobs import StartedJobs
 
 __all__ = ["Timeout", "Timeouts"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
 
 __all__ = ["BatchSize"]
 

@@ -8,7 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ... import conf
-from ...lifecycle.claim import Claimed, Refusals, claim_sql, split_answer
+from ...lifecycle.claim import claim_sql
+from ...lifecycle.claimed import Claimed, Refusals, split_answer
 from ...wording import counted
 from .groups import in_turn
 from .pauses import Pauses

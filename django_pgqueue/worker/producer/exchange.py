@@ -22,7 +22,7 @@ from .completer import LOCKED, REFUSALS, judged
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ...session import Session
     from ..executor.outcomes import Result
     from .claimer import Claimer

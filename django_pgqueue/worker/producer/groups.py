@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from .ranges import FirstDue
 
 __all__ = ["SLICE", "Groups", "Share", "in_turn"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ..executor.running_job import RunningJob
     from ..processes.started_jobs import StartedJobs
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...job_log import Ending, is_logged, log_ending
 
 if TYPE_CHECKING:
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ...lifecycle.finish import Outcome
     from ..executor.failure import Failure
 

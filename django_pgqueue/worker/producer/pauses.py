@@ -17,7 +17,7 @@ from .batch_size import BATCH
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
 
 __all__ = ["PauseRow", "Pauses"]
 

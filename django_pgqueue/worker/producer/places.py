@@ -17,7 +17,7 @@ from .turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from .pauses import Pauses
     from .ranges import FirstDue
     from .turns import Key

@@ -13,7 +13,7 @@ from ...exceptions import UnknownTask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ...session import Session
 
 __all__ = ["PolicyFiller"]

@@ -44,7 +44,7 @@ from .policy_filler import PolicyFiller
 from .returns import Returns
 
 if TYPE_CHECKING:
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ...session import Session
     from ..executor.runner import Runner
     from ..options import WorkerOptions

@@ -28,7 +28,7 @@ from .pauses import Pauses
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
 
 __all__ = ["FORGET_AFTER", "LAG", "FirstDue", "Ranges", "time_of"]
 

@@ -12,7 +12,7 @@ from ..executor import outcomes
 from ..executor.outcomes import Result
 
 if TYPE_CHECKING:
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ..executor.runner import Runner
     from ..executor.threads import Executor
     from .completer import Completer

@@ -12,7 +12,7 @@ from ...lifecycle.arrays import number_array, text_array
 from ...models.stat import HISTOGRAM_BOUNDS
 
 if TYPE_CHECKING:
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
     from ...session import Session
 
 __all__ = ["STAT_SQL", "Counter"]

@@ -13,7 +13,7 @@ from ...job_log import logger
 from ...wording import counted
 
 if TYPE_CHECKING:
-    from ...lifecycle.claim import Claimed
+    from ...lifecycle.claimed import Claimed
 
 __all__ = ["UnknownTasks"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from django_pgqueue import enqueue_many
 from django_pgqueue.definition import find_task
-from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.lifecycle.finish import Outcome
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import runner as runner_module

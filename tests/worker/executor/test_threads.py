@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.lifecycle.finish import Outcome
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.runner import Runner

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.worker.producer.batch_size import AHEAD, BATCH, HELD_CHARACTERS, MOST, BatchSize
 from tests.support.rows import claimed
 

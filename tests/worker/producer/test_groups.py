@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.worker.producer.groups import SLICE, Groups, in_turn
 from django_pgqueue.worker.producer.pauses import Pauses
 from django_pgqueue.worker.producer.places import Places

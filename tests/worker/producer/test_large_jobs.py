@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.models import Job
 from django_pgqueue.worker.producer import batch_size
 from tests.app import worker_tasks as tasks

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.lifecycle.claim import Claimed
+from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Ranges
 from django_pgqueue.worker.producer.turns import Turns
 from tests.support.jobs import add
