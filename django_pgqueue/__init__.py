@@ -13,6 +13,7 @@ __all__ = [
     "CancelJob",
     "Concurrency",
     "CurrentJob",
+    "JobContext",
     "JobExists",
     "Rate",
     "RateLimit",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .decorator import task
     from .definition import BoundTask, Task
     from .exceptions import CancelJob, JobExists, RetryLater, Snooze, TaskTimeout
+    from .job_context import JobContext
     from .lifecycle.control import acancel, aedit, aextend, aretry, cancel, edit, extend, retry
     from .lifecycle.current import current_job
     from .lifecycle.drain import adrain, drain
@@ -69,6 +71,7 @@ else:
         "decorator": ("task",),
         "definition": ("BoundTask", "Task"),
         "exceptions": ("CancelJob", "JobExists", "RetryLater", "Snooze", "TaskTimeout"),
+        "job_context": ("JobContext",),
         "lifecycle.control": ("acancel", "aedit", "aextend", "aretry", "cancel", "edit", "extend", "retry"),
         "lifecycle.current": ("current_job",),
         "lifecycle.drain": ("adrain", "drain"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -23,7 +24,8 @@ from django.db import connections, router
 from . import results, validation
 from .compat import DjangoTask, InvalidTask, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .conf import Settings
-from .definition import DjangoMadeTask, Task, adopt, find_task
+from .definition import Task, adopt, find_task
+from .django_made import DjangoMadeTask
 from .exceptions import UnknownTask
 from .routing import IMPLICIT, QueueBackend, resolve
 
@@ -60,7 +62,7 @@ class PgQueueBackend(QueueBackend):
         self.database: str | None = options.get("database")
 
     def home(self) -> str:
-        """Return the alias of the backend's own database, where the public id of a job is a plain number."""
+        """Return the alias of the database that jobs go to if their task names none."""
         if self.database is not None:
             return self.database
         from .models import Job
@@ -78,6 +80,8 @@ class PgQueueBackend(QueueBackend):
     def validate_task(self, task: DjangoTask[..., Any]) -> None:
         """Raise InvalidTask unless `task` may be enqueued here. Most of this is cached."""
         self.check_queue(task)
+        if not self.supports_async_task and iscoroutinefunction(task.func):  # a subclass may refuse them
+            raise InvalidTask("Backend does not support async Tasks.")
         if not isinstance(task, Task):  # Django also validates a task of another backend after .using()
             task = adopt(task)
         task.check_reachable()
@@ -108,31 +112,35 @@ class PgQueueBackend(QueueBackend):
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the result with the id ``"5"``, or ``"other:5"`` for a job in another database.
 
-        Raises TaskResultDoesNotExist for an invalid id, for a job that was deleted after its retention, and
-        for a job whose task cannot be imported here.
+        An id means the same job whichever backend is asked. Raises TaskResultDoesNotExist for an invalid id,
+        for a job that was deleted after its retention, and for a job whose task cannot be imported here.
         """
         from .models import Job
 
-        home = self.home()
         try:
             alias, number = results.parse_id(str(result_id))
         except ValueError as error:
             raise TaskResultDoesNotExist(str(error)) from None
-        if alias is not None and alias not in connections.settings:
-            raise TaskResultDoesNotExist(f"{result_id!r} names a database that is not in DATABASES")
+        if alias not in connections.settings:
+            raise TaskResultDoesNotExist(f"{result_id!r} names a database that is not in DATABASES.")
+        if connections[alias].vendor != "postgresql":
+            raise TaskResultDoesNotExist(
+                f"{result_id!r} is an id of the database {alias!r}, which has no jobs because it is not "
+                f"PostgreSQL. Those of other databases look like 'other:{number}'."
+            )
         try:
-            job = Job.objects.using(alias or home).get(pk=number)
+            job = Job.objects.using(alias).get(pk=number)
             definition = find_task(job.task_path)
         except Job.DoesNotExist:
             raise TaskResultDoesNotExist(f"Job {result_id!r} does not exist, or was deleted.") from None
         except UnknownTask as error:
             raise TaskResultDoesNotExist(f"Job {result_id!r} exists, but {error}") from error
-        return results.task_result(job, self._task_of(job, definition), self.alias, home=home)
+        return results.task_result(job, self._task_of(job, definition), self.alias)
 
     def _result_of(self, job: Job, task: Any) -> TaskResult[..., Any]:
         if job.get_deferred_fields():
-            return results.forgotten_result(job, task, self.alias, home=self.home())
-        return results.task_result(job, task, self.alias, home=self.home())
+            return results.forgotten_result(job, task, self.alias)
+        return results.task_result(job, task, self.alias)
 
     def _task_of(self, job: Job, definition: Task[..., Any]) -> Task[..., Any]:
         """Return `definition` with the options with which `job` was enqueued through this backend.

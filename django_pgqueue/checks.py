@@ -72,10 +72,14 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
 
 @register(TAG)
 def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E001 and E005: jobs would go to a database that is not PostgreSQL, or does not exist."""
+    """E001, E005 and E017: jobs would go to a database that is not PostgreSQL, does not exist, or has an alias
+    that is too long.
+    """
     found: list[CheckMessage] = []
     if not _has_django_tasks():
         return found
+    from .results import LONGEST_ALIAS
+
     for alias, why in sorted(queue_databases().items()):
         try:
             vendor = connections[alias].vendor
@@ -94,6 +98,15 @@ def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                     "TASKS, or use a database router whose db_for_write() returns it for the app "
                     "'django_pgqueue'.",
                     id=f"{TAG}.E001",
+                )
+            )
+        if len(alias) > LONGEST_ALIAS:
+            found.append(
+                Error(
+                    f"Jobs go to the database {alias!r} because of {why}, but its alias has {len(alias)} "
+                    f"characters. The ids of its jobs would be longer than django.tasks allows.",
+                    hint=f"Give it an alias of at most {LONGEST_ALIAS} characters in DATABASES.",
+                    id=f"{TAG}.E017",
                 )
             )
     return found

@@ -18,7 +18,7 @@ from .unique import Unique
 from .validation import Backoff, ExceptionTypes, OnLost
 
 if TYPE_CHECKING:
-    from .compat import TaskContext
+    from .job_context import JobContext
 
 __all__ = ["task"]
 
@@ -37,10 +37,10 @@ class _Decorator(Protocol):
 class _ContextDecorator(Protocol):
     @overload
     def __call__(
-        self, function: Callable[Concatenate[TaskContext[Any, Any], P], Coroutine[Any, Any, R]], /
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
     ) -> Task[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[TaskContext[Any, Any], P], R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
 
 
 @overload
@@ -126,7 +126,7 @@ def task(
     jobs may run at once, or a `Concurrency` with a key; `rate`: how many may start in a period (see `Rate`);
     `group`: whose jobs take turns (the name of an argument, or a callable);
     `atomic`: run the function and the finish of its job in one transaction; `unique`: which calls are not
-    enqueued again (see `Unique`). With `takes_context` the function receives Django's TaskContext as its
+    enqueued again (see `Unique`). With `takes_context` the function receives a JobContext as its
     first argument, `context`.
 
     Raise InvalidTask for a function that a worker could not find, and for invalid values.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from .compat import BaseTaskBackend, TaskResult
 
-__all__ = ["BoundTask", "DjangoMadeTask", "Task", "adopt", "declared_tasks", "find_task"]
+__all__ = ["BoundTask", "Task", "adopt", "declared_tasks", "find_task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -153,7 +153,8 @@ class Task(GenericTask[P, R]):
         )  # fmt: skip
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
-        if apps.ready and (queue_name is not None or backend is not None):
+        # The backend of a task that names none is ours, and restricts nothing but the queue.
+        if apps.ready and (queue_name is not None or variant.backend != IMPLICIT):
             variant._validate_for_backend()
         return variant
 
@@ -229,21 +230,6 @@ class Task(GenericTask[P, R]):
             backend.check_queue(self)
         else:
             backend.validate_task(self._for(backend))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DjangoMadeTask(Task[P, R]):
-    """A task made by Django's own ``@task`` on our backend, which follows Django's contract.
-
-    It has one attempt and is validated against its backend when it is declared (Django's decorator has read
-    TASKS by then).
-    """
-
-    max_attempts: int | None = 1
-
-    def __post_init__(self) -> None:
-        Task.__post_init__(self)  # a slotted dataclass has no zero-argument super() before Python 3.14
-        self._validate_for_backend()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.db import DEFAULT_DB_ALIAS
+
 from .compat import TaskError, TaskResult, TaskResultStatus
 
 if TYPE_CHECKING:
@@ -21,31 +23,34 @@ _STATUSES = {
 }
 _MAX_ID = 2**63 - 1
 
-
-def public_id(job_id: int, alias: str | None, home: str) -> str:
-    """Return a job's public id: ``"5"`` in the backend's own database (`home`), else ``"other:5"``."""
-    return str(job_id) if alias is None or alias == home else f"{alias}:{job_id}"
+#: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
+LONGEST_ALIAS = 63 - len(f":{_MAX_ID}")
 
 
-def parse_id(public: str) -> tuple[str | None, int]:
-    """Return the alias (None: the backend's own database) and the number of an id. Raise ValueError."""
-    alias, colon, number = public.rpartition(":")
+def public_id(job_id: int, alias: str | None) -> str:
+    """Return a job's public id: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
+
+    It contains the alias, not the backend, so that it means the same job whichever backend is asked.
+    """
+    return str(job_id) if alias in (None, DEFAULT_DB_ALIAS) else f"{alias}:{job_id}"
+
+
+def parse_id(public: str) -> tuple[str, int]:
+    """Return the alias and the number of an id. Raise ValueError."""
+    alias, colon, number = public.rpartition(":")  # an alias may contain colons, a number cannot
     is_number = number.isascii() and number.isdigit() and len(number) <= 19
     if not is_number or (colon and not alias) or not 0 < int(number) <= _MAX_ID:
         raise ValueError(
             f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
         )
-    return alias or None, int(number)
+    return alias or DEFAULT_DB_ALIAS, int(number)
 
 
-def task_result(job: Job, task: Task[..., Any], backend_alias: str, *, home: str) -> TaskResult[..., Any]:
-    """Return the TaskResult of `job`, which is a call of `task`.
-
-    `home` is the own database of the backend `backend_alias` (`PgQueueBackend.home`).
-    """
+def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResult[..., Any]:
+    """Return the TaskResult of `job`, which is a call of `task`, as the backend `backend_alias` returns it."""
     result: TaskResult[..., Any] = TaskResult(
         task=task,
-        id=public_id(job.pk, job._state.db, home),
+        id=public_id(job.pk, job._state.db),
         status=_STATUSES[job.status],
         enqueued_at=job.enqueued_at,
         started_at=job.started_at,
@@ -61,9 +66,7 @@ def task_result(job: Job, task: Task[..., Any], backend_alias: str, *, home: str
     return result
 
 
-def forgotten_result(
-    job: Job, task: Task[..., Any], backend_alias: str, *, home: str
-) -> TaskResult[..., Any]:
+def forgotten_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResult[..., Any]:
     """Return a result for a job of which only the id is known, because it is over and no longer kept.
 
     Such a job is found by an enqueue within the window of its unique key. Nothing is known about how it
@@ -71,7 +74,7 @@ def forgotten_result(
     """
     result: TaskResult[..., Any] = TaskResult(
         task=task,
-        id=public_id(job.pk, job._state.db, home),
+        id=public_id(job.pk, job._state.db),
         status=TaskResultStatus.SUCCESSFUL,
         enqueued_at=None,
         started_at=None,

@@ -41,7 +41,7 @@ class QueueBackend(BaseTaskBackend):
 
     @abstractmethod
     def home(self) -> str:
-        """Return the alias of the backend's own database, where a job's public id is its plain number."""
+        """Return the alias of the database that jobs go to if their task names none."""
 
     @abstractmethod
     def check_queue(self, task: DjangoTask[..., Any]) -> None:

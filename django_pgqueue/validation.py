@@ -55,7 +55,9 @@ def check_function(func: Any, *, takes_context: bool, atomic: bool) -> None:
             f"{path} is async, but atomic=True needs a sync task because Django's transactions are sync."
         )
     if takes_context and next(iter(inspect.signature(func).parameters), None) != "context":
-        raise InvalidTask(f"Task takes context but does not have a first argument of 'context': {path}.")
+        raise InvalidTask(
+            f"Task takes context but does not have a first argument of 'context'. Add it to {path}."
+        )
 
 
 def priority(value: Any) -> int:

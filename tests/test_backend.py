@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
+from django.db import connections, transaction
 from django.test import override_settings
 
 from django_pgqueue import aenqueue, compat, enqueue, enqueue_many, results, task
@@ -268,22 +268,50 @@ def test_a_job_whose_task_is_not_there(path: str, reason: str) -> None:
         send.get_result(str(job.pk))
 
 
+ELSEWHERE = {**OURS, "OPTIONS": {"database": "other"}}
+
+
 @pytest.mark.django_db(databases=["default", "other"])
-def test_the_id_tells_the_database_if_it_is_not_the_backends_own() -> None:
-    result = send.using(database="other").enqueue(1)
-    job = Job.objects.using("other").get()
-    assert result.id == f"other:{job.pk}"
-    assert not Job.objects.exists()
-    found: Any = send.get_result(result.id)
-    assert found.id == result.id
-    assert found.task.database == "other"
-    with pytest.raises(TaskResultDoesNotExist):
-        send.get_result(str(job.pk))
-    with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": "other"}}}):
-        assert send.get_result(str(job.pk)).id == str(job.pk)
-        assert send.get_result(f"other:{job.pk}").id == str(job.pk)
-        assert Job.objects.using("other").filter(pk=send.enqueue(1).id).exists()
-        assert send.using(database="default").enqueue(1).id == f"default:{Job.objects.get().pk}"
+@override_settings(TASKS={"default": OURS, "second": OURS, "elsewhere": ELSEWHERE})
+def test_an_id_means_the_same_job_whichever_backend_is_asked() -> None:
+    results = {
+        "here": send.enqueue(1),
+        "second": send.using(backend="second").enqueue(2),
+        "there": send.using(backend="elsewhere").enqueue(3),
+        "there by task": send.using(database="other").enqueue(4),
+        "here by task": send.using(backend="elsewhere", database="default").enqueue(5),
+    }
+    there = {job.args[0]: job.pk for job in Job.objects.using("other").all()}
+    assert results["there"].id == f"other:{there[3]}"
+    assert results["there by task"].id == f"other:{there[4]}"
+    assert {job.args[0] for job in Job.objects.all()} == {1, 2, 5}
+    assert len({result.id for result in results.values()}) == len(results)
+    for result in results.values():
+        for backend in ("default", "second", "elsewhere"):
+            found: Any = task_backends[backend].get_result(result.id)
+            assert (found.id, found.args) == (result.id, result.args)
+            assert (found.backend, found.task.backend) == (backend, IMPLICIT if backend == "default" else backend)
+            found.refresh()
+            assert found.args == result.args
+            # What it was enqueued with, so that a second call goes to the same database.
+            again = found.task.enqueue(6)
+            assert again.id.rpartition(":")[0] == result.id.rpartition(":")[0]
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_the_number_of_a_job_in_another_database_is_no_id_of_it() -> None:
+    number = send.using(database="other").enqueue(1).id.removeprefix("other:")
+    with (
+        override_settings(TASKS={"default": ELSEWHERE}),
+        pytest.raises(TaskResultDoesNotExist, match=f"Job '{number}' does not exist"),
+    ):
+        send.get_result(number)
+
+
+def test_an_id_of_a_database_that_is_not_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections["default"], "vendor", "sqlite")
+    with pytest.raises(TaskResultDoesNotExist, match="'default', which has no jobs because it is not"):
+        send.get_result("5")
 
 
 @pytest.mark.django_db
@@ -323,7 +351,7 @@ def finished(status: str, **values: Any) -> Job:
 
 def test_the_result_of_a_job_that_is_done() -> None:
     result = results.task_result(
-        finished("done", result={"a": 1}, attempts=1, worker=7), send, "pg", home="default"
+        finished("done", result={"a": 1}, attempts=1, worker=7), send, "pg"
     )
     assert result.return_value == {"a": 1}
     assert result.is_finished
@@ -343,7 +371,7 @@ def test_the_result_of_a_job_that_failed() -> None:
         "finished_at": "2026-11-01T00:00:01+00:00",
     }
     result = results.task_result(
-        finished("failed", errors=[error, error], attempts=2), send, "pg", home="default"
+        finished("failed", errors=[error, error], attempts=2), send, "pg"
     )
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class is ValueError
@@ -362,11 +390,15 @@ def test_the_task_of_a_retried_job_does_not_claim_a_start_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("public", "parsed"), [("5", (None, 5)), ("other:5", ("other", 5)), ("a:b:5", ("a:b", 5))]
+    ("public", "parsed"), [("5", ("default", 5)), ("other:5", ("other", 5)), ("a:b:5", ("a:b", 5))]
 )
-def test_public_ids(public: str, parsed: tuple[str | None, int]) -> None:
+def test_public_ids(public: str, parsed: tuple[str, int]) -> None:
     assert results.parse_id(public) == parsed
-    assert results.public_id(parsed[1], parsed[0], "default") == public
+    assert results.public_id(parsed[1], parsed[0]) == public
+
+
+def test_public_ids_are_shorter_than_64_characters() -> None:
+    assert len(results.public_id(2**63 - 1, "x" * results.LONGEST_ALIAS)) == 63
 
 
 @pytest.mark.django_db

@@ -243,6 +243,15 @@ def test_e005_a_task_whose_database_does_not_exist() -> None:
     assert lost.module_path in message.msg
 
 
+def test_e017_an_alias_too_long_for_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = "x" * 43
+    for alias, ids in ((longest, []), (f"{longest}x", ["pgqueue.E017"])):
+        monkeypatch.setitem(connections.settings, alias, connections.settings["other"])
+        with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": alias}}}):
+            assert found(checks.check_databases(None)) == ids
+        del connections[alias]
+
+
 def test_w001_the_default_backend_is_foreign() -> None:
     with override_settings(TASKS={"default": DUMMY}):
         (message,) = checks.check_backends(None)

@@ -18,7 +18,8 @@ from django.test import override_settings
 import django_pgqueue
 from django_pgqueue import BoundTask, Task, compat, task
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.definition import DjangoMadeTask, adopt, declared_tasks, find_task
+from django_pgqueue.definition import adopt, declared_tasks, find_task
+from django_pgqueue.django_made import DjangoMadeTask
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.routing import implicit_backend
 
@@ -116,7 +117,7 @@ def test_every_public_name_is_there_and_listed() -> None:
         "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel extend aextend retry "
         "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout Concurrency set_limit "
         "aset_limit schedule JobExists Unique edit aedit pause apause resume aresume drain adrain "
-        "Rate RateLimit rate_limit"
+        "Rate RateLimit rate_limit JobContext"
     ).split()
     assert set(django_pgqueue.__all__) == set(names)
     for name in names:
@@ -663,4 +664,18 @@ def test_djangos_decorator_takes_our_policy_too() -> None:
     django_task = sys.modules[compat.DjangoTask.__module__].task
     with override_settings(TASKS={"default": OURS}):
         made = django_task(max_attempts=3, timeout=5, retry_on=OSError)(plain.func)
-    assert (made.max_attempts, made.timeout, made.retry_on) == (3, 5, (OSError,))
+        assert (made.max_attempts, made.timeout, made.retry_on) == (3, 5, (OSError,))
+        with pytest.raises(TypeError, match=r"argument 'max_attemps'\. Did you mean 'max_attempts'\?$"):
+            django_task(max_attemps=3)(plain.func)
+        with pytest.raises(TypeError, match=r"argument 'colour'\. The options are atomic, backend, backoff"):
+            django_task(colour="red")(plain.func)
+
+
+@pytest.mark.skipif(
+    not (6, 0) <= django.VERSION < (6, 1), reason="the decorator of other versions takes our options"
+)
+def test_djangos_decorator_refuses_our_policy_on_django_60() -> None:
+    django_task = sys.modules[compat.DjangoTask.__module__].task
+    # The words are in docs/howto/django-tasks.md.
+    with pytest.raises(TypeError, match=r"task\(\) got an unexpected keyword argument 'max_attempts'"):
+        django_task(max_attempts=3)

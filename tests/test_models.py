@@ -52,19 +52,22 @@ def test_querysets_of_jobs_are_not_deleted(options: dict[str, bool]) -> None:
 @pytest.mark.parametrize(
     ("attempts", "errors", "worker", "expected"),
     [
-        (0, [], None, []),
-        (1, [], 9, ["9"]),
-        (2, ["7"], 9, ["7", "9"]),
-        (2, ["7", "8"], None, ["7", "8"]),
+        (0, {}, None, []),
+        (1, {}, 9, ["9"]),
+        (2, {1: 7}, 9, ["7", "9"]),
+        (2, {1: 7, 2: 8}, None, ["7", "8"]),
         # Twenty errors of forty attempts are kept, say: the list is as long as the attempts all the same.
-        (5, ["7", "8"], 9, ["7", "8", "?", "?", "9"]),
+        (5, {1: 7, 4: 8}, 9, ["7", "?", "?", "8", "9"]),
+        # It was done at the first attempt, and retried by hand.
+        (2, {}, 9, ["?", "9"]),
+        (3, {2: 8}, 9, ["?", "8", "9"]),
     ],
 )
 def test_worker_ids_are_as_many_as_attempts(
-    attempts: int, errors: list[str], worker: int | None, expected: list[str]
+    attempts: int, errors: dict[int, int], worker: int | None, expected: list[str]
 ) -> None:
-    job = JobFactory.build(attempts=attempts, errors=[{**ERROR, "worker": w} for w in errors], worker=worker)
-    assert job.worker_ids == expected
+    kept = [{**ERROR, "attempt": attempt, "worker": by} for attempt, by in errors.items()]
+    assert JobFactory.build(attempts=attempts, errors=kept, worker=worker).worker_ids == expected
 
 
 def test_cancel_is_only_for_querysets() -> None:

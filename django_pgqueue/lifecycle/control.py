@@ -128,21 +128,24 @@ def _change(statement: str, jobs: Jobs, *more: Any) -> int:
 
 
 def _locate(job: Any) -> tuple[str, int]:
-    """Return the alias and the primary key of a job, given as a ``Job``, an id or a ``TaskResult``."""
+    """Return the alias and the primary key of a job, given as a ``Job``, an id or a ``TaskResult``.
+
+    A string is the public id of a job, as ``TaskResult.id``. An int is a primary key, as ``enqueue_many``
+    returns it, in the database that jobs go to by default.
+    """
     if isinstance(job, Job):
         return job._state.db or router.db_for_write(Job), job.pk
-    if isinstance(job, TaskResult):
-        backend, public = resolve(job.backend), job.id
-    elif isinstance(job, str) or (isinstance(job, int) and not isinstance(job, bool)):
-        backend, public = default_backend(), str(job)
-    else:
+    if isinstance(job, int) and not isinstance(job, bool):
+        return default_backend().home(), results.parse_id(str(job))[1]
+    if not isinstance(job, (str, TaskResult)):
         raise TypeError(f"Expected a Job, an id, a TaskResult or a queryset of jobs, not {job!r}.")
-    if not is_ours(backend):
+    if isinstance(job, TaskResult) and not is_ours(backend := resolve(job.backend)):
         raise WrongBackend(
-            f"The result {public!r} comes from the backend {backend.alias!r}, which is not one of "
+            f"The result {job.id!r} comes from the backend {backend.alias!r}, which is not one of "
             "django_pgqueue."
         )
+    public = job if isinstance(job, str) else job.id
     alias, pk = results.parse_id(public)
-    if alias is not None and alias not in connections.settings:
+    if alias not in connections.settings:
         raise ValueError(f"The id {public!r} names the database {alias!r}, which is not in DATABASES.")
-    return alias or backend.home(), pk
+    return alias, pk

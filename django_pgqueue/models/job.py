@@ -192,15 +192,18 @@ class JobFields(models.Model):
     def worker_ids(self) -> list[str]:
         """The worker of each attempt, oldest first.
 
-        A job keeps only its first and last errors. The list contains ``"?"`` for attempts in between, so that
-        its length is the number of attempts, as in ``django.tasks``.
+        A job keeps only its first and last errors, and forgets who has done it when it is retried by hand.
+        The list contains ``"?"`` for such attempts, so that its length is the number of attempts, as in
+        ``django.tasks``.
         """
-        known = [str(error.get("worker", "?")) for error in self.errors]
-        if self.worker is not None and len(known) < self.attempts:
-            known.append(str(self.worker))
-        gap = max(0, self.attempts - len(known))
-        middle = (len(known) + 1) // 2
-        return [*known[:middle], *["?"] * gap, *known[middle:]]
+        ids = ["?"] * self.attempts
+        for place, error in enumerate(self.errors, 1):
+            attempt = error.get("attempt", place)
+            if 1 <= attempt <= self.attempts:
+                ids[attempt - 1] = str(error.get("worker", "?"))
+        if self.worker is not None and ids:
+            ids[-1] = str(self.worker)
+        return ids
 
     @property
     def cancel_requested(self) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_pgqueue import CancelJob, RetryLater, Snooze, current_job, enqueue, task
+from django_pgqueue import CancelJob, JobContext, RetryLater, Snooze, current_job, enqueue, task
+from django_pgqueue.compat import TaskContext
 
 from .models import Entry
 
@@ -236,6 +237,30 @@ def perishable() -> None:
 @task(takes_context=True)
 def contextual(context: Any, value: int) -> list[Any]:
     return [context.attempt, context.task_result.id, value]
+
+
+def _seen(context: JobContext, value: int) -> dict[str, Any]:
+    if context.attempt < value:
+        raise ValueError("again")
+    result = context.task_result
+    return {
+        "is current": context.job is current_job(),
+        "is Django's": isinstance(context, TaskContext),
+        "job": [context.job.pk, context.job.status, context.job.attempts],
+        "result": [result.id, result.status, result.attempts, [e.exception_class_path for e in result.errors]],
+    }
+
+
+@task(takes_context=True, max_attempts=2, backoff=0)
+def sees_context(context: JobContext, value: int) -> dict[str, Any]:
+    """Fails until it is attempt number `value`, and returns what its context says then."""
+    return _seen(context, value)
+
+
+@task(takes_context=True, max_attempts=2, backoff=0)
+async def asees_context(context: JobContext, value: int) -> dict[str, Any]:
+    """Like `sees_context`, on the event loop."""
+    return await sync_to_async(_seen)(context, value)
 
 
 @task

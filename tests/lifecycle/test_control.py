@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -21,6 +22,7 @@ from tests.support.coroutines import run
 pytestmark = pytest.mark.django_db
 
 DAY = timedelta(days=1)
+OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 
 
 def raw(alias: str = "default") -> Any:
@@ -217,7 +219,13 @@ def test_the_database_of_the_job_its_id_or_its_queryset() -> None:
         assert cancel(form(there)) == 1
         assert fresh(there).status == "cancelled"
         assert retry(form(there)) == 1
-    assert cancel(elsewhere.enqueue(1)) == 1
+    result = elsewhere.enqueue(1)
+    assert cancel(result) == 1
+    with override_settings(TASKS={"default": {**OURS, "OPTIONS": {"database": "other"}}}):
+        there = enqueue(elsewhere, 1)
+        assert cancel(there.pk) == 1  # the number of a row, in the database that jobs go to
+        assert cancel(f"default:{here.pk}") == 1
+        assert retry(str(here.pk)) == 1  # a public id, of `default` if it names no database
     assert fresh(here).status == "pending"
 
 

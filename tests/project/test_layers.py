@@ -31,14 +31,14 @@ LAYERS = """
     rates
     variants
     definition
-    lifecycle.atomic
+    django_made lifecycle.atomic
     lifecycle.calls
-    decorator policy schedules.declare schedules.policy
+    policy schedules.declare schedules.policy
     schedules.validate
     models
-    migrations queue_names results vitals
+    job_context migrations queue_names results vitals
     lifecycle
-    backend checks_backends
+    backend checks_backends decorator
     schedules
     checks
     checks_database checks_schedules

@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from ...compat import TaskContext
 from ...exceptions import TaskTimeout
+from ...job_context import JobContext
 from ...signatures import check_call
 from .fork import await_body, call_body
 from .outcomes import BadCall
@@ -49,5 +49,5 @@ def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
     except TypeError as error:
         raise BadCall from error.with_traceback(None)  # the worker's frames do not help the author
     if running.task.takes_context:
-        args.insert(0, TaskContext(task_result=running.task_result()))
+        args.insert(0, JobContext(task_result=running.task_result(), job=running.job))
     return args, kwargs

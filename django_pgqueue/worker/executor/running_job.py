@@ -16,7 +16,6 @@ from django.db.models import DEFERRED
 from ...exceptions import duration
 from ...models.current import CurrentJob
 from ...results import task_result
-from ...routing import is_ours
 from .failure import Failure
 
 if TYPE_CHECKING:
@@ -151,9 +150,7 @@ class RunningJob:
 
     def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
         """Return the job (or ``job``, a changed copy of it) as a result of ``django.tasks``."""
-        backend = self.task.get_backend()
-        home = backend.home() if is_ours(backend) else self.alias
-        return task_result(job or self.job, self.task, backend.alias, home=home)
+        return task_result(job or self.job, self.task, self.task.get_backend().alias)
 
 
 def _time(text: str | None) -> Any:
