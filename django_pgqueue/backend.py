@@ -39,9 +39,12 @@ class BadParameters(ImproperlyConfigured):
     """What is wrong with an entry of TASKS for this backend, and what to use instead."""
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message} {hint}")
+        super().__init__(message, hint)
         self.message = message
         self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}"
 
 
 class PgQueueBackend(QueueBackend):

@@ -72,8 +72,8 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
 
 @register(TAG)
 def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E001, E005 and E017: jobs would go to a database that is not PostgreSQL, does not exist, or has an alias
-    that is too long.
+    """E001, E005 and E017: jobs would go to a database that is not PostgreSQL, does not exist, or has a too
+    long alias.
     """
     found: list[CheckMessage] = []
     if not _has_django_tasks():

@@ -7,12 +7,11 @@ class, so a task may have a policy there as well. Django 6.0 refuses them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .definition import Task
-from .variants import field_names
 
 if TYPE_CHECKING:
     from typing import Self
@@ -35,7 +34,7 @@ class DjangoMadeTask(Task[P, R]):
 
     def __new__(cls, **options: Any) -> Self:
         """Raise TypeError for an option that tasks do not have."""
-        _check_names(options, field_names(cls))
+        _check_names(options, [each.name for each in fields(cls)])  # a subclass may have more
         return object.__new__(cls)
 
     def __post_init__(self) -> None:

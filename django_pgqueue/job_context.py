@@ -18,7 +18,7 @@ __all__ = ["JobContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext(Context):
+class JobContext(Context):  # type: ignore[misc]  # the stubs do not say that Django's is frozen
     """The first argument of a task with ``takes_context=True``.
 
     Besides Django's ``attempt`` and ``task_result`` it has the ``job``, which is that of ``current_job()``.

@@ -47,7 +47,7 @@ def parse_id(public: str) -> tuple[str, int]:
 
 
 def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResult[..., Any]:
-    """Return the TaskResult of `job`, which is a call of `task`, as the backend `backend_alias` returns it."""
+    """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`."""
     result: TaskResult[..., Any] = TaskResult(
         task=task,
         id=public_id(job.pk, job._state.db),

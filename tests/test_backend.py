@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
-from django.core.exceptions import ImproperlyConfigured
+from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
 from django.db import connections, transaction
 from django.test import override_settings
 
-from django_pgqueue import aenqueue, compat, enqueue, enqueue_many, results, task
+from django_pgqueue import Unique, acancel, aenqueue, compat, enqueue, enqueue_many, results, task
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import (
     BaseTaskBackend,
@@ -27,11 +27,17 @@ from django_pgqueue.definition import Task
 from django_pgqueue.exceptions import PayloadError, WrongBackend
 from django_pgqueue.models import Job
 from django_pgqueue.routing import IMPLICIT, implicit_backend, is_ours, resolve
+from tests.support.coroutines import run
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 _DJANGO = compat.DjangoTask.__module__.removesuffix(".base")
 DUMMY = {"BACKEND": f"{_DJANGO}.backends.dummy.DummyBackend"}
+NO_PRIORITY = {"BACKEND": f"{__name__}.NoPriorityBackend"}
 IMMEDIATE = {"BACKEND": f"{_DJANGO}.backends.immediate.ImmediateBackend"}
+
+
+class NoPriorityBackend(BaseTaskBackend):
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any: ...
 
 
 @task(queue_name="mail", metadata={"team": "shop"})
@@ -290,7 +296,10 @@ def test_an_id_means_the_same_job_whichever_backend_is_asked() -> None:
         for backend in ("default", "second", "elsewhere"):
             found: Any = task_backends[backend].get_result(result.id)
             assert (found.id, found.args) == (result.id, result.args)
-            assert (found.backend, found.task.backend) == (backend, IMPLICIT if backend == "default" else backend)
+            assert (found.backend, found.task.backend) == (
+                backend,
+                IMPLICIT if backend == "default" else backend,
+            )
             found.refresh()
             assert found.args == result.args
             # What it was enqueued with, so that a second call goes to the same database.
@@ -350,9 +359,7 @@ def finished(status: str, **values: Any) -> Job:
 
 
 def test_the_result_of_a_job_that_is_done() -> None:
-    result = results.task_result(
-        finished("done", result={"a": 1}, attempts=1, worker=7), send, "pg"
-    )
+    result = results.task_result(finished("done", result={"a": 1}, attempts=1, worker=7), send, "pg")
     assert result.return_value == {"a": 1}
     assert result.is_finished
     assert result.worker_ids == ["7"]
@@ -370,9 +377,7 @@ def test_the_result_of_a_job_that_failed() -> None:
         "started_at": "2026-11-01T00:00:00+00:00",
         "finished_at": "2026-11-01T00:00:01+00:00",
     }
-    result = results.task_result(
-        finished("failed", errors=[error, error], attempts=2), send, "pg"
-    )
+    result = results.task_result(finished("failed", errors=[error, error], attempts=2), send, "pg")
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class is ValueError
     assert result.errors[1].traceback == "Traceback ..."
@@ -416,6 +421,86 @@ def test_task_enqueued_is_sent() -> None:
         task_enqueued.disconnect(receiver)
     assert seen[0] == (PgQueueBackend, result)
     assert seen[1][1].args == [2]
+
+
+@pytest.mark.django_db
+def test_the_backend_keeps_no_state() -> None:
+    """Django creates one for each thread and async context, so what one knows, others do not."""
+    with override_settings(TASKS={"default": OURS}):
+        backend: Any = task_backends["default"]
+        before = dict(vars(backend))
+        result = send.enqueue(1)
+        send.get_result(result.id)
+        assert vars(backend) == before
+        assert set(before) == {"alias", "queues", "options", "database"}
+        assert type(backend)("default", {}).get_result(result.id) == result
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("place", ["on ours", "on another backend"])
+def test_a_task_of_djangos_own_decorator_takes_a_delay(
+    place: str, plain_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Django documents this, but its own validation raises AttributeError."""
+    if place == "on ours":
+        with override_settings(TASKS={"default": OURS, "pg": OURS}):
+            plain_task = sys.modules[compat.DjangoTask.__module__].task(plain.func)
+            monkeypatch.setattr(sys.modules[__name__], "plain", plain_task)
+    delayed = plain_task.using(backend="pg", run_after=timedelta(hours=1))
+    assert delayed.run_after in (None, timedelta(hours=1))
+    for result in (delayed.enqueue(1), async_to_sync(delayed.aenqueue)(1)):
+        job = Job.objects.get(pk=result.id)
+        assert job.run_after - job.enqueued_at == timedelta(hours=1)
+
+
+def test_another_backend_validates_every_variant_of_our_tasks() -> None:
+    with override_settings(TASKS={"other": NO_PRIORITY}):
+        assert elsewhere.using(metadata={"a": 1}).metadata == {"a": 1}
+        with pytest.raises(InvalidTask, match="does not support setting priority"):
+            elsewhere.using(priority=10)
+
+
+def test_a_subclass_may_refuse_async_tasks() -> None:
+    class SyncOnly(PgQueueBackend):
+        supports_async_task = False
+
+    SyncOnly("x", {}).validate_task(send)
+    with pytest.raises(InvalidTask, match="does not support async"):
+        SyncOnly("x", {}).validate_task(sleepy)
+
+
+@task(unique=Unique(window=timedelta(hours=1)))
+def once(x: int) -> None: ...
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_no_async_method_uses_the_database_on_the_event_loop() -> None:
+    """Django raises SynchronousOnlyOperation for that."""
+
+    async def go() -> None:
+        first = await once.aenqueue(1)
+        again = await once.aenqueue(1)  # the same job
+        there = await sleepy.using(database="other").aenqueue(1)
+        assert again.id == first.id
+        await sync_to_async(_forget)(first.id)
+        assert (await once.aenqueue(1)).id == first.id  # only its id is known
+        with pytest.raises(TaskResultDoesNotExist):
+            await first.arefresh()
+        await there.arefresh()
+        found = await sleepy.aget_result(there.id)
+        assert found.args == [1]
+        with pytest.raises(TaskResultMismatch):
+            await once.aget_result(there.id)
+        assert await acancel(there) == 1
+        with pytest.raises(SynchronousOnlyOperation):
+            there.refresh()
+
+    run(go())
+
+
+def _forget(job_id: str) -> None:
+    """Drop a job, as its retention does, but keep the window of its key."""
+    Job.objects.filter(pk=job_id)._raw_delete("default")
 
 
 @pytest.mark.django_db(transaction=True)

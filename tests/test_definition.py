@@ -5,8 +5,9 @@ import functools
 import pickle
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,26 @@ def test_a_task_is_frozen_and_hashable() -> None:
     with pytest.raises(FrozenInstanceError):
         send.priority = 3  # type: ignore[misc]
     assert len({send, send.using(priority=10), send.using(priority=11)}) == 2
+
+
+def test_a_task_can_be_weakly_referenced_and_has_no_field_named_delay() -> None:
+    assert weakref.ref(send)() is send
+    # `task.delay(5)` of Celery would call the field.
+    assert not hasattr(send, "delay")
+
+
+def test_a_subclass_may_add_a_field() -> None:
+    """A slotted dataclass has no zero-argument super() on Python 3.12 and 3.13."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Teamwork(Task[..., Any]):
+        team: str = "shop"
+
+        def __post_init__(self) -> None:
+            Task.__post_init__(self)
+
+    made: Any = Teamwork(func=send.func, team="mail")
+    assert (made.using(priority=5).team, made.using(priority=5).priority) == ("mail", 5)
 
 
 def test_call() -> None:

@@ -247,7 +247,12 @@ def _seen(context: JobContext, value: int) -> dict[str, Any]:
         "is current": context.job is current_job(),
         "is Django's": isinstance(context, TaskContext),
         "job": [context.job.pk, context.job.status, context.job.attempts],
-        "result": [result.id, result.status, result.attempts, [e.exception_class_path for e in result.errors]],
+        "result": [
+            result.id,
+            result.status,
+            result.attempts,
+            [e.exception_class_path for e in result.errors],
+        ],
     }
 
 

@@ -6,7 +6,8 @@ else is the backend that projects use. The tests that cannot pass are in `EXCLUD
 one of them passes, or is not there any more, this fails. Those of `CustomBackendTestCase` and
 `CustomTaskTestCase` use backends of their own, and show that our app does not disturb them.
 
-`tox run -e djangotests-django61` downloads the tests and runs this file. pytest does not collect it by itself.
+`tox run -e djangotests-django61` downloads the tests and runs this file. pytest does not collect it by
+itself.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ EXCLUDED = {
 
 
 def outside_of_the_loop(call: Callable[[], R]) -> R:
-    """Make a sync call. Some of Django's tests make one in a coroutine, where the ORM refuses to work, because
-    the dummy backend only looks into its memory.
+    """Make a sync call. Some of Django's tests make one in a coroutine, where the ORM refuses to work. The
+    dummy backend only looks into its memory.
     """
     try:
         asyncio.get_running_loop()
@@ -87,7 +88,7 @@ class StoredBackend(PgQueueBackend):
 
     def clear(self) -> None:
         """Delete all jobs."""
-        Job.objects.all()._raw_delete("default")  # type: ignore[attr-defined]  # Job.delete() refuses
+        Job.objects.all()._raw_delete("default")  # Job.delete() refuses
 
 
 class RunAtOnceBackend(PgQueueBackend):

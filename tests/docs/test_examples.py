@@ -314,6 +314,13 @@ def test_current_job() -> None:
 
 
 @in_shop
+def test_job_context() -> None:
+    export = example("job_context").export_orders
+    job = enqueue(export, 2026)
+    assert run(job).result == f"2026, job {job.pk}"
+
+
+@in_shop
 @pytest.mark.skipif(django.VERSION < (6, 0), reason="the page shows django.tasks of Django 6")
 def test_django_tasks() -> None:
     with override_settings(TASKS=setting("tasks")["TASKS"]):

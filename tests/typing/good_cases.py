@@ -14,6 +14,7 @@ from django_pgqueue import (
     CancelJob,
     Concurrency,
     CurrentJob,
+    JobContext,
     JobExists,
     Rate,
     RetryLater,
@@ -101,6 +102,13 @@ async def sleepy_with_options(x: int) -> bytes:
 @task(takes_context=True)
 def with_context(context: TaskContext[Any, Any], x: int) -> str:
     return str(context.attempt + x)
+
+
+@task(takes_context=True)
+def with_job(context: JobContext, x: int) -> int:
+    assert_type(context.job, CurrentJob)
+    assert_type(context.attempt, int)
+    return context.job.pk + x
 
 
 @task(takes_context=True, queue_name="x")

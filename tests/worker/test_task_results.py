@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import cancel, retry
-from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
+from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_pgqueue.models import Job
 from tests.app import worker_tasks as tasks
 from tests.support.coroutines import run
 from tests.support.workers import run_due
+
+OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,6 +54,16 @@ def test_a_result_follows_its_job_through_failures_and_a_retry_by_hand() -> None
     assert result.status == TaskResultStatus.SUCCESSFUL
     # Who had done it is forgotten; who has failed is with the error.
     assert (result.worker_ids, result.errors) == ([str(first), "?", str(second)], [error])
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_job_in_another_database_runs_and_is_found_under_one_id() -> None:
+    with override_settings(TASKS={"default": OURS, "there": {**OURS, "OPTIONS": {"database": "other"}}}):
+        result = tasks.contextual.using(backend="there").enqueue(7)
+        run_due(alias="other")
+        result.refresh()
+        assert result.return_value == [1, result.id, 7]  # the context has the same id
+        assert task_backends["default"].get_result(result.id).return_value == [1, result.id, 7]
 
 
 def test_attempts_count_all_errors_of_which_the_first_and_last_are_kept(settings: Any) -> None:

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue import exceptions
+from django_pgqueue.backend import BadParameters
+from django_pgqueue.exceptions import CancelJob, JobExists, PayloadError, RetryLater, Snooze, TaskTimeout
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PayloadError("too large"),
+        JobExists("taken", 5),
+        RetryLater(after=60),
+        Snooze(timedelta(hours=1)),
+        CancelJob(reason="not needed"),
+        TaskTimeout(),
+        BadParameters("wrong", hint="right"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_exceptions_survive_pickling(error: Exception) -> None:
+    """They are sent between processes, as by pytest-xdist or a process pool. Keyword-only ones would fail."""
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
+    own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
+    assert own == {"JobExists", "RetryLater", "Snooze", "CancelJob", "TaskTimeout"}
