@@ -127,6 +127,8 @@ def _queues(options: WorkerOptions) -> str:
 def _processes(options: WorkerOptions) -> str:
     each = ", each" if options.processes > 1 else ""
     parts = [f"{options.processes}{each} with {counted(options.threads, 'thread')}"]
+    if options.async_slots is not None:
+        parts[0] += f" and {counted(options.async_slots, 'async slot')}"
     if options.max_jobs is not None:
         parts.append(f"replaced after {counted(options.max_jobs, 'job')}")
     if options.max_rss is not None:

@@ -32,6 +32,10 @@ class WorkerOptions:
     processes: int = 1
     threads: int = 4
     """How many jobs one process runs at the same time: sync ones in threads, async ones on the event loop."""
+    async_slots: int | None = None
+    """How many async jobs one process runs at the same time, besides the sync ones in its threads. None: they
+    are among the jobs that ``threads`` counts.
+    """
     burst: bool = False
     """Whether to stop when no more jobs are due."""
     schedules: bool = True
@@ -42,6 +46,11 @@ class WorkerOptions:
     """Replace a process that uses this many megabytes of memory."""
     grace: float = 30.0
     """Seconds for running jobs to finish when the worker is stopped."""
+
+    @property
+    def slots(self) -> int:
+        """How many jobs one process runs at the same time."""
+        return self.threads + (self.async_slots or 0)
 
     def to_json(self) -> str:
         """Return the options as text, for the command line of a worker process."""

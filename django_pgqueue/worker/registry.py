@@ -77,7 +77,7 @@ class Registration:
         options = self._options
         return (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
-            list(options.exclude_queues), options.threads, _version(), session.holds_lock,
+            list(options.exclude_queues), options.slots, _version(), session.holds_lock,
         )  # fmt: skip
 
     def set_draining(self, session: Session) -> None:

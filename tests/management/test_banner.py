@@ -60,12 +60,14 @@ def test_with_all_defaults() -> None:
 def test_with_many_options(settings: Any) -> None:
     settings.PGQUEUE = {"RETENTION": timedelta(days=3), "FAILED_RETENTION": 90_000, "HEARTBEAT": 2.5}
     found = shown(
-        alias="other", exclude_queues=("slow", "mail"), processes=2, threads=1, max_jobs=1, max_rss=500,
-        grace=7.5, burst=True,
+        alias="other", exclude_queues=("slow", "mail"), processes=2, threads=1, async_slots=9, max_jobs=1,
+        max_rss=500, grace=7.5, burst=True,
     )  # fmt: skip
     assert found["Database"].endswith('(alias "other")')
     assert found["Queues"] == "all but slow, mail"
-    assert found["Processes"] == ("2, each with 1 thread; replaced after 1 job; replaced at 500 MB of memory")
+    assert found["Processes"] == (
+        "2, each with 1 thread and 9 async slots; replaced after 1 job; replaced at 500 MB of memory"
+    )
     assert found["Settings"] == "FAILED_RETENTION = 90000 s, HEARTBEAT = 2.5, RETENTION = 3 days"
     assert "Admin" not in found, "the admin shows another database"
     assert found["last"] == "The command ends when no more jobs are due."

@@ -74,12 +74,12 @@ def test_every_option(started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match="it cannot start"):
         run(
             "--queues=mail:6, default,mail:2", "--processes=2", "--threads", "8", "--burst", "--schedules",
-            "--database", "other", "--max-jobs=100", "--max-rss=512", "--grace=0",
+            "--async-slots=9", "--database", "other", "--max-jobs=100", "--max-rss=512", "--grace=0",
         )  # fmt: skip
     assert started == [
         WorkerOptions(
             alias="other", queues=("mail", "default"), weights={"mail": 2}, processes=2, threads=8,
-            burst=True, max_jobs=100, max_rss=512, grace=0.0,
+            async_slots=9, burst=True, max_jobs=100, max_rss=512, grace=0.0,
         )
     ]  # fmt: skip
 

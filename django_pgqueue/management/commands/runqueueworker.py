@@ -75,6 +75,12 @@ class Command(BaseCommand):
             metavar="N",
             help="jobs that a process runs at the same time (default: 4)",
         )
+        add(
+            "--async-slots",
+            type=at_least(1),
+            metavar="N",
+            help="async jobs that a process runs besides those in its threads (default: as in --threads)",
+        )
         add("--burst", action="store_true", help="stop when no more jobs are due")
         add("--schedules", action="store_true", help="begin a burst with the schedules that are due")
         add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
@@ -143,6 +149,7 @@ class Command(BaseCommand):
             exclude_queues=excluded,
             processes=given["processes"],
             threads=given["threads"],
+            async_slots=given["async_slots"],
             burst=given["burst"],
             schedules=given["schedules"] or not given["burst"],
             max_jobs=given["max_jobs"],

@@ -13,6 +13,7 @@ With a pool, it is given back or discarded after each job. Django opens a new on
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["close_unused", "drop_dead", "keep_open", "tidy_up"]
+__all__ = ["close_unused", "drop_dead", "hold_nothing", "keep_open", "tidy_up"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,45 @@ def tidy_up() -> None:
 def close_unused() -> None:
     """Close the connections that this thread has not used for ``IDLE_CONNECTION_SECONDS``."""
     _each(_close_unused)
+
+
+def hold_nothing() -> bool:
+    """Return whether another job can use this thread's connections before the current job ends.
+
+    It cannot if the job is in a transaction, has left something in a session, or keeps a cursor: it would use
+    that cursor on another thread, in the middle of what the other job does. Of other databases than
+    PostgreSQL this is not known.
+    """
+    open_ones = [each for each in connections.all(initialized_only=True) if each.connection is not None]
+    return all(map(_holds_nothing, open_ones))
+
+
+def _holds_nothing(connection: BaseDatabaseWrapper) -> bool:
+    if watch_of(connection) is None or connection.in_atomic_block or _in_transaction(connection.connection):
+        return False
+    # A cursor refers to its connection, whatever kind of cursor it is.
+    return _is_clean(connection) and _references(connection) <= _REFERENCES
+
+
+def _references(holder: Any) -> int:
+    return sys.getrefcount(holder.connection)
+
+
+class _Holder:
+    connection: Any = None
+
+
+def _usual_references() -> int:
+    """Return what ``_references`` returns if only Django and the watch refer to a connection.
+
+    It differs between versions of Python.
+    """
+    django, watch = _Holder(), _Holder()
+    django.connection = watch.connection = _Holder()
+    return _references(django)
+
+
+_REFERENCES = _usual_references()
 
 
 def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:

@@ -1,11 +1,7 @@
 """The event loop of async jobs: it takes jobs, runs them, and publishes their results.
 
-Each of its slots runs one job at a time and has its own thread for sync work. ``sync_to_async`` runs code
-that must stay on one thread, such as Django's ORM, on the thread of its context. Under ASGI each request has
-its own. Without one, all jobs of the process would share a single thread: a job that blocks it would hold up
-all the others, and a transaction that one job leaves open would contain what the others write. A slot keeps
-its thread, and so its database connections, from job to job. Most async jobs never need the thread, so it is
-made at its first use.
+Each job has its own context. In it, ``sync_to_async`` and so Django's ORM use a thread that the job borrows
+(``sync_threads``). Most async jobs never need one, so thousands of them can run at the same time.
 
 ``asyncio.to_thread``, and ``sync_to_async`` with ``thread_sensitive=False``, use threads of the loop that
 serve all jobs in turn. As it is not known when a job no longer needs such a thread, Django's connections are
@@ -21,19 +17,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
 from threading import Lock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
 
-from ... import conf
 from . import fork, outcomes
-from .connections import close_unused, drop_dead, tidy_up
+from .connections import tidy_up
 from .outcomes import Result
+from .sync_threads import JobThread, SyncThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from concurrent.futures import Executor
 
     from ...lifecycle.claimed import Claimed
     from .running_job import RunningJob
@@ -47,7 +43,8 @@ T = TypeVar("T")
 
 
 class EventLoop:
-    """Runs at most ``slots`` jobs at the same time. Its thread starts with the first job.
+    """Runs at most ``slots`` jobs at the same time. At most ``threads`` of them do sync work. Its own thread
+    starts with the first job.
 
     ``run`` runs a job and sets its outcome. ``publish`` is called on the loop's thread: with each result, and
     without one when the last job that waited for a slot has started.
@@ -56,14 +53,16 @@ class EventLoop:
     def __init__(
         self,
         slots: int,
+        threads: int,
         run: Callable[[RunningJob], Awaitable[None]],
         publish: Callable[[list[Result]], None],
     ) -> None:
         self._run = run
         self._publish = publish
         self._waiting: deque[RunningJob] = deque()
-        self._free_slots: list[_Slot] = []
-        self._slots_to_make = slots
+        self._slots = slots
+        self._running = 0
+        self._sync_threads = SyncThreads(min(slots, threads), shared=slots > threads)
         self._stopped = False
         # Two job threads, or one and the producer, may submit the first async jobs at the same time.
         self._lock = Lock()
@@ -81,6 +80,10 @@ class EventLoop:
     def has_backlog(self) -> bool:
         """Return whether jobs wait for a slot."""
         return bool(self._waiting)
+
+    def held(self) -> int:
+        """Return how many jobs run or wait for a slot."""
+        return self._running + len(self._waiting)
 
     def take_back(self) -> list[Claimed]:
         """Remove and return the rows that have not been started."""
@@ -100,9 +103,11 @@ class EventLoop:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
     def join(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for the loop's thread to end."""
+        """Wait up to ``timeout`` seconds for the loop's thread to end, and for those of sync work."""
+        end = monotonic() + timeout
         if self._thread is not None:
             self._thread.join(timeout)
+        self._sync_threads.join(max(0.0, end - monotonic()))
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -137,41 +142,33 @@ class EventLoop:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        for slot in self._free_slots:
-            await asyncio.create_task(slot.close(), context=slot.new_context())
+        self._sync_threads.stop()
 
     def _start_coroutines(self) -> None:
         if not self._waiting:
             return
         while self._waiting and not self._stopped:
-            if not self._free_slots:
-                if not self._slots_to_make:
-                    return
-                self._slots_to_make -= 1
-                self._free_slots.append(_Slot())
+            if self._running >= self._slots:
+                return
             try:
                 running = self._waiting.popleft()
             except IndexError:  # the producer took it back
                 break
-            slot = self._free_slots.pop()  # the one used last, so that the others can close their connections
-            slot.wake()
-            coroutine = self._run_in(slot, running)
-            task = asyncio.get_running_loop().create_task(coroutine, context=slot.new_context())
-            task.add_done_callback(partial(self._ended, slot, running))
+            self._running += 1
+            thread = JobThread(self._sync_threads)
+            coroutine = self._run_job(thread, running)
+            task = asyncio.get_running_loop().create_task(coroutine, context=_new_context(thread))
+            task.add_done_callback(partial(self._ended, running))
         self._publish([])
 
-    async def _run_in(self, slot: _Slot, running: RunningJob) -> None:
-        if slot.has_thread():
-            await slot.drop_dead()
+    async def _run_job(self, thread: JobThread, running: RunningJob) -> None:
         try:
             await self._run(running)
         finally:
-            if slot.has_thread():
-                await slot.tidy_up()
+            await thread.end()
 
-    def _ended(self, slot: _Slot, running: RunningJob, task: asyncio.Task[None]) -> None:
-        self._free_slots.append(slot)
-        slot.rest()
+    def _ended(self, running: RunningJob, task: asyncio.Task[None]) -> None:
+        self._running -= 1
         row = running.row
         if self._stopped:
             return  # the producer has given the job back
@@ -184,61 +181,12 @@ class EventLoop:
         self._start_coroutines()
 
 
-class _Slot:
-    """A context whose thread-sensitive work runs on one thread."""
-
-    def __init__(self) -> None:
-        self._key = ThreadSensitiveContext()
-        self._context = Context()
-        self._context.run(SyncToAsync.thread_sensitive_context.set, self._key)
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing: asyncio.Task[None] | None = None
-
-    def new_context(self) -> Context:
-        """Return the context for one job, which contains only the slot."""
-        return self._context.copy()
-
-    async def drop_dead(self) -> None:
-        """Before a job: see ``connections``. Call this and the others in a context of this slot."""
-        await sync_to_async(drop_dead)()
-
-    async def tidy_up(self) -> None:
-        """After a job, tidy up the thread's connections."""
-        await sync_to_async(tidy_up)()
-
-    def rest(self) -> None:
-        """Close its connections if it gets no job for a while. Call this on the loop, after a job."""
-        seconds = conf.current().idle_connection_seconds
-        if seconds is not None and self._thread() is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._close_unused)
-
-    def wake(self) -> None:
-        """Keep its connections, because it gets a job.
-
-        If they are being closed already, the job's work waits for that, because both use the same thread.
-        """
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _close_unused(self) -> None:
-        loop = asyncio.get_running_loop()
-        # The loop itself holds its tasks by weak references only.
-        self._closing = loop.create_task(sync_to_async(close_unused)(), context=self.new_context())
-
-    async def close(self) -> None:
-        """Close the thread's connections and end the thread."""
-        thread = self._thread()
-        if thread is not None:
-            await sync_to_async(connections.close_all)()
-            thread.shutdown(wait=False)
-
-    def has_thread(self) -> bool:
-        """Return whether a job has used its thread."""
-        return self._thread() is not None
-
-    def _thread(self) -> Executor | None:
-        return SyncToAsync.context_to_thread_executor.get(self._key)
+def _new_context(thread: JobThread) -> Context:
+    """Return an empty context in which thread-sensitive calls run on the job's thread."""
+    key, context = ThreadSensitiveContext(), Context()
+    context.run(SyncToAsync.thread_sensitive_context.set, key)
+    SyncToAsync.context_to_thread_executor[key] = thread  # as long as the context is used
+    return context
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

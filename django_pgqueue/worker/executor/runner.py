@@ -98,10 +98,25 @@ class Runner:
             logger.exception("job %s is requeued because of an error in the worker", row.id)
             return Result(row, outcomes.worker_failed(row, error), monotonic() - began)
 
+    def find(self, task_path: str) -> Task[..., Any]:
+        """Find a task, which may import modules. Raises ``UnknownTask``."""
+        task = find_task(task_path)
+        if iscoroutinefunction(task.func):
+            # This comes first: a path that is not in there belongs to a sync task if the task is known.
+            self._async_paths.add(task_path)
+        self._tasks[task_path] = task
+        return task
+
     @property
     def known_tasks(self) -> int:
         """How many tasks it has found so far. Their modules are imported."""
         return len(self._tasks)
+
+    def is_async(self, task_path: str) -> bool | None:
+        """Return whether a task is async; None if it has not been found yet."""
+        # The order matters as in ``async_jobs``.
+        known = task_path in self._tasks
+        return task_path in self._async_paths if known else None
 
     def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
         """Return the jobs that can be handed over without a thread, ready to run, and the rows of the others.
@@ -167,17 +182,11 @@ class Runner:
         """Return the job ready to run, or its result if it cannot run."""
         if row.expired:
             return Result(row, outcomes.expired(row))
-        task = self._tasks.get(row.task_path)
-        if task is None:
-            try:
-                task = find_task(row.task_path)
-            except UnknownTask as error:
-                outcome = outcomes.unknown_task(row, self.worker, error, self._waited(row))
-                return Result(row, outcome, failure=Failure(error.with_traceback(user_frames(error))))
-            if iscoroutinefunction(task.func):
-                # This comes first: a path that is not in there belongs to a sync task if the task is known.
-                self._async_paths.add(row.task_path)
-            self._tasks[row.task_path] = task
+        try:
+            task = self._tasks.get(row.task_path) or self.find(row.task_path)
+        except UnknownTask as error:
+            outcome = outcomes.unknown_task(row, self.worker, error, self._waited(row))
+            return Result(row, outcome, failure=Failure(error.with_traceback(user_frames(error))))
         return RunningJob(row, task, self.worker, self.alias)
 
     def _run(self, running: RunningJob) -> Outcome:

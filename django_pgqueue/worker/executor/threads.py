@@ -14,6 +14,7 @@ operation on a deque: both may try, and one gets it.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from django.db import connections
 
 from ... import conf
+from ...exceptions import UnknownTask
 from .connections import close_unused
 from .event_loop import EventLoop
 
@@ -53,9 +55,9 @@ class _Chunk:
 
 
 class Executor:
-    """Runs at most ``slots`` jobs at the same time."""
+    """Runs at most ``slots`` sync and ``async_slots`` (default: as many) async jobs at the same time."""
 
-    def __init__(self, runner: Runner, slots: int, waker: Waker) -> None:
+    def __init__(self, runner: Runner, slots: int, waker: Waker, async_slots: int | None = None) -> None:
         self.slots = slots
         self.results: deque[list[Result]] = deque()
         self._runner = runner
@@ -65,7 +67,7 @@ class Executor:
         self._active: dict[int, _Chunk] = {}  # by the number of the thread
         self._idle = 0
         self._threads: list[Thread] = []
-        self._loop = EventLoop(slots, runner.run_async, self._publish)
+        self._loop = EventLoop(async_slots or slots, slots, runner.run_async, self._publish)
 
     # -- called by the producer
 
@@ -103,6 +105,18 @@ class Executor:
         at once, because a thread may have passed it that row while the producer was already asleep.
         """
         return bool(self.results) and not self._has_backlog()
+
+    def held(self) -> tuple[int, int]:
+        """Return how many sync jobs and how many async jobs run or wait here. One whose task must be found
+        first counts as sync.
+        """
+        active = list(self._active.values())
+        waiting = sum(len(chunk.rows) for chunk in [*self._waiting, *active])
+        return waiting + len(active), self._loop.held()
+
+    def find_task(self, path: str) -> None:
+        """Find a task on a thread of its own, because all others are busy."""
+        Thread(target=self._find, name="pgqueue-find-task", args=(path,), daemon=True).start()
 
     def take_back(self) -> list[Claimed]:
         """Remove and return the rows that have not been started."""
@@ -147,6 +161,10 @@ class Executor:
             self._run_chunk(chunk)
             del self._active[number]
         connections.close_all()
+
+    def _find(self, path: str) -> None:
+        with suppress(UnknownTask):  # the thread that gets the job says so
+            self._runner.find(path)
 
     def _has_backlog(self) -> bool:
         # A chunk whose rows were taken back stays in the queue, empty, until a thread takes it.

@@ -42,9 +42,10 @@ logger = logging.getLogger(__name__)
 LONGEST_PAUSE = 3600.0  # seconds
 
 _SECONDS_LEFT_SQL = """
-    SELECT extract(epoch FROM deadline - clock_timestamp())::double precision
-    FROM pgqueue_job_live WHERE id = %s AND lease = %s
+    SELECT id, lease, extract(epoch FROM deadline - clock_timestamp())::double precision
+    FROM pgqueue_job_live WHERE id = ANY(%s::bigint[]) AND deadline IS NOT NULL
 """
+_MOST_NAMED = 10  # jobs in a log line
 
 
 class Timeout:
@@ -176,9 +177,11 @@ class Timeouts:
     def _run(self) -> None:
         while True:
             now = monotonic()
-            for timeout in [timeout for timeout in list(self._watched) if timeout.look_at <= now]:
+            due = [timeout for timeout in list(self._watched) if timeout.look_at <= now]
+            left = self._seconds_left([timeout.row for timeout in due if timeout.until <= now])
+            for timeout in due:
                 try:
-                    self._look(timeout)
+                    self._look(timeout, left.get(timeout.row.id, 0.0))
                 except Exception:  # the other jobs must keep their timeouts
                     logger.exception("job %s: its timeout could not be enforced", timeout.row.id)
                     timeout.look_at = now + 1.0
@@ -191,11 +194,11 @@ class Timeouts:
                 if pause > 0:
                     self._news.wait(min(pause, LONGEST_PAUSE))
 
-    def _look(self, timeout: Timeout) -> None:
-        """Handle a timeout that is over, as far as this process knows."""
+    def _look(self, timeout: Timeout, seconds_left: float) -> None:
+        """Handle a timeout that is over, as far as this process knows. ``seconds_left``: as the row says."""
         grace = conf.current().timeout_grace
-        if timeout.until <= monotonic() and (left := self._seconds_left(timeout)) > 0:
-            timeout.put_off(left)
+        if seconds_left > 0:
+            timeout.put_off(seconds_left)
         timeout.look_at = timeout.until + (grace if timeout.timed_out else 0.0)
         if timeout.ended or timeout.look_at > monotonic():
             return
@@ -207,19 +210,26 @@ class Timeouts:
             timeout.look_at = float("inf")
             timeout.on_overdue()
 
-    def _seconds_left(self, timeout: Timeout) -> float:
-        """Return the seconds until the row's deadline; 0 if it cannot be read."""
-        row = timeout.row
+    def _seconds_left(self, rows: list[Claimed]) -> dict[int, float]:
+        """Return the seconds until the deadlines of these rows, of those that have one and can be read.
+
+        One connection serves them all: thousands of async jobs may have started at the same time.
+        """
+        if not rows:
+            return {}
         try:
             session = connect(self._alias)
             try:
-                found = session.rows(_SECONDS_LEFT_SQL, (row.id, row.lease))
+                found = session.rows(_SECONDS_LEFT_SQL, ([row.id for row in rows],))
             finally:
                 session.close()
         except psycopg.Error as error:
-            logger.warning("job %s: its deadline could not be read: %s", row.id, str(error).strip())
-            return 0.0
-        return max((seconds for (seconds,) in found if seconds is not None), default=0.0)
+            ids = ", ".join(str(row.id) for row in rows[:_MOST_NAMED])
+            reason = str(error).strip()
+            logger.warning("the deadlines of %d jobs (%s) could not be read: %s", len(rows), ids, reason)
+            return {}
+        leases = {row.id: row.lease for row in rows}
+        return {job_id: seconds for job_id, lease, seconds in found if leases[job_id] == lease}
 
 
 def _raise_in_thread(thread: int, exception: Any) -> None:

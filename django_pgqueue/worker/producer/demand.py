@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..options import WorkerOptions
-    from .batch_size import BatchSize
     from .completer import Completer
     from .exchange import Exchange
     from .idle import Idle
     from .in_flight import InFlight
+    from .kinds import OneKind, TwoKinds
     from .lifetime import Lifetime
     from .pauses import Pauses
 
@@ -25,18 +24,16 @@ class Demand:
 
     def __init__(
         self,
-        options: WorkerOptions,
         lifetime: Lifetime,
-        batch_size: BatchSize,
+        kinds: OneKind | TwoKinds,
         idle: Idle,
         in_flight: InFlight,
         completer: Completer,
         exchange: Exchange,
         pauses: Pauses,
     ) -> None:
-        self._threads = options.threads
         self._lifetime = lifetime
-        self._batch_size = batch_size
+        self._kinds = kinds
         self._idle = idle
         self._in_flight = in_flight
         self._completer = completer
@@ -47,8 +44,7 @@ class Demand:
         """Return how many jobs the worker has room for."""
         if self._lifetime.stopping:
             return 0
-        held = self._held()
-        limit = self._pauses.limit(self._batch_size.wanted(held, running_low=held < self._threads))
+        limit = self._pauses.limit(self._kinds.wanted(self._held(), self._exchange.kept))
         left = self._lifetime.jobs_left()
         return limit if left is None else min(limit, left)
 
@@ -60,7 +56,7 @@ class Demand:
         """Return how many outcomes are enough for a report."""
         if not self._held() or self._lifetime.stopping:
             return 1
-        return max(1, self._batch_size.target // 4)
+        return max(1, self._kinds.target // 4)
 
     def goes_on_at_once(self, now: float) -> bool:
         """Return whether the next report and claim can be sent now, and are large enough to be worth it."""

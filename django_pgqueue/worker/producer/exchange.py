@@ -76,6 +76,11 @@ class Exchange:
         """How many more jobs will be in flight when the kept answer is taken in."""
         return self._answer.claim.number - len(self._answer.results) if self._answer else 0
 
+    @property
+    def kept(self) -> int:
+        """How many claimed jobs are in the kept answer."""
+        return self._answer.claim.number if self._answer else 0
+
     def run(self, session: Session, limit: int, now: float, enough: int) -> int:
         """Report outcomes if they are ``enough`` or old enough, and claim up to ``limit`` jobs.
 

@@ -25,7 +25,6 @@ from ...upkeep.limits import DeclaredLimits
 from ..executor.threads import Executor
 from ..registry import Registration
 from .accounts import Accounts
-from .batch_size import BatchSize
 from .cancel_requests import CancelRequests
 from .claimer import Claimer
 from .completer import LOCKED, Completer
@@ -34,6 +33,7 @@ from .demand import Demand
 from .exchange import Exchange
 from .idle import Idle
 from .in_flight import InFlight
+from .kinds import OneKind, TwoKinds
 from .lifetime import Lifetime
 from .looks import Looks
 from .notifier import Notifier
@@ -56,7 +56,6 @@ __all__ = ["Producer"]
 logger = logging.getLogger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
-HOARD_SECONDS = 1.0  # a job that has not started after this time is requeued: another worker may be free
 
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, *LOCKED)
 
@@ -82,7 +81,7 @@ class Producer:
         self._runner = runner
         self._waker = waker
         runner.on_overdue = Overdue(self.in_flight, self.lifetime, waker, options.grace)
-        self._executor = Executor(runner, options.threads, waker)
+        self._executor = Executor(runner, options.threads, waker, options.async_slots)
         self._pauses = Pauses()
         self._claimer = Claimer(options, worker, lease_base, self._pauses)
         self._completer = Completer()
@@ -93,9 +92,9 @@ class Producer:
         )
         self._returns = Returns(worker, runner, self._executor, self.in_flight, self._completer, self._pauses)
         self._policy_filler = PolicyFiller(self._returns.release)
-        self._batch_size = BatchSize(options.threads)
+        self._kinds = _kinds(options, self._executor, runner)
         self._demand = Demand(
-            options, self.lifetime, self._batch_size, self._idle, self.in_flight, self._completer,
+            self.lifetime, self._kinds, self._idle, self.in_flight, self._completer,
             self._exchange, self._pauses,
         )  # fmt: skip
         self._cancel_requests = CancelRequests(runner)
@@ -184,7 +183,7 @@ class Producer:
         while results:
             done = results.popleft()
             self._completer.add(done)
-            self._batch_size.learn([result.ran for result in done])
+            self._kinds.learn(done)
 
     def _register(self, session: Session, now: float) -> None:
         """Register again. Before that, check that notifications arrive; with it, read the orders. Write the
@@ -203,20 +202,22 @@ class Producer:
         self.lifetime.claimed += len(rows)
         self._dispatched_at = now
         self.in_flight.take(rows, now)
-        self._batch_size.weigh(rows)
+        self._kinds.weigh(rows)
         if self.lifetime.stopping:
             # Race: the worker was told to stop during the claim.
             self._returns.release(rows)
             return
         runs = self._returns.put_aside(rows)
         self._pauses.note(rows, runs)
-        self._executor.submit(self._policy_filler.sort_out(runs), self._batch_size.job_seconds)
+        runs, others = self._kinds.split(runs)
+        self._returns.release(others)
+        self._executor.submit(self._policy_filler.sort_out(runs), self._kinds.job_seconds)
 
     def _follow_up(self, session: Session, began: float) -> None:
         """Ask the server what dispatched jobs need. They are dispatched while the session is in use."""
         self._declared_limits.write_if_more(session, self._runner.known_tasks)
         if rows := self._policy_filler.fill(session):
-            self._executor.submit(rows, self._batch_size.job_seconds)
+            self._executor.submit(rows, self._kinds.job_seconds)
         if self._dispatched_at >= began:
             session.refresh_plans()  # while the jobs run
             if self._claimer.may_search(monotonic()):
@@ -244,9 +245,7 @@ class Producer:
 
     def _give_hoard_back(self, now: float) -> None:
         """If jobs take longer than expected, requeue the jobs that were claimed ahead."""
-        if now - self._dispatched_at > HOARD_SECONDS and len(self.in_flight) > self.options.threads:
-            self._dispatched_at = now
-            self._batch_size.learn([HOARD_SECONDS])
+        if self._kinds.hoards(len(self.in_flight), now):
             self._returns.release_unstarted()
 
     # -- the end
@@ -286,3 +285,9 @@ class Producer:
             except LOST_CONNECTION as error:
                 self._connection.reopen(error)
         logger.error("the server is gone; jobs that could not be reported run again: %d", len(self.in_flight))
+
+
+def _kinds(options: WorkerOptions, executor: Executor, runner: Runner) -> OneKind | TwoKinds:
+    if options.async_slots is None:
+        return OneKind(options.threads)
+    return TwoKinds(options.threads, options.async_slots, executor, runner.is_async)

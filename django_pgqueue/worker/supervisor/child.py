@@ -135,7 +135,7 @@ class Child:
         self.started_at = monotonic()
         self._started_jobs = None
         with ExitStack() as not_ours:
-            self._started_jobs = StartedJobs.create(assignment.options.threads)
+            self._started_jobs = StartedJobs.create(assignment.options.slots)
             not_ours.callback(self._started_jobs.close_file)
             self._line, its_end = socket.socketpair()
             not_ours.enter_context(its_end)

@@ -105,9 +105,9 @@ def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> No
     extended = threading.Event()
     seconds_left = Timeouts._seconds_left
 
-    def look_afterwards(self: Timeouts, timeout: Timeout) -> float:
-        assert extended.wait(tasks.DEADLINE)
-        return seconds_left(self, timeout)
+    def look_afterwards(self: Timeouts, rows: list[Claimed]) -> dict[int, float]:
+        assert not rows or extended.wait(tasks.DEADLINE)
+        return seconds_left(self, rows)
 
     monkeypatch.setattr(Timeouts, "_seconds_left", look_afterwards)
     with working():

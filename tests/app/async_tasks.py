@@ -1,0 +1,113 @@
+"""Async tasks that run in great numbers, and that hold something on their thread between two calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection, transaction
+
+from django_pgqueue import current_job, task
+
+from .models import Entry
+from .worker_tasks import SEEN, gate
+
+#: The jobs that have met, and the event that they wait for on their loop.
+MEETING: dict[str, Any] = {"count": 0, "event": None}
+FLAVOR: ContextVar[str] = ContextVar("flavor")
+
+
+async def wait(name: str) -> None:
+    """Wait until the test opens a gate."""
+    while not gate(name).is_set():
+        await asyncio.sleep(0.002)
+
+
+@task
+async def meet_between_queries(count: int) -> None:
+    """Use the ORM, wait until as many jobs are in flight, and use it again."""
+    entry = await Entry.objects.acreate(key=f"job {current_job().pk}")
+    MEETING["event"] = MEETING["event"] or asyncio.Event()
+    MEETING["count"] += 1
+    if MEETING["count"] == count:
+        names = [thread.name for thread in threading.enumerate()]
+        threads = sum(name.startswith("pgqueue-sync") for name in names)
+        SEEN.append((await sync_to_async(_sessions)(), threads))
+        MEETING["event"].set()
+    await MEETING["event"].wait()
+    entry.note = str(current_job().pk)
+    await entry.asave()
+
+
+def _sessions() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        count: int = cursor.fetchone()[0]
+    return count
+
+
+@task
+async def sleep_forever() -> None:
+    SEEN.append(current_job().pk)
+    await asyncio.sleep(600)
+
+
+@task(timeout=1, max_attempts=1)
+async def sleep_too_long() -> None:
+    await asyncio.sleep(600)
+
+
+@task
+async def keep(kind: str) -> list[Any]:
+    """Keep something on the thread while the test runs another job, then use it."""
+    async with asyncio.timeout(30):
+        kept = await sync_to_async(_take)(kind)
+        gate("kept").set()
+        await wait("go on")
+        return await sync_to_async(_use)(kind, kept)
+
+
+def _take(kind: str) -> Any:
+    if kind == "transaction":
+        transaction.atomic().__enter__()
+        Entry.objects.create(key="kept")
+    elif kind == "setting":
+        with connection.cursor() as cursor:
+            cursor.execute("SET application_name = 'kept'")
+    elif kind == "cursor":
+        cursor = connection.cursor()
+        cursor.execute("SELECT 1")
+        return cursor
+    elif kind == "iterator":
+        rows = Entry.objects.order_by("key").values_list("key", flat=True).iterator(chunk_size=1)
+        return rows, [next(rows)]
+    return None
+
+
+def _use(kind: str, kept: Any) -> list[Any]:
+    if kind == "iterator":
+        rows, found = kept
+        return [*found, *rows]
+    with kept or connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid(), current_setting('application_name')")
+        _, name = cursor.fetchone()
+    if kind == "transaction":
+        transaction.set_rollback(True)
+    return [name]
+
+
+@task
+async def isolated(value: str) -> list[Any]:
+    """Set context variables here and in threads, and return what this job sees while others do the same."""
+    before = FLAVOR.get("none")
+    FLAVOR.set(value)
+    MEETING["count"] += 1
+    while MEETING["count"] < 2:
+        await asyncio.sleep(0.001)
+    in_sync = await sync_to_async(FLAVOR.get)()
+    in_thread = await asyncio.to_thread(FLAVOR.get)
+    await sync_to_async(FLAVOR.set)(f"{value} again")
+    return [before, in_sync, in_thread, FLAVOR.get()]
