@@ -100,6 +100,12 @@ def _use(kind: str, kept: Any) -> list[Any]:
 
 
 @task
+async def in_a_thread() -> int:
+    """Use the database in a thread of the loop, and leave the connection open."""
+    return await asyncio.to_thread(_sessions)
+
+
+@task
 async def isolated(value: str) -> list[Any]:
     """Set context variables here and in threads, and return what this job sees while others do the same."""
     before = FLAVOR.get("none")

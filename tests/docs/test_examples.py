@@ -12,7 +12,7 @@ from typing import Any
 import django
 import pytest
 from django.db import connections, transaction
-from django.test import override_settings
+from django.test import RequestFactory, override_settings
 from django.utils import timezone
 
 import django_pgqueue
@@ -62,6 +62,18 @@ def test_arguments_that_the_task_does_not_take() -> None:
 def test_enqueue_in_async_code() -> None:
     job = asyncio.run(example("async_code").place_order("ann@example.com"))
     assert run(job).status == "done"
+
+
+@in_shop
+def test_enqueue_in_an_async_view(rf: RequestFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    async_code, orders = example("async_code"), example("models").Order.objects
+    request = rf.post("/", {"email": "ann@example.com"})
+    assert asyncio.run(async_code.checkout(request)).status_code == 201
+    assert (orders.count(), Job.objects.count()) == (1, 1)
+    monkeypatch.delattr(async_code, "send_receipt")
+    with pytest.raises(NameError):
+        asyncio.run(async_code.checkout(request))
+    assert (orders.count(), Job.objects.count()) == (1, 1)
 
 
 @in_shop
@@ -281,6 +293,7 @@ def test_async_tasks() -> None:
     job = enqueue(example("fetching").fetch_rates, order.pk)
     assert run(job).result == f"job {job.pk}"
     assert type(order).objects.get().paid
+    assert run(enqueue(example("fetching").fetch_and_settle, order.pk)).result is False
 
 
 @in_shop

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.backends.signals import connection_created
 
 from django_pgqueue import cancel, enqueue, enqueue_many, session
@@ -14,6 +15,7 @@ from django_pgqueue.worker.executor import connections as connections_module
 from django_pgqueue.worker.executor import session_watch, timeouts
 from django_pgqueue.worker.producer import kinds
 from tests.app import async_tasks
+from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.async_tasks import MEETING
 from tests.app.models import Entry
@@ -38,6 +40,15 @@ def hosted() -> Iterator[None]:
 def statuses(ids: list[int]) -> dict[str, int]:
     found = list(Job.objects.filter(pk__in=ids).values_list("status", flat=True))
     return {status: found.count(status) for status in set(found)}
+
+
+def sessions() -> set[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND backend_type = 'client backend'"
+        )
+        return {pid for (pid,) in cursor.fetchall()}
 
 
 def in_line(worker: RunningWorker) -> int:
@@ -131,6 +142,18 @@ def test_async_jobs_do_not_wait_behind_sync_ones_that_have_no_thread(monkeypatch
         }
         tasks.gate("s").set()
         until(lambda: statuses(sync) == {"done": 5})
+
+
+def test_connections_are_bounded_whatever_the_jobs_do_and_none_is_left() -> None:
+    """`python -m benchmarks.in_flight` is the long form, with 10,000 jobs."""
+    before = sessions()
+    kinds_of_jobs: list[Any] = [tasks.backend, tasks.abackend, hostile.tlook, async_tasks.in_a_thread]
+    with working(threads=2, async_slots=50):
+        ids = enqueue_many(kinds_of_jobs[number % 4].bind() for number in range(300))
+        until(lambda: statuses(ids) == {"done": 300})
+        # The producer, two job threads, two of async jobs. Others are closed after each call.
+        until(lambda: len(sessions() - before) <= 5)
+    until(lambda: sessions() <= before)
 
 
 def test_context_variables_belong_to_one_job_and_reach_its_threads() -> None:
