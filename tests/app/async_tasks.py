@@ -7,7 +7,7 @@ import threading
 from contextvars import ContextVar
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
 
 from django_pgqueue import current_job, task
@@ -74,6 +74,9 @@ def _take(kind: str) -> Any:
     if kind == "transaction":
         transaction.atomic().__enter__()
         Entry.objects.create(key="kept")
+    elif kind == "closed in a transaction":
+        transaction.atomic().__enter__()
+        connection.close()
     elif kind == "setting":
         with connection.cursor() as cursor:
             cursor.execute("SET application_name = 'kept'")
@@ -91,12 +94,47 @@ def _use(kind: str, kept: Any) -> list[Any]:
     if kind == "iterator":
         rows, found = kept
         return [*found, *rows]
+    if kind == "closed in a transaction":
+        return [connection.closed_in_transaction]
     with kept or connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid(), current_setting('application_name')")
         _, name = cursor.fetchone()
     if kind == "transaction":
         transaction.set_rollback(True)
     return [name]
+
+
+@task
+async def clean_up() -> str:
+    """Do not let the cancellation pass, and use the database after it."""
+    try:
+        SEEN.append("sleeps")
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        await Entry.objects.acreate(key="cleaned up")
+    return "went on"
+
+
+@task
+async def use_the_orm() -> list[Any]:
+    """Use everything that Django offers to async code, and go back and forth between async and sync."""
+    await Entry.objects.abulk_create([Entry(key=key) for key in "ab"])
+    entry, _ = await Entry.objects.aupdate_or_create(key="c", defaults={"note": "new"})
+    await entry.arefresh_from_db()
+    listed = [each.key async for each in Entry.objects.order_by("key")]
+    streamed = [each.key async for each in Entry.objects.order_by("key").aiterator(chunk_size=1)]
+
+    @transaction.atomic
+    def change() -> str:
+        entry.note = "changed"
+        async_to_sync(entry.asave)()  # in the same thread, and so in the same transaction
+        note = Entry.objects.get(key="c").note
+        transaction.set_rollback(True)
+        return note
+
+    inside = await sync_to_async(change)()
+    outside = (await Entry.objects.aget(key="c")).note
+    return [listed, streamed, inside, outside, await Entry.objects.acount()]
 
 
 @task

@@ -71,12 +71,15 @@ def hold_nothing() -> bool:
     that cursor on another thread, in the middle of what the other job does. Of other databases than
     PostgreSQL this is not known.
     """
-    open_ones = [each for each in connections.all(initialized_only=True) if each.connection is not None]
-    return all(map(_holds_nothing, open_ones))
+    return all(map(_holds_nothing, connections.all(initialized_only=True)))
 
 
 def _holds_nothing(connection: BaseDatabaseWrapper) -> bool:
-    if watch_of(connection) is None or connection.in_atomic_block or _in_transaction(connection.connection):
+    if connection.in_atomic_block:  # even if it has sent nothing yet
+        return False
+    if connection.connection is None:
+        return True
+    if watch_of(connection) is None or _in_transaction(connection.connection):
         return False
     # A cursor refers to its connection, whatever kind of cursor it is.
     return _is_clean(connection) and _references(connection) <= _REFERENCES

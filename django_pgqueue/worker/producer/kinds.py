@@ -168,7 +168,7 @@ class TwoKinds:
             return 0
         if monotonic() < self._look_at:
             return 0
-        return min(of_sync + of_async + self._returned, max(BATCH, of_async))
+        return min(of_sync + of_async + 2 * self._returned, max(BATCH, of_async))
 
     def weigh(self, rows: list[Claimed]) -> None:
         """Take claimed rows into account."""

@@ -67,7 +67,7 @@ def test_many_jobs_use_the_orm_before_and_after_they_wait_for_each_other() -> No
     assert threads == 2
 
 
-@pytest.mark.parametrize("kind", ["transaction", "setting", "cursor", "iterator"])
+@pytest.mark.parametrize("kind", ["transaction", "closed in a transaction", "setting", "cursor", "iterator"])
 def test_a_job_that_holds_something_keeps_its_thread(kind: str) -> None:
     Entry.objects.bulk_create(Entry(key=key) for key in "abc")
     with working(threads=1, async_slots=3) as worker:
@@ -83,8 +83,8 @@ def test_a_job_that_holds_something_keeps_its_thread(kind: str) -> None:
         tasks.gate("go on").set()
         until(lambda: fresh(other).status == "done")
         until(lambda: fresh(holds).is_over)
-    name = {"setting": "kept"}.get(kind, "")
-    assert fresh(holds).result == (["a", "b", "c"] if kind == "iterator" else [name])
+    found = {"setting": ["kept"], "iterator": ["a", "b", "c"], "closed in a transaction": [True]}
+    assert fresh(holds).result == found.get(kind, [""])
     assert sorted(Entry.objects.values_list("key", flat=True)) == ["a", "b", "c", "d"]
 
 
@@ -154,6 +154,22 @@ def test_connections_are_bounded_whatever_the_jobs_do_and_none_is_left() -> None
         # The producer, two job threads, two of async jobs. Others are closed after each call.
         until(lambda: len(sessions() - before) <= 5)
     until(lambda: sessions() <= before)
+
+
+def test_a_job_that_does_not_let_its_cancellation_pass_goes_on() -> None:
+    job = enqueue(async_tasks.clean_up)
+    with working(threads=1, async_slots=2):
+        until(lambda: tasks.SEEN)
+        cancel(job)
+        until(lambda: fresh(job).is_over)
+    assert (fresh(job).status, fresh(job).result) == ("done", "went on")
+    assert Entry.objects.get().key == "cleaned up"
+
+
+def test_everything_of_the_orm_works_in_an_async_task() -> None:
+    job = enqueue(async_tasks.use_the_orm)
+    run_due(threads=1, async_slots=2)
+    assert fresh(job).result == [["a", "b", "c"], ["a", "b", "c"], "changed", "new", 3], fresh(job).errors
 
 
 def test_context_variables_belong_to_one_job_and_reach_its_threads() -> None:
