@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, TypeVar
 from django.db import connections
 
 from ... import conf
-from ...exceptions import UnknownTask
 from .connections import close_unused
 from .event_loop import EventLoop
 
@@ -163,7 +162,7 @@ class Executor:
         connections.close_all()
 
     def _find(self, path: str) -> None:
-        with suppress(UnknownTask):  # the thread that gets the job says so
+        with suppress(Exception):  # the thread that gets the job reports it
             self._runner.find(path)
 
     def _has_backlog(self) -> bool:
