@@ -13,12 +13,15 @@ import django
 from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage, Error, register
 from django.core.checks import Warning as CheckWarning
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 from django.utils.module_loading import module_has_submodule
 
 from . import conf
 from .checks_backends import TAG, broken_entries, default_elsewhere
+from .conf_values import BUILT_IN
+from .context import variable
 
 if TYPE_CHECKING:
     from .definition import Task
@@ -50,6 +53,22 @@ def check_django_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             )
         ]
     return []
+
+
+@register(TAG)
+def check_context(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E017: CONTEXT names something that is not a context variable."""
+    found: list[CheckMessage] = []
+    if conf.problems():
+        return found
+    for name in conf.current().context:
+        if name not in BUILT_IN:
+            try:
+                variable(name)
+            except ImproperlyConfigured as error:
+                hint = f'Try: python manage.py shell -c "import {name.rpartition(".")[0]}"'
+                found.append(Error(str(error), hint=hint, id=f"{TAG}.E017"))
+    return found
 
 
 @register(TAG)

@@ -17,6 +17,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from .conf_values import capture_levels, context_names
+
 NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
 POLL_INTERVAL = 1.0
@@ -73,6 +75,15 @@ class Settings:
     """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Schedules by name; `schedules.declare` reads their options."""
+
+    context: tuple[str, ...] = ("language", "trace")
+    """What travels with a job: "language", "trace", "user", and paths of context variables."""
+    capture_logs: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The queues whose jobs keep what they log, with the lowest level; "*" is for all others."""
+    log_lines: int = 200
+    """How many lines of an attempt are kept: the first and the last ones."""
+    log_bytes: int = 32 * 2**10
+    """The maximum size of the lines that are kept of an attempt."""
 
     @property
     def shortest_poll(self) -> float:
@@ -231,6 +242,10 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "GROUP_WEIGHTS": _weights,
     "AGEING": _or_none(1, _HUNDRED_YEARS),
     "SCHEDULES": _schedules,
+    "CONTEXT": context_names,
+    "CAPTURE_LOGS": capture_levels,
+    "LOG_LINES": _whole(2, 100_000),
+    "LOG_BYTES": _whole(256, 2**24),
 }
 
 
@@ -246,7 +261,7 @@ def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
             continue
         try:
             values[key.lower()] = _READERS[key](value)
-        except _Bad as bad:
+        except ValueError as bad:
             message = f"{NAME}[{key!r}] is {value!r}."
             wrong.append(Problem(key, message, f"It takes {bad}; the default is {_default(key)}."))
     return values, wrong or _contradictions(Settings(**values))

@@ -15,7 +15,7 @@ from .grouping import Group
 from .rates import Rate
 from .routing import IMPLICIT
 from .unique import Unique
-from .validation import Backoff, ExceptionTypes, OnLost
+from .validation import Backoff, ExceptionTypes, LogLevel, OnLost
 
 if TYPE_CHECKING:
     from .job_context import JobContext
@@ -65,6 +65,7 @@ def task(
     rate: Rate | None = ...,
     group: Group | None = ...,
     atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
@@ -87,6 +88,7 @@ def task(
     rate: Rate | None = ...,
     group: Group | None = ...,
     atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
     unique: Unique | None = ...,
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
@@ -110,6 +112,7 @@ def task(
     rate: Rate | None = None,
     group: Group | None = None,
     atomic: bool = False,
+    capture_logs: bool | LogLevel | None = None,
     unique: Unique | None = None,
     database: str | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -126,7 +129,8 @@ def task(
     jobs may run at once, or a `Concurrency` with a key; `rate`: how many may start in a period (see `Rate`);
     `group`: whose jobs take turns (the name of an argument, or a callable);
     `atomic`: run the function and the finish of its job in one transaction; `unique`: which calls are not
-    enqueued again (see `Unique`). With `takes_context` the function receives a JobContext as its
+    enqueued again (see `Unique`); `capture_logs`: True, or a level such as "WARNING", to keep what its jobs
+    log with them. With `takes_context` the function receives a JobContext as its
     first argument, `context`.
 
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
@@ -150,6 +154,7 @@ def task(
             rate=rate,
             group=group,
             atomic=atomic,
+            capture_logs=capture_logs,
             unique=unique,
             database=database,
             metadata={} if metadata is None else metadata,

@@ -7,7 +7,7 @@ Declaring a task reads neither settings nor TASKS. Without ``backend=`` the back
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -27,7 +27,7 @@ from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
 from .unique import Unique, check_unique
 from .validation import Backoff, OnLost
-from .variants import changed_values, field_names, set_values
+from .variants import changed_values, differences, field_names, set_values
 
 if TYPE_CHECKING:
     from typing import Self
@@ -85,6 +85,8 @@ class Task(GenericTask[P, R]):
     """Whose job a call is: the name of an argument, or a callable; None: it has no group."""
     group_key: str | None = None
     """The group of a call, instead of the one that `group` computes."""
+    capture_logs: bool | str | None = None
+    """Whether, or from which level, its logs are kept with its jobs; None: as CAPTURE_LOGS says."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """A JSON object that is stored with the job."""
 
@@ -117,6 +119,7 @@ class Task(GenericTask[P, R]):
             group=grouping.checked(self.group, self.func, takes_context=takes_context),
             group_key=grouping.checked_key(self.group_key),
             unique=check_unique(self.unique, self.func, takes_context=takes_context),
+            capture_logs=validation.capture_logs(self.capture_logs),
             metadata=validation.metadata(self.metadata),
             _reachable=False,
         )
@@ -215,7 +218,7 @@ class Task(GenericTask[P, R]):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path and the differences from the task found there: functions cannot be pickled."""
         definition = find_task(self.module_path)
-        return _restore, (self.module_path, _differences(definition, self))
+        return _restore, (self.module_path, differences(definition, self))
 
     def _for(self, backend: BaseTaskBackend) -> Self:
         """Return this task as `backend` understands it: other backends do not know `run_after_delta`."""
@@ -278,8 +281,3 @@ def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
     """Unpickle a task."""
     found = find_task(path)
     return found.with_values(changes) if changes else found
-
-
-def _differences(one: Task[..., Any], other: Task[..., Any]) -> dict[str, Any]:
-    names = (each.name for each in fields(other) if each.compare and each.name != "func")
-    return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}

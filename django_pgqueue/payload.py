@@ -25,6 +25,8 @@ from django.utils.functional import Promise
 from .exceptions import PayloadError
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+#: The bytes of a context. The database accepts twice as many, because its own text has spaces.
+MAX_CONTEXT = 8192
 _MAX_DEPTH = 200  # far below the limits of the parsers of Python and PostgreSQL
 _MAX_BITS = 14_285  # larger numbers have more than the 4,300 digits that Python converts to a string
 
@@ -48,6 +50,19 @@ def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int)
 def encode_metadata(metadata: Mapping[str, Any]) -> str:
     """Return `metadata` as JSON text. Raise PayloadError if that is not possible."""
     return _text(metadata, "metadata") if metadata else "{}"
+
+
+def encode_context(context: Mapping[str, Any]) -> str:
+    """Return the context of a job as JSON text of at most MAX_CONTEXT bytes. Raise PayloadError."""
+    text = _text(context, "context")
+    if _size(text) > MAX_CONTEXT:
+        sizes = {path: _size(_encode(value)) for path, value in context.get("vars", {}).items()}
+        largest = max(sizes, key=lambda path: sizes[path], default="")
+        raise PayloadError(
+            f"The context takes {_size(text):,} bytes as JSON, more than {MAX_CONTEXT:,}. The largest "
+            f"context variable is {largest}. Let it hold a key, and look the value up in the task."
+        )
+    return text
 
 
 def encode_result(value: Any, limit: int) -> str | None:

@@ -17,9 +17,11 @@ from typing import Any, Literal
 
 from . import payload
 from .compat import InvalidTask
+from .conf_values import log_level
 from .exceptions import PayloadError
 
 OnLost = Literal["rerun", "fail"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Backoff = float | Sequence[float] | Callable[[Any, Any], float | None]
 """Seconds; a sequence of seconds, whose last value repeats; or ``(exc, result) -> seconds or None``."""
 
@@ -169,6 +171,16 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidTask(f"{name} must be True or False. It is {value!r}.")
     return value
+
+
+def capture_logs(value: Any) -> bool | str | None:
+    """Accept None, True, False, or the name of a level of logging."""
+    if value is not None:
+        try:
+            log_level(value)
+        except ValueError as error:
+            raise InvalidTask(f"capture_logs must be {error}. It is {value!r}.") from None
+    return value  # type: ignore[no-any-return]
 
 
 def alias(name: str, value: Any) -> str | None:

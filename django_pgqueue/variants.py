@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .compat import DjangoTask
 
-__all__ = ["changed_values", "field_names", "set_values"]
+__all__ = ["changed_values", "differences", "field_names", "set_values"]
 
 
 @cache
@@ -43,6 +43,12 @@ def changed_values(task: DjangoTask[..., Any], *, unique_key: str | None, **give
     if unique_key is not None:
         changes["unique"] = with_key(changes.get("unique", getattr(task, "unique", None)), unique_key)
     return changes
+
+
+def differences(one: DjangoTask[..., Any], other: DjangoTask[..., Any]) -> dict[str, Any]:
+    """Return the values of `other` that `one` does not have."""
+    names = (each.name for each in fields(other) if each.compare and each.name != "func")
+    return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}
 
 
 def _unique(task: Any, value: Any) -> Mapping[str, Any]:

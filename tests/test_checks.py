@@ -108,6 +108,27 @@ def test_e003_bad_values(given: object) -> None:
         assert found(checks.check_settings(None)) == ["pgqueue.E003"]
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no.such.tenant", "cannot be imported: No module named 'no'"),
+        ("tests.app.context_tasks.look", "is of type Task"),
+        ("tests.app.context_tasks.TENANT", ""),
+        ("language", ""),
+    ],
+)
+def test_e017_a_context_variable_that_is_none(name: str, words: str) -> None:
+    with override_settings(PGQUEUE={"CONTEXT": [name]}):
+        messages = checks.check_context(None)
+    assert [message.id for message in messages] == (["pgqueue.E017"] if words else [])
+    assert all(words in message.msg and "Try: python manage.py" in str(message.hint) for message in messages)
+
+
+def test_e017_waits_until_the_settings_are_valid() -> None:
+    with override_settings(PGQUEUE={"CONTEXT": ["no.such.tenant"], "NO": 1}):
+        assert checks.check_context(None) == []
+
+
 @pytest.fixture
 def django_is_silenced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """As when the app is ready, with the settings of the moment; undone at the end of the test."""

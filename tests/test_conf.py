@@ -31,6 +31,10 @@ DEFAULTS: dict[str, Any] = {
     "group_weights": {},
     "ageing": None,
     "schedules": {},
+    "context": ("language", "trace"),
+    "capture_logs": {},
+    "log_lines": 200,
+    "log_bytes": 32 * 1024,
 }
 
 
@@ -79,6 +83,10 @@ def test_the_object_is_frozen() -> None:
         ("TIMEOUT", 300, 300),
         ("TIMEOUT", None, None),
         ("UNKNOWN_TASK_PATIENCE", 0, 0.0),
+        ("CONTEXT", [], ()),
+        ("CONTEXT", ["user", "shop.tenants.current", "user"], ("user", "shop.tenants.current")),
+        ("CAPTURE_LOGS", True, {"*": 20}),
+        ("CAPTURE_LOGS", {"mail": "ERROR", "*": False}, {"mail": 40, "*": 0}),
     ],
 )
 def test_values_are_read(key: str, given: object, read: object) -> None:
@@ -126,6 +134,18 @@ def test_values_are_read(key: str, given: object, read: object) -> None:
         ("GROUP_WEIGHTS", {"acme": 1001}),
         ("AGEING", 0),
         ("AGEING", "1 minute"),
+        ("CONTEXT", "language"),
+        ("CONTEXT", None),
+        ("CONTEXT", {"user": True}),
+        ("CONTEXT", [5]),
+        ("CONTEXT", ["not a.path"]),
+        ("CAPTURE_LOGS", "info"),
+        ("CAPTURE_LOGS", 20),
+        ("CAPTURE_LOGS", None),
+        ("CAPTURE_LOGS", {"": True}),
+        ("CAPTURE_LOGS", {"mail": "LOUD"}),
+        ("LOG_LINES", 1),
+        ("LOG_BYTES", 255),
     ],
 )
 def test_bad_values_are_problems(key: str, value: object) -> None:
@@ -157,6 +177,20 @@ def test_unknown_keys_are_problems(key: object, hint: str) -> None:
         assert problem.hint.startswith(hint)
         with pytest.raises(ImproperlyConfigured, match="has no setting"):
             conf.current()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"CONTEXT": ["users"]}, "not 'users'; did you mean 'user'?"),
+        ({"CONTEXT": ["timezone"]}, "the names are language, trace, user"),
+        ({"CAPTURE_LOGS": {"mail": "Warn"}}, "did you mean 'WARNING'?"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_corrected(given: dict[str, Any], words: str) -> None:
+    with override_settings(PGQUEUE=given):
+        (problem,) = conf.problems()
+    assert words in problem.hint
 
 
 def test_all_problems_are_told_at_once() -> None:

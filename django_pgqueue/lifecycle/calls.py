@@ -61,6 +61,7 @@ class Call(NamedTuple):
     unique_key: str | None = None
     limit_key: str | None = None
     group_key: str | None = None
+    context: str | None = None  # JSON
 
     @property
     def alias(self) -> str:
@@ -71,7 +72,7 @@ class Call(NamedTuple):
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing."""
         unique = self.options.unique
         if unique is None and self.limit_key is None and self.group_key is None:
-            return None
+            return None if self.context is None else f'{{"context":{self.context}}}'
         more: dict[str, Any] = {}
         if self.limit_key is not None:
             more["concurrency_key"] = self.limit_key
@@ -83,7 +84,8 @@ class Call(NamedTuple):
             more["on_conflict"] = unique.on_conflict
             if unique.window is not None:
                 more["unique_window"] = unique.window.total_seconds()
-        return json.dumps(more)
+        text = json.dumps(more)
+        return text if self.context is None else f'{{"context":{self.context},{text[1:]}'
 
     def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
         """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""
@@ -140,12 +142,16 @@ def call_options(task: Task[..., Any]) -> CallOptions:
 
 
 def prepare(
-    task: Task[..., Any], options: CallOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
+    task: Task[..., Any],
+    options: CallOptions,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    context: str | None = None,
 ) -> Call:
-    """Check a call of a task whose options have been checked."""
+    """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON."""
     check_call(task, args, kwargs)
     encoded = encode_arguments(args, kwargs, conf.current().max_payload_bytes)
-    call = Call(options, *encoded)
+    call = Call(options, *encoded, context=context)
     if options.unique is not None:
         call = call._replace(unique_key=unique_key(options.unique, task, args, kwargs))
     if task.concurrency is not None or task.rate is not None or task.concurrency_key is not None:
@@ -155,7 +161,7 @@ def prepare(
     return call
 
 
-def prepare_all(calls: Iterable[BoundTask]) -> Iterator[Call]:
+def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Call]:
     """Check the calls one by one and yield them. A task is immutable, so each is checked only once."""
     options_of: dict[int, tuple[Any, CallOptions]] = {}
     first: CallOptions | None = None
@@ -175,7 +181,7 @@ def prepare_all(calls: Iterable[BoundTask]) -> Iterator[Call]:
                     f"The database is {options.alias!r}, but the items before use {first.alias!r}. "
                     "Call enqueue_many() once for each database."
                 )
-            yield prepare(task, options, call.args, call.kwargs)
+            yield prepare(task, options, call.args, call.kwargs, context)
             place += 1
     except Exception as error:
         _name_item(error, place)

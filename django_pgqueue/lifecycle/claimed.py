@@ -34,6 +34,7 @@ class Claimed(NamedTuple):
     errors: str
     waited: float  # seconds from run_after to the claim
     group_key: str | None
+    context: str | None
 
 
 class Refusals(NamedTuple):

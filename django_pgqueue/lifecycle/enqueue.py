@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from asgiref.sync import sync_to_async
 from django.db import NotSupportedError, ProgrammingError, connections, transaction
 
+from .. import tracing
+from ..context import capture
 from ..models import Job
 from .arrays import number_array, text_array
 from .calls import as_ours, call_options, prepare, prepare_all
@@ -104,17 +106,19 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """Like ``enqueue()`` for a task of this package, with the arguments as a sequence and a mapping, as the
     backend holds them.
     """
-    call = prepare(task, call_options(task), args, kwargs)
-    options = call.options
-    pk, run_after, expires_at, enqueued_at, outcome = _execute(
-        options.alias,
-        _ONE,
-        (
-            options.task_path, call.args, call.kwargs, options.metadata, options.queue_name, options.priority,
-            options.run_after, options.delay, options.expires_after, options.max_attempts, options.timeout,
-            options.on_lost, call.more(),
-        ),
-    )  # fmt: skip
+    options = call_options(task)
+    with tracing.sending(options.queue_name, options.task_path) as span:
+        call = prepare(task, options, args, kwargs, capture())
+        pk, run_after, expires_at, enqueued_at, outcome = _execute(
+            options.alias,
+            _ONE,
+            (
+                options.task_path, call.args, call.kwargs, options.metadata, options.queue_name,
+                options.priority, options.run_after, options.delay, options.expires_after,
+                options.max_attempts, options.timeout, options.on_lost, call.more(),
+            ),
+        )  # fmt: skip
+        span.stored(pk, outcome)
     if outcome != "created":
         call.check_outcome(outcome, pk)
         return other_job(options.alias, pk, outcome)
@@ -128,6 +132,7 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         line=pk if call.limit_key is not None and run_after <= enqueued_at else None,
         unique_key=call.unique_key,
         unique_scope=options.unique.scope if options.unique is not None else None,
+        context=None if call.context is None else json.loads(call.context),
     )  # fmt: skip
     job._state.adding = False
     job._state.db = options.alias
@@ -141,7 +146,9 @@ async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mappi
 
 
 def _enqueue_many(calls: Iterable[BoundTask], outcomes: bool) -> Any:
-    done = _enqueue_all(prepare_all(calls))
+    with tracing.sending(None, None) as span:
+        done = _enqueue_all(prepare_all(calls, capture()))
+        span.stored(None, "", len(done))
     return done if outcomes else [job_id for job_id, _ in done]
 
 

@@ -12,11 +12,12 @@ __all__ = ["FINISH_ONE_SQL", "FINISH_SQL", "Kind", "Outcome", "finish_one_parame
 FINISH_SQL = (
     "SELECT * FROM pgqueue_finish_v1(%s::bigint[], %s::bigint[], %s::text[], %s::jsonb[], %s::jsonb[],"
     " %s::text[], %s::double precision[], %s::double precision[], %s::double precision[], %s::text[],"
-    " %s::integer)"
+    " %s::integer, %s::jsonb[])"
 )
 FINISH_ONE_SQL = (
     "CALL pgqueue_finish_one_v1(%s::bigint, %s::bigint, %s, %s::jsonb, %s::jsonb, %s,"
-    " %s::double precision, %s::double precision, %s::double precision, %s, %s::integer)"
+    " %s::double precision, %s::double precision, %s::double precision, %s, %s::integer,"
+    " %s::jsonb)"
 )
 
 
@@ -40,12 +41,13 @@ class Outcome(NamedTuple):
     started: float | None = None  # time.monotonic() when the task started; None: it never started
     ran: float | None = None  # seconds that the task ran, without the wait for its report
     reason: str | None = None
+    log: str | None = None  # JSON, one entry of Job.logs
 
 
 def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
     """Return the parameters of ``FINISH_SQL``. An unused column is sent as NULL, not as an array of NULLs."""
     columns = zip(*outcomes, strict=True)
-    ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons = columns
+    ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons, logs = columns
     now = monotonic()
     return (
         number_array(ids),
@@ -59,13 +61,14 @@ def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, .
         seconds_array(runs),
         _texts(reasons),
         keep_errors,
+        _texts(logs),
     )
 
 
 def finish_one_parameters(outcome: Outcome, keep_errors: int) -> tuple[Any, ...]:
     """Return the parameters of ``FINISH_ONE_SQL``."""
     started = None if outcome.started is None else monotonic() - outcome.started
-    return (*outcome[:7], started, outcome.ran, outcome.reason, keep_errors)
+    return (*outcome[:7], started, outcome.ran, outcome.reason, keep_errors, outcome.log)
 
 
 def _texts(values: tuple[str | None, ...]) -> str | None:

@@ -189,6 +189,7 @@ class Migration(migrations.Migration):
                                 verbose_name="unique",
                             ),
                         ),
+                        ("context", models.JSONField(blank=True, null=True, verbose_name="context")),
                         ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                         (
                             "forgiven_attempts",
@@ -246,6 +247,7 @@ class Migration(migrations.Migration):
                                 verbose_name="error fingerprint",
                             ),
                         ),
+                        ("logs", models.JSONField(blank=True, null=True, verbose_name="logs")),
                     ],
                     options={
                         "verbose_name": "job",

@@ -35,6 +35,7 @@ class Migration(migrations.Migration):
                 ),
             ],
         ),
+        RunSQLFile("context_problem_v1.sql", "DROP FUNCTION pgqueue_context_problem_v1"),
         RunSQLFile("options_problem_v1.sql", "DROP FUNCTION pgqueue_options_problem_v1"),
         RunSQLFile("twin_v1.sql", "DROP FUNCTION pgqueue_twin_v1"),
         RunSQLFile("insert_unique_v1.sql", "DROP FUNCTION pgqueue_insert_unique_v1"),

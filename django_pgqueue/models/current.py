@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from threading import Event
 
+    from ..job_log import Attempt
+
 __all__ = ["CurrentJob", "Running"]
 
 
@@ -26,6 +28,10 @@ class Running(Protocol):
     @property
     def job(self) -> CurrentJob:
         """The job, which is made at the first use because most tasks never use it."""
+
+    @property
+    def row(self) -> Attempt:
+        """The row as it was claimed."""
 
     @property
     def asked_to_stop(self) -> bool:

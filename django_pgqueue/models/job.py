@@ -166,6 +166,7 @@ class JobFields(models.Model):
     unique_scope = models.CharField(
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
     )
+    context = models.JSONField(_("context"), null=True, blank=True)
 
     attempts = models.IntegerField(_("attempts"), db_default=0)
     forgiven_attempts = models.IntegerField(_("attempts before the last manual retry"), db_default=0)
@@ -184,6 +185,7 @@ class JobFields(models.Model):
     result = models.JSONField(_("result"), null=True, blank=True)
     errors = models.JSONField(_("errors"), db_default=models.Value([], models.JSONField()))
     error_fingerprint = models.CharField(_("error fingerprint"), max_length=40, db_default="", blank=True)
+    logs = models.JSONField(_("logs"), null=True, blank=True)
 
     class Meta:
         abstract = True
@@ -204,6 +206,17 @@ class JobFields(models.Model):
         if self.worker is not None and ids:
             ids[-1] = str(self.worker)
         return ids
+
+    @property
+    def user_id(self) -> int | str | None:
+        """The primary key of the user for whom the job was enqueued, if CONTEXT has "user"."""
+        return (self.context or {}).get("user")
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C trace context of the enqueue, such as "00-0af7...-b7ad...-01", if there was one."""
+        traceparent: str | None = (self.context or {}).get("trace", {}).get("traceparent")
+        return traceparent
 
     @property
     def cancel_requested(self) -> bool:

@@ -23,7 +23,7 @@ BEGIN
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
             waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
-            unique_key, unique_scope
+            unique_key, unique_scope, context, logs
         )
         SELECT gone.id, pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring), 'cancelled',
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
@@ -33,7 +33,7 @@ BEGIN
             CASE WHEN p_reason IS NULL THEN clock_timestamp() ELSE gone.cancel_requested_at END,
             coalesce(p_reason, gone.waiting_reason), clock_timestamp(),
             gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.limit_key, gone.line,
-            gone.group_key, gone.unique_key, gone.unique_scope
+            gone.group_key, gone.unique_key, gone.unique_scope, gone.context, gone.logs
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )

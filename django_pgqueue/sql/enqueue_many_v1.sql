@@ -64,13 +64,13 @@ BEGIN
     ids := ARRAY(SELECT nextval('pgqueue_job_id_seq') FROM generate_subscripts(p_task_paths, 1));
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, line, group_key, status, waiting_reason
+        max_attempts, timeout, on_lost, limit_key, line, group_key, context, status, waiting_reason
     )
     SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
         given.max_attempts, given.timeout, given.on_lost, given.options ->> 'concurrency_key',
         CASE WHEN given.options ? 'concurrency_key' AND timed.due <= now THEN given.id END,
-        given.options ->> 'group',
+        given.options ->> 'group', given.options -> 'context',
         coalesce(given.status, 'pending'),
         CASE WHEN given.status = 'blocked' THEN 'waits for its concurrency key' ELSE '' END
     FROM unnest(

@@ -41,9 +41,10 @@ BEGIN
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, line, group_key
+        max_attempts, timeout, on_lost, limit_key, line, group_key, context
     ) VALUES (
         id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
-        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, line, p_options ->> 'group'
+        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, line, p_options ->> 'group',
+        p_options -> 'context'
     );
 END $$;

@@ -10,7 +10,7 @@
 CREATE FUNCTION pgqueue_finish_keyed_v1(
     p_keyed bigint[], p_ids bigint[], p_leases bigint[], p_outcomes text[], p_results jsonb[], p_errors jsonb[],
     p_fingerprints text[], p_delays double precision[], p_started_ago double precision[],
-    p_durations double precision[], p_reasons text[], p_keep_errors integer,
+    p_durations double precision[], p_reasons text[], p_keep_errors integer, p_logs jsonb[],
     OUT accepted bigint[], OUT cancelled bigint[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -36,7 +36,7 @@ BEGIN
             SELECT finished.accepted, finished.cancelled INTO accepted, cancelled
             FROM pgqueue_finish_v1(
                 p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_delays, p_started_ago,
-                p_durations, met.reasons, p_keep_errors, met.ids) AS finished;
+                p_durations, met.reasons, p_keep_errors, p_logs, met.ids) AS finished;
             RETURN;
         EXCEPTION WHEN unique_violation THEN
             NULL;

@@ -6,7 +6,7 @@ CREATE PROCEDURE pgqueue_finish_one_v1(
     p_id bigint, p_lease bigint, p_outcome text, p_result jsonb DEFAULT NULL, p_error jsonb DEFAULT NULL,
     p_fingerprint text DEFAULT NULL, p_delay double precision DEFAULT NULL,
     p_started_ago double precision DEFAULT NULL, p_duration double precision DEFAULT NULL,
-    p_reason text DEFAULT NULL, p_keep_errors integer DEFAULT 20
+    p_reason text DEFAULT NULL, p_keep_errors integer DEFAULT 20, p_log jsonb DEFAULT NULL
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     job record;
@@ -28,5 +28,6 @@ BEGIN
     END IF;
     PERFORM pgqueue_finish_v1(
         ARRAY[p_id], ARRAY[p_lease], ARRAY[p_outcome], ARRAY[p_result], ARRAY[p_error], ARRAY[p_fingerprint],
-        ARRAY[p_delay], ARRAY[p_started_ago], ARRAY[p_duration], ARRAY[p_reason], p_keep_errors);
+        ARRAY[p_delay], ARRAY[p_started_ago], ARRAY[p_duration], ARRAY[p_reason], p_keep_errors,
+        CASE WHEN p_log IS NOT NULL THEN ARRAY[p_log] END);
 END $$;

@@ -22,6 +22,7 @@ CREATE FUNCTION pgqueue_finish_v1(
     p_durations double precision[],      -- seconds that it ran, if it ended before this report; NULL: until now
     p_reasons text[],                    -- why the job waits, or why it was cancelled
     p_keep_errors integer,
+    p_logs jsonb[] DEFAULT NULL,         -- what each attempt has logged, if that is captured
     p_twins bigint[] DEFAULT NULL,       -- the jobs that met a twin (pgqueue_finish_keyed_v1); NULL: not known yet
     OUT accepted bigint[],
     OUT cancelled bigint[]
@@ -48,17 +49,18 @@ BEGIN
             SELECT finished.accepted, finished.cancelled INTO accepted, cancelled
             FROM pgqueue_finish_keyed_v1(
                 keyed, p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_delays, p_started_ago,
-                p_durations, p_reasons, p_keep_errors) AS finished;
+                p_durations, p_reasons, p_keep_errors, p_logs) AS finished;
             RETURN;
         END IF;
     END IF;
 
     WITH given AS (
         SELECT item.id, item.lease, coalesce(item.outcome, 'done') AS outcome, item.result, item.error,
-            item.fingerprint, item.started_ago, item.duration, item.reason
+            item.fingerprint, item.started_ago, item.duration, item.reason, item.log
         FROM unnest(
-            p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_started_ago, p_durations, p_reasons
-        ) AS item (id, lease, outcome, result, error, fingerprint, started_ago, duration, reason)
+            p_ids, p_leases, p_outcomes, p_results, p_errors, p_fingerprints, p_started_ago, p_durations, p_reasons,
+            p_logs
+        ) AS item (id, lease, outcome, result, error, fingerprint, started_ago, duration, reason, log)
     ), gone AS (
         DELETE FROM pgqueue_job_live AS job USING given
         WHERE job.id = ANY (p_ids) AND job.id = given.id AND job.lease = given.lease
@@ -73,10 +75,10 @@ BEGIN
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             job.limit_key, job.line, job.group_key,
-            job.unique_key, job.unique_scope,
+            job.unique_key, job.unique_scope, job.context, job.logs,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
-            given.result, given.error, given.fingerprint, given.reason,
+            given.result, given.error, given.fingerprint, given.reason, given.log,
             clock_timestamp() - given.started_ago * interval '1 second' AS began,
             coalesce(given.duration, given.started_ago) AS duration
     ), moved AS (
@@ -85,7 +87,7 @@ BEGIN
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
             waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
-            unique_key, unique_scope
+            unique_key, unique_scope, context, logs
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
@@ -96,7 +98,8 @@ BEGIN
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
             gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
             coalesce(gone.fingerprint, gone.error_fingerprint), gone.limit_key, gone.line, gone.group_key,
-            gone.unique_key, gone.unique_scope
+            gone.unique_key, gone.unique_scope, gone.context,
+            CASE WHEN gone.log IS NULL THEN gone.logs ELSE pgqueue_add_log_v1(gone.logs, gone.log, p_keep_errors) END
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )
@@ -122,8 +125,9 @@ BEGIN
     IF goes_back THEN
         WITH given AS MATERIALIZED (
             SELECT item.*
-            FROM unnest(p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons)
-                AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason)
+            FROM unnest(
+                p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons, p_logs
+            ) AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason, log)
             WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused')
         ), back AS (
             UPDATE pgqueue_job_live AS job SET
@@ -154,7 +158,9 @@ BEGIN
                 errors = pgqueue_add_error_v1(
                     job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',
                     p_keep_errors),
-                error_fingerprint = coalesce(given.fingerprint, job.error_fingerprint)
+                error_fingerprint = coalesce(given.fingerprint, job.error_fingerprint),
+                logs = CASE WHEN given.log IS NULL THEN job.logs
+                    ELSE pgqueue_add_log_v1(job.logs, given.log, p_keep_errors) END
             FROM given WHERE job.id = given.id AND job.lease = given.lease
             RETURNING job.id, job.limit_key
         )

@@ -40,12 +40,13 @@ BEGIN
         IF NOT windowed THEN
             INSERT INTO pgqueue_job_live (
                 id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-                max_attempts, timeout, on_lost, unique_key, unique_scope, limit_key, line, group_key
+                max_attempts, timeout, on_lost, unique_key, unique_scope, limit_key, line, group_key,
+                context
             ) VALUES (
                 p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
                 p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope, concurrency_key,
                 CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at THEN p_id END,
-                p_options ->> 'group'
+                p_options ->> 'group', p_options -> 'context'
             ) ON CONFLICT DO NOTHING;
             IF FOUND THEN
                 id := p_id;
@@ -71,7 +72,7 @@ BEGIN
                 status = CASE WHEN job.status <> 'blocked' OR job.line IS NULL THEN job.status
                     WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
                 limit_key = concurrency_key, line = NULL, group_key = p_options ->> 'group',
-                task_path = p_task_path, args = p_args, kwargs = p_kwargs, metadata = p_metadata,
+                context = p_options -> 'context', task_path = p_task_path, args = p_args, kwargs = p_kwargs, metadata = p_metadata,
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
                 -- It has not failed with these arguments, so it gets a new budget, as with a retry by hand.

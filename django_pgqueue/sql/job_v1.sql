@@ -34,6 +34,7 @@ CREATE TABLE pgqueue_job (
     on_lost varchar(8),
     unique_key varchar(200),
     unique_scope varchar(8),
+    context jsonb,
     expires_at timestamptz,
     status varchar(16) NOT NULL DEFAULT 'pending',
     attempts integer NOT NULL DEFAULT 0,
@@ -48,7 +49,8 @@ CREATE TABLE pgqueue_job (
     duration double precision,
     result jsonb,
     errors jsonb NOT NULL DEFAULT '[]',
-    error_fingerprint varchar(40) NOT NULL DEFAULT ''
+    error_fingerprint varchar(40) NOT NULL DEFAULT '',
+    logs jsonb
 ) PARTITION BY LIST (shelf);
 
 ALTER SEQUENCE pgqueue_job_id_seq OWNED BY pgqueue_job.id;

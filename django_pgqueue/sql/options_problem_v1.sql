@@ -9,11 +9,12 @@ BEGIN
         RETURN 'options must be a JSON object';
     END IF;
     SELECT min(key) INTO unknown FROM jsonb_object_keys(p_options) AS key
-    WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict', 'concurrency_key', 'group');
+    WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict', 'concurrency_key', 'group',
+        'context');
     RETURN CASE
         WHEN unknown IS NOT NULL
             THEN format('unknown option %s: use max_payload_bytes, unique_key, unique_scope, unique_window, on_conflict,'
-                ' concurrency_key or group',
+                ' concurrency_key, group or context',
                 unknown)
         WHEN p_options ? 'concurrency_key' AND jsonb_typeof(p_options -> 'concurrency_key') <> 'string'
             THEN format('concurrency_key %s must be a string', p_options -> 'concurrency_key')
@@ -24,9 +25,11 @@ BEGIN
         WHEN length(p_options ->> 'group') > 200
             THEN format('group has %s characters, but a job can store only 200: use a hash of it',
                 length(p_options ->> 'group'))
-        WHEN NOT p_options ? 'unique_key' AND p_options - '{concurrency_key,group}'::text[] <> '{}'
+        WHEN pgqueue_context_problem_v1(p_options -> 'context') IS NOT NULL
+            THEN pgqueue_context_problem_v1(p_options -> 'context')
+        WHEN NOT p_options ? 'unique_key' AND p_options - '{concurrency_key,group,context}'::text[] <> '{}'
             THEN format('the option %s needs unique_key',
-                (SELECT min(key) FROM jsonb_object_keys(p_options - '{concurrency_key,group}'::text[]) AS key))
+                (SELECT min(key) FROM jsonb_object_keys(p_options - '{concurrency_key,group,context}'::text[]) AS key))
         WHEN jsonb_typeof(p_options -> 'unique_key') <> 'string' OR p_options ->> 'unique_key' = ''
             THEN format('unique_key %s must be a string that is not empty', p_options -> 'unique_key')
         WHEN length(p_options ->> 'unique_key') > 200

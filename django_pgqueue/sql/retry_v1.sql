@@ -37,14 +37,14 @@ BEGIN
         INSERT INTO pgqueue_job_live (
             id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
             max_attempts, timeout, on_lost, attempts, forgiven_attempts, started_at, last_attempted_at, errors,
-            error_fingerprint, limit_key, line, group_key, unique_key, unique_scope
+            error_fingerprint, limit_key, line, group_key, unique_key, unique_scope, context, logs
         )
         SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
             gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
             gone.attempts, gone.attempts, gone.started_at, gone.last_attempted_at, gone.errors,
             gone.error_fingerprint, gone.limit_key,
             CASE WHEN gone.limit_key IS NOT NULL THEN nextval('pgqueue_job_id_seq') END, gone.group_key,
-            gone.unique_key, gone.unique_scope
+            gone.unique_key, gone.unique_scope, gone.context, gone.logs
         FROM gone ORDER BY gone.unique_key COLLATE "C" NULLS FIRST, gone.id
         ON CONFLICT DO NOTHING
         RETURNING id

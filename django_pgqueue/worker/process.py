@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .. import database_settings, sentry
+from .. import database_settings, sentry, tracing
 from .executor import hosting
 from .executor.isolation import Isolation
 from .executor.runner import Runner
@@ -131,6 +131,7 @@ def _stop_with_supervisor(producer: Producer, link: ParentLink) -> None:
 def _end_at_once(code: int) -> None:
     """Kill this process and its group, because overdue jobs and the processes they started would run on."""
     sentry.flush()
+    tracing.flush()
     logging.shutdown()
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)

@@ -20,6 +20,7 @@ from django_pgqueue import CurrentJob, cancel, current_job
 from django_pgqueue.lifecycle.current import RUNNING
 from django_pgqueue.models import Job
 from tests.support.factories import JobFactory
+from tests.support.rows import claimed
 
 pytestmark = pytest.mark.django_db
 
@@ -28,6 +29,7 @@ class Running:
     """What a worker knows about a running job."""
 
     def __init__(self, row: Job) -> None:
+        self.row = claimed(row.pk)
         self.asked_to_stop = False
         self.cancel_event = Event()
         self.extended: list[float | timedelta] = []

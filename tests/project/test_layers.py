@@ -24,8 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
+    conf_values
     any_task compat conf database_settings exceptions operations prepared sentry wording
-    job_log paths payload routing schedules.cron session signatures
+    job_log paths payload routing schedules.cron session signatures tracing
+    context
+    middleware
     concurrency unique validation
     grouping
     rates
@@ -38,6 +41,7 @@ LAYERS = """
     models
     job_context migrations queue_names results vitals
     lifecycle
+    logs
     backend checks_backends decorator
     schedules
     checks

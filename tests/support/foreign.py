@@ -29,6 +29,7 @@ class ForeignJob(NamedTuple):
     deadline: Any
     crash_count: int
     enqueued_at: Any
+    context: dict[str, Any] | None
 
 
 def register(connection: Connection, *queues: str, host: str = "go-1") -> int:

@@ -143,6 +143,7 @@ def policy() -> None:
     task(backoff=lambda exc, result: "3")(plain)  # refused
     task(expires_after=60)(plain)  # refused
     task(atomic="yes")(plain)  # refused
+    task(capture_logs="LOUD")(plain)  # refused
     task(metadata=[1])(plain)  # refused
     task(priority="high")(plain)  # refused
     task(queue_name=None)(plain)  # refused

@@ -64,6 +64,7 @@ from django_pgqueue.unique import EnqueueOutcome
     concurrency=3,
     rate=Rate(100, per=timedelta(minutes=1), burst=10),
     atomic=False,
+    capture_logs="WARNING",
     takes_context=False,
 )
 def send(order_id: int, *, note: str = "") -> str:

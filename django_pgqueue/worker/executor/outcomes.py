@@ -60,12 +60,13 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
     row = running.row
     ran = running.ran
     if value is None:
-        return Outcome(row.id, row.lease, started=running.started, ran=ran)
+        return Outcome(row.id, row.lease, started=running.started, ran=ran, log=running.logged())
     try:
         result = encode_result(value, conf.current().max_payload_bytes)
     except BaseException as error:  # usually PayloadError, but encoding calls methods of the value
         raise BadResult from error
-    return Outcome(row.id, row.lease, result=result, started=running.started, ran=ran)
+    log = running.logged()
+    return Outcome(row.id, row.lease, result=result, started=running.started, ran=ran, log=log)
 
 
 def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:
@@ -75,7 +76,7 @@ def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) 
         outcome = _unsuccessful(running, error, backoffs)
     except BaseException as second:  # a broken exception must not make the job run forever
         outcome = _failed(running, second)
-    return outcome._replace(ran=ran)
+    return outcome._replace(ran=ran, log=running.logged())
 
 
 def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) -> Outcome:

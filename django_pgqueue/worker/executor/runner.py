@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.db.utils import IntegrityError, OperationalError
 
-from ... import conf, sentry
+from ... import conf
 from ...definition import find_task
 from ...exceptions import TaskTimeout, UnknownTask
 from ...lifecycle.atomic import check_atomic
@@ -26,6 +26,7 @@ from .errors import user_frames
 from .failure import Failure
 from .outcomes import Result
 from .running_job import RunningJob
+from .surroundings import surroundings
 from .timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Runner:
         running.coroutine = asyncio.current_task()
         self._begin(running)
         RUNNING.set(running)
-        with sentry.job_scope(running.row) as running.scope:
+        with surroundings(running) as running.scope:
             try:
                 self._announcer.started(running)
                 running.outcome = self._succeeded(running, await await_task(running))
@@ -239,7 +240,7 @@ class Runner:
 
     def _call(self, running: RunningJob) -> Outcome:
         RUNNING.set(running)
-        with sentry.job_scope(running.row) as running.scope:
+        with surroundings(running) as running.scope:
             try:
                 self._announcer.started(running)
                 if running.task.atomic:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...lifecycle.claimed import Claimed
     from ...lifecycle.finish import Outcome
     from ...models import Job
+    from .log_capture import LogCapture
     from .timeouts import Timeout
 
 __all__ = ["RunningJob"]
@@ -56,6 +57,8 @@ class RunningJob:
         """The exception because of which the attempt has failed."""
         self.scope: Any = None
         """The Sentry scope in which it runs, if there is one."""
+        self.log: LogCapture | None = None
+        """What it logs, if that is kept."""
         self.coroutine: asyncio.Task[Any] | None = None
         self.timeout: Timeout | None = None
         """Set when it starts, if it has a timeout."""
@@ -68,6 +71,10 @@ class RunningJob:
     def ran(self) -> float:
         """Seconds since the task began."""
         return monotonic() - self.started if self.started else 0.0
+
+    def logged(self) -> str | None:
+        """Return what the attempt has logged so far, as JSON, if that is kept."""
+        return None if self.log is None else self.log.as_json(self.row.attempts)
 
     def take_failure(self) -> Failure | None:
         """Return why the attempt has failed, and forget it: the task's frames may refer to this object, and
@@ -122,7 +129,7 @@ class RunningJob:
     def job(self) -> CurrentJob:
         """The job with the values that the claim returned; ``refresh_from_db()`` reads later changes.
 
-        The claim leaves out the keys, which few jobs have. They are read when they are used.
+        The claim leaves out the keys and the logs, which few jobs have. They are read when they are used.
         """
         row = self.row
         return CurrentJob(
@@ -137,6 +144,7 @@ class RunningJob:
             crash_count=row.crash_count, worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
             waiting_reason="", errors=json.loads(row.errors), error_fingerprint="",
+            context=None if row.context is None else json.loads(row.context), logs=DEFERRED,
         )  # fmt: skip
 
     def failed_result(self, entry: str) -> TaskResult[..., Any]:

@@ -1,0 +1,97 @@
+"""Tasks that tell in what context they run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import ContextVar
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.utils import translation
+
+from django_pgqueue import RetryLater, current_job, enqueue, task
+
+TENANT: ContextVar[Any] = ContextVar("tenant")
+#: What CONTEXT calls it.
+TENANT_PATH = f"{__name__}.TENANT"
+
+logger = logging.getLogger("tests.shop")
+
+
+def surroundings() -> dict[str, Any]:
+    job = current_job()
+    return {
+        "language": translation.get_language(),
+        "tenant": TENANT.get(None),
+        "user": job.user_id,
+        "trace": job.traceparent,
+    }
+
+
+@task
+def look() -> dict[str, Any]:
+    return surroundings()
+
+
+@task
+async def alook() -> dict[str, Any]:
+    return surroundings()
+
+
+@task
+async def look_in_a_thread() -> dict[str, Any]:
+    return await sync_to_async(surroundings, thread_sensitive=False)()
+
+
+@task(atomic=True)
+def look_atomic() -> dict[str, Any]:
+    return surroundings()
+
+
+@task
+def pass_on() -> int:
+    return enqueue(look).pk
+
+
+@task
+def change_the_language() -> None:
+    translation.activate("fr")
+
+
+@task(capture_logs=True)
+def log(count: int, message: str = "line %d") -> None:
+    logger.debug("too detailed")
+    for number in range(count):
+        logger.info(message, number)
+
+
+@task(capture_logs="WARNING", max_attempts=2, backoff=0)
+def fail_loudly() -> None:
+    logger.info("not kept")
+    try:
+        raise ValueError("a detail")
+    except ValueError:
+        logger.exception("it is about to fail in attempt %d", current_job().attempts)
+    raise RetryLater(0)
+
+
+@task(capture_logs=True, atomic=True)
+def log_atomic() -> None:
+    logger.info("inside the transaction")
+
+
+@task(capture_logs=True)
+async def alog() -> None:
+    logger.info("on the loop")
+    await asyncio.to_thread(logger.info, "in a thread")
+
+
+@task
+def log_by_queue() -> None:
+    logger.info("by queue")
+
+
+@task(capture_logs=False)
+def log_never() -> None:
+    logger.info("never kept")

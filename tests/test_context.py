@@ -1,0 +1,194 @@
+"""What an enqueue captures, and what it refuses to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import translation
+
+from django_pgqueue import Unique, aenqueue, enqueue, enqueue_many
+from django_pgqueue.context import acting_as, capture, user_from
+from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.models import Job
+from django_pgqueue.tracing import CARRIER
+from tests.app import context_tasks as tasks
+
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+def captured() -> dict[str, Any]:
+    return json.loads(capture() or "{}")  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def carrier() -> Iterator[None]:
+    token = CARRIER.set(TRACE)
+    yield
+    CARRIER.reset(token)
+
+
+@pytest.fixture
+def tenant(settings: Any) -> Iterator[None]:
+    settings.PGQUEUE = {"CONTEXT": [tasks.TENANT_PATH]}
+    token = tasks.TENANT.set({"id": 5})
+    yield
+    tasks.TENANT.reset(token)
+
+
+def test_a_plain_call_carries_nothing(settings: Any) -> None:
+    settings.PGQUEUE = {"CONTEXT": ["language", "trace", "user", tasks.TENANT_PATH]}
+    assert capture() is None
+    with translation.override(settings.LANGUAGE_CODE):
+        assert capture() is None
+    with translation.override(None):
+        assert capture() is None
+
+
+def test_the_language_is_captured_if_it_is_not_the_default(settings: Any) -> None:
+    with translation.override("de"):
+        assert captured() == {"language": "de"}
+        settings.USE_I18N = False
+        assert capture() is None
+
+
+@pytest.mark.usefixtures("carrier")
+def test_the_names_of_the_setting_decide(settings: Any) -> None:
+    with translation.override("de"):
+        assert captured() == {"language": "de", "trace": TRACE}
+        settings.PGQUEUE = {"CONTEXT": ["trace"]}
+        assert captured() == {"trace": TRACE}
+        settings.PGQUEUE = {"CONTEXT": []}
+        assert capture() is None
+
+
+@pytest.mark.usefixtures("carrier")
+def test_a_carrier_that_is_too_large_loses_what_matters_least() -> None:
+    token = CARRIER.set({"baggage": "x" * 4096, **TRACE, "tracestate": "a=1"})
+    try:
+        assert captured() == {"trace": {**TRACE, "tracestate": "a=1"}}
+    finally:
+        CARRIER.reset(token)
+
+
+@pytest.mark.parametrize(
+    ("user", "key"),
+    [
+        (None, None),
+        (SimpleNamespace(is_authenticated=False, pk=None), None),
+        (SimpleNamespace(is_authenticated=True, pk=5), 5),
+        (SimpleNamespace(is_authenticated=True, pk=UUID(int=5)), str(UUID(int=5))),
+        (7, 7),
+        ("u-7", "u-7"),
+    ],
+)
+def test_the_user_is_captured_if_asked(user: Any, key: Any, settings: Any) -> None:
+    with acting_as(user):
+        assert capture() is None
+        settings.PGQUEUE = {"CONTEXT": ["user"]}
+        assert captured().get("user") == key
+    assert capture() is None
+
+
+def test_nobody_asks_for_the_user_before_a_job_is_enqueued(settings: Any) -> None:
+    def never() -> None:
+        raise AssertionError
+
+    with user_from(never):
+        capture()
+        settings.PGQUEUE = {"CONTEXT": ["user"]}
+        with pytest.raises(AssertionError):
+            capture()
+
+
+@pytest.mark.usefixtures("tenant")
+def test_context_variables_are_captured_if_they_are_set() -> None:
+    assert captured() == {"vars": {tasks.TENANT_PATH: {"id": 5}}}
+    token = tasks.TENANT.set(None)
+    assert captured() == {"vars": {tasks.TENANT_PATH: None}}
+    tasks.TENANT.reset(token)
+
+
+@pytest.mark.usefixtures("tenant")
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Decimal(1), r"context\.vars\['tests\.app\.context_tasks\.TENANT'\].*Decimal.*Pass str"),
+        (float("nan"), "nan"),
+        ("x" * 9000, "more than 8,192. The largest context variable is tests.app.context_tasks.TENANT"),
+    ],
+)
+def test_a_value_that_cannot_travel_is_refused_at_the_enqueue(value: Any, words: str) -> None:
+    tasks.TENANT.set(value)
+    with pytest.raises(PayloadError, match=words):
+        enqueue(tasks.look)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("no.such.tenant", "'no.such.tenant', which cannot be imported"),
+        ("tests.app.context_tasks.look", "is of type .*Task. Write the path of a ContextVar"),
+    ],
+)
+def test_a_path_without_a_variable_is_refused_at_the_enqueue(path: str, words: str, settings: Any) -> None:
+    settings.PGQUEUE = {"CONTEXT": [path]}
+    with pytest.raises(ImproperlyConfigured, match=words):
+        enqueue(tasks.look)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("carrier")
+def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
+    settings.PGQUEUE = {"CONTEXT": ["language", "trace", "user"]}
+    stored = {"language": "de", "trace": TRACE, "user": 5}
+    plain = enqueue(tasks.look)
+    with translation.override("de"), acting_as(5):
+        job = enqueue(tasks.look)
+        tasks.look.enqueue()
+        enqueue_many([tasks.look.bind(), tasks.look.using(group="g").bind()])
+        enqueue(tasks.look.using(concurrency_key="k", group="g"))
+    assert (job.context, job.user_id, job.traceparent) == (stored, 5, TRACE["traceparent"])
+    assert (plain.context, plain.user_id) == ({"trace": TRACE}, None)
+    jobs = Job.objects.exclude(pk=plain.pk)
+    assert [each.context for each in jobs] == [stored] * 5
+    assert {(each.limit_key, each.group_key) for each in jobs} == {
+        (None, None),
+        (None, "g"),
+        ("tests.app.context_tasks.look/k", "g"),
+    }
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_code_carries_it_too() -> None:
+    async def view() -> Job:
+        with translation.override("de"):
+            return await aenqueue(tasks.look)
+
+    job = async_to_sync(view)()
+    assert job.context == {"language": "de"}
+
+
+@pytest.mark.django_db
+def test_it_is_captured_once_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr("django_pgqueue.lifecycle.enqueue.capture", lambda: calls.append(1))
+    enqueue_many(tasks.look.bind() for _ in range(3))
+    assert calls == [1]
+
+
+@pytest.mark.django_db
+def test_a_replaced_twin_gets_the_context_of_the_call_that_replaces_it() -> None:
+    unique = tasks.look.using(unique=Unique(on_conflict="replace"))
+    first = enqueue(unique)
+    with translation.override("de"):
+        second = enqueue(unique)
+    assert (second.pk, second.context) == (first.pk, {"language": "de"})
+    assert enqueue(unique).context is None

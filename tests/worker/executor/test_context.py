@@ -1,0 +1,102 @@
+"""The context of an enqueue is there when its job runs, wherever it runs, and gone when the next one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import translation
+
+from django_pgqueue import cancel, enqueue, retry
+from django_pgqueue.context import acting_as
+from django_pgqueue.models import Job
+from django_pgqueue.tracing import CARRIER
+from tests.app import context_tasks as tasks
+from tests.support.workers import fresh, run_due
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+CARRIED = {"language": "de", "tenant": [5], "user": 7, "trace": TRACEPARENT}
+NOTHING = {"language": "en-us", "tenant": None, "user": None, "trace": None}
+
+
+@pytest.fixture(autouse=True)
+def _names(settings: Any) -> None:
+    settings.PGQUEUE = {"CONTEXT": ["language", "trace", "user", tasks.TENANT_PATH]}
+
+
+@contextmanager
+def request() -> Iterator[None]:
+    """Code that has all that travels."""
+    carrier, tenant = CARRIER.set({"traceparent": TRACEPARENT}), tasks.TENANT.set([5])
+    try:
+        with translation.override("de"), acting_as(7):
+            yield
+    finally:
+        CARRIER.reset(carrier)
+        tasks.TENANT.reset(tenant)
+
+
+@pytest.mark.parametrize("task", [tasks.look, tasks.alook, tasks.look_in_a_thread, tasks.look_atomic])
+def test_it_travels_and_is_gone_afterwards(task: Any) -> None:
+    before = enqueue(task)
+    with request():
+        job = enqueue(task)
+    after = enqueue(task)
+    run_due(threads=1)
+    assert [fresh(each).result for each in (before, job, after)] == [NOTHING, CARRIED, NOTHING]
+
+
+def test_it_travels_into_the_process_of_an_isolated_job() -> None:
+    with translation.override("de"):
+        job = enqueue(tasks.look)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
+    run_due()
+    assert fresh(job).result == {**NOTHING, "language": "de"}
+
+
+def test_a_job_passes_it_on_to_the_jobs_that_it_enqueues() -> None:
+    with request():
+        job = enqueue(tasks.pass_on)
+    run_due()
+    assert fresh(fresh(job).result).result == CARRIED
+
+
+def test_a_task_that_activates_a_language_does_not_affect_the_next_job() -> None:
+    with request():
+        enqueue(tasks.change_the_language)
+    enqueue(tasks.change_the_language)
+    job = enqueue(tasks.look)
+    run_due(threads=1)
+    assert fresh(job).result == NOTHING
+
+
+@pytest.mark.parametrize("language", ["zz", "de"])
+def test_a_language_or_a_variable_that_no_longer_exists_is_left_out(language: str, settings: Any) -> None:
+    with request(), translation.override(language):
+        job = enqueue(tasks.look)
+    settings.PGQUEUE = {}
+    run_due()
+    known = "de" if language == "de" else "en-us"
+    assert fresh(job).result == {**CARRIED, "language": known, "tenant": None}
+
+
+def test_it_stays_with_the_job_through_its_life() -> None:
+    with request():
+        job = enqueue(tasks.look)
+    stored = job.context
+    cancel(job)
+    assert fresh(job).context == stored
+    retry(job)
+    run_due()
+    assert (fresh(job).context, fresh(job).status) == (stored, "done")
+    retry(job)
+    assert fresh(job).context == stored
+    run_due()
+    assert fresh(job).result == CARRIED
+    assert Job.objects.filter(context__user=7).count() == 1

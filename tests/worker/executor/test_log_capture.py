@@ -1,0 +1,167 @@
+"""The logs of a job are kept with it if its task or its queue asks for that, within their bounds."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue, retry
+from django_pgqueue.lifecycle.current import RUNNING
+from django_pgqueue.worker.executor.log_capture import _HANDLER, LogCapture, capturing
+from tests.app import context_tasks as tasks
+from tests.support.workers import fresh, run_due
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _levels() -> Iterator[None]:
+    """The logger of the tasks lets INFO through, as LOGGING of a project would."""
+    tasks.logger.setLevel(logging.INFO)
+    yield
+    tasks.logger.setLevel(logging.NOTSET)
+    assert not [each for each in logging.root.handlers if "log_capture" in type(each).__module__]
+
+
+def logs(job: Any) -> Any:
+    return fresh(job).logs
+
+
+def messages(job: Any) -> list[list[str]]:
+    return [[line["message"] for line in each["lines"]] for each in logs(job)]
+
+
+def test_lines_are_kept_in_their_order() -> None:
+    job = enqueue(tasks.log, 2)
+    run_due()
+    (entry,) = logs(job)
+    assert (entry["attempt"], set(entry)) == (1, {"attempt", "lines"})
+    assert [set(line) for line in entry["lines"]] == [{"at", "level", "logger", "message"}] * 2
+    assert [line["message"] for line in entry["lines"]] == ["line 0", "line 1"]
+    assert (entry["lines"][0]["level"], entry["lines"][0]["logger"]) == ("INFO", "tests.shop")
+
+
+def test_each_attempt_has_its_own_with_tracebacks_and_from_its_level_on() -> None:
+    job = enqueue(tasks.fail_loudly)
+    run_due()
+    assert fresh(job).status == "failed"
+    (first,), (second,) = messages(job)
+    assert first.startswith("it is about to fail in attempt 1\nTraceback (most recent call last)")
+    assert first.endswith("ValueError: a detail")
+    assert second.startswith("it is about to fail in attempt 2")
+    retry(job)
+    assert len(logs(job)) == 2
+    run_due()
+    assert [entry["attempt"] for entry in logs(job)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_the_first_and_the_last_attempts_are_kept(keep: int, settings: Any) -> None:
+    settings.PGQUEUE = {"KEEP_ERRORS": keep}
+    job = enqueue(tasks.fail_loudly.with_values({"max_attempts": 6}))
+    run_due()
+    assert [entry["attempt"] for entry in logs(job)] == [*range(1, keep + 1), *range(7 - keep, 7)]
+
+
+@pytest.mark.parametrize("task", [tasks.log_atomic, tasks.alog])
+def test_atomic_and_async_tasks_have_theirs(task: Any) -> None:
+    job = enqueue(task)
+    run_due()
+    expected = ["inside the transaction"] if task is tasks.log_atomic else ["on the loop", "in a thread"]
+    assert messages(job) == [expected]
+
+
+def test_an_isolated_job_reports_them_from_its_process() -> None:
+    job = enqueue(tasks.fail_loudly.with_values({"max_attempts": 1}))
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
+    run_due()
+    ((line,),) = messages(job)
+    assert line.startswith("it is about to fail in attempt 1")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, False),
+        ({"CAPTURE_LOGS": True}, True),
+        ({"CAPTURE_LOGS": "WARNING"}, False),
+        ({"CAPTURE_LOGS": {"default": "INFO"}}, True),
+        ({"CAPTURE_LOGS": {"*": "INFO"}}, True),
+        ({"CAPTURE_LOGS": {"*": "INFO", "default": False}}, False),
+        ({"CAPTURE_LOGS": {"other": "INFO"}}, False),
+    ],
+)
+def test_a_queue_asks_for_it_in_the_settings(given: dict[str, Any], kept: bool, settings: Any) -> None:
+    settings.PGQUEUE = given
+    job, never = enqueue(tasks.log_by_queue), enqueue(tasks.log_never)
+    run_due()
+    assert logs(job) == ([{"attempt": 1, "lines": logs(job)[0]["lines"]}] if kept else None)
+    assert logs(never) is None
+
+
+def test_jobs_at_the_same_time_do_not_mix() -> None:
+    jobs = [enqueue(tasks.log, 3, f"{number} %d") for number in range(8)]
+    run_due(threads=4)
+    assert [messages(job) for job in jobs] == [
+        [[f"{number} {line}" for line in range(3)]] for number in range(8)
+    ]
+
+
+def test_lines_that_do_not_fit_are_left_out_in_the_middle(settings: Any) -> None:
+    settings.PGQUEUE = {"LOG_LINES": 4}
+    job = enqueue(tasks.log, 10)
+    run_due()
+    (entry,) = logs(job)
+    assert [line["message"] for line in entry["lines"]] == ["line 0", "line 1", "line 8", "line 9"]
+    assert (entry["left_out"], entry["after"]) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("message", "count"), [("x" * 100_000 + "%d", 5), ("ä%d" * 1, 100), ("a\0\ud800%d", 3)]
+)
+def test_the_size_is_bounded_whatever_is_logged(message: str, count: int) -> None:
+    log = LogCapture(logging.INFO, 1000, 4000)
+    for number in range(count):
+        log.add(logging.LogRecord("n" * 500, logging.INFO, "", 0, message, (number,), None))
+    kept = log.as_json(1)
+    assert kept is not None
+    assert len(kept.encode()) < 4000 + 600
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::jsonb", [kept])  # the server accepts it
+
+
+def test_a_bad_record_does_not_harm_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", printed)
+    log = LogCapture(logging.INFO, 10, 1000)
+    running: Any = SimpleNamespace(log=log)
+    token = RUNNING.set(running)
+    try:
+        _HANDLER.handle(logging.LogRecord("shop", logging.INFO, "", 0, "no place", (1,), None))
+    finally:
+        RUNNING.reset(token)
+    assert log.as_json(1) is None
+    assert "not all arguments converted" in printed.getvalue()
+
+
+def test_a_warning_that_nobody_else_prints_is_still_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python prints warnings to standard error if there is no handler at all."""
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", printed)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    with capturing():
+        logging.getLogger("lonely").warning("look at me")
+    assert printed.getvalue() == "look at me\n"
+    quiet = logging.getLogger("lonely.not")
+    quiet.addHandler(logging.NullHandler())
+    with capturing():
+        quiet.warning("I have a handler")
+    assert printed.getvalue() == "look at me\n"
