@@ -166,6 +166,17 @@ def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
     }
 
 
+@pytest.mark.django_db
+def test_many_with_unique_keys_carry_it_too() -> None:
+    unique = tasks.look.using(unique=Unique(on_conflict="replace"))
+    with translation.override("de"):
+        ids = enqueue_many([unique.bind(), tasks.look.bind(), unique.using(group="g").bind()])
+    assert ids[0] == ids[2]
+    assert [job.context for job in Job.objects.all()] == [{"language": "de"}] * 2
+    enqueue_many([unique.bind()])
+    assert Job.objects.get(pk=ids[0]).context is None
+
+
 @pytest.mark.django_db(transaction=True)
 def test_async_code_carries_it_too() -> None:
     async def view() -> Job:

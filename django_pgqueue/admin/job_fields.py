@@ -16,6 +16,7 @@ from ..models import Job, Queue, Worker
 from ..models.job import Status
 from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
+from .job_logs import shown_logs
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
 
@@ -38,6 +39,7 @@ _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "noted": lambda job: job.metadata,
     "unique": lambda job: job.unique_key,
     "group_key": lambda job: job.group_key,
+    "carried": lambda job: job.context,
     "outcome": lambda job: job.result is not None,
     "by_worker": lambda job: job.worker is not None,
     "crash_count": lambda job: job.crash_count,
@@ -116,6 +118,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     arguments = _json("args", _("arguments"))
     keyword_arguments = _json("kwargs", _("keyword arguments"))
     noted = _json("metadata", _("metadata"))
+    carried = _json("context", _("context"))
     outcome = _json("result", _("result"))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
@@ -253,7 +256,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         form_url: str = "",
         obj: Job | None = None,
     ) -> HttpResponse:
-        """Add the errors of the job, the last one first."""
+        """Add the errors and the logs of the job, those of the last attempt first."""
         context["pgqueue_errors"] = [
             {
                 **error,
@@ -264,6 +267,7 @@ class JobFields(ReadOnlyAdmin[Job]):
             }
             for error in reversed(obj.errors if obj else [])
         ]
+        context["pgqueue_logs"] = shown_logs(obj) if obj else []
         context["pgqueue_heading"] = job_texts.breakable(str(obj))
         return super().render_change_form(request, context, add, change, form_url, obj)
 

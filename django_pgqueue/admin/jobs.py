@@ -66,6 +66,7 @@ class JobAdmin(JobActions, JobFields):
                     "noted",
                     "unique",
                     "group_key",
+                    "carried",
                     "outcome",
                 )
             },

@@ -72,7 +72,7 @@ class Call(NamedTuple):
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing."""
         unique = self.options.unique
         if unique is None and self.limit_key is None and self.group_key is None:
-            return None if self.context is None else f'{{"context":{self.context}}}'
+            return None
         more: dict[str, Any] = {}
         if self.limit_key is not None:
             more["concurrency_key"] = self.limit_key
@@ -84,8 +84,14 @@ class Call(NamedTuple):
             more["on_conflict"] = unique.on_conflict
             if unique.window is not None:
                 more["unique_window"] = unique.window.total_seconds()
-        text = json.dumps(more)
-        return text if self.context is None else f'{{"context":{self.context},{text[1:]}'
+        return json.dumps(more)
+
+    def more_with_context(self) -> str | None:
+        """Like `more`, with the context. Of many jobs it is the same, so it is sent only once."""
+        more = self.more()
+        if self.context is None:
+            return more
+        return f'{{"context":{self.context}' + ("}" if more is None else f",{more[1:]}")
 
     def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
         """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""

@@ -45,7 +45,7 @@ _MANY = (
     "SELECT ids, outcomes FROM pgqueue_enqueue_many_v1("
     "%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[], %s::integer[],"
     " %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[], %s::integer[],"
-    " %s::text[], NULL, %s::jsonb[])"
+    " %s::text[], NULL, %s::jsonb[], %s::jsonb)"
 )
 
 
@@ -115,7 +115,7 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             (
                 options.task_path, call.args, call.kwargs, options.metadata, options.queue_name,
                 options.priority, options.run_after, options.delay, options.expires_after,
-                options.max_attempts, options.timeout, options.on_lost, call.more(),
+                options.max_attempts, options.timeout, options.on_lost, call.more_with_context(),
             ),
         )  # fmt: skip
         span.stored(pk, outcome)
@@ -238,6 +238,7 @@ def _insert(
         number_array([each.timeout for each in options]),
         text_array([each.on_lost for each in options]),
         None if more.count(None) == len(more) else text_array(more),
+        calls[0].context,
     )
     ids, outcomes = _execute(alias, _MANY, parameters)
     if outcomes is None:

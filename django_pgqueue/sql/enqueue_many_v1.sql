@@ -13,6 +13,7 @@ CREATE FUNCTION pgqueue_enqueue_many_v1(
     p_queue_names text[], p_priorities integer[], p_run_after timestamptz[], p_delays double precision[],
     p_expires_after double precision[], p_max_attempts integer[], p_timeouts integer[], p_on_lost text[],
     p_max_bytes integer, p_options jsonb[],  -- NULL: none
+    p_context jsonb DEFAULT NULL,  -- of all jobs
     OUT ids bigint[], OUT outcomes text[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -70,7 +71,8 @@ BEGIN
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
         given.max_attempts, given.timeout, given.on_lost, given.options ->> 'concurrency_key',
         CASE WHEN given.options ? 'concurrency_key' AND timed.due <= now THEN given.id END,
-        given.options ->> 'group', given.options -> 'context',
+        given.options ->> 'group',
+        coalesce(given.options -> 'context', p_context),
         coalesce(given.status, 'pending'),
         CASE WHEN given.status = 'blocked' THEN 'waits for its concurrency key' ELSE '' END
     FROM unnest(
@@ -103,7 +105,8 @@ BEGIN
         SELECT one.id, one.outcome INTO held FROM pgqueue_insert_unique_v1(
             item.id, item.task_path, item.args, item.kwargs, item.metadata, item.queue_name, item.priority,
             item.due, item.due + item.expires_after * interval '1 second', now, item.max_attempts, item.timeout,
-            item.on_lost, item.options) AS one;
+            item.on_lost, CASE WHEN p_context IS NULL THEN item.options
+                ELSE item.options || jsonb_build_object('context', p_context) END) AS one;
         ids[item.place] := held.id;
         outcomes[item.place] := held.outcome;
     END LOOP;
