@@ -185,7 +185,7 @@ class _Api:
     """The parts of OpenTelemetry's API that are used here."""
 
     def __init__(self) -> None:
-        # Race: another thread may be importing it. This waits until it has.
+        # Another thread may be importing it. An import waits for that.
         from opentelemetry import context, propagate, trace
 
         self.context = context

@@ -46,7 +46,7 @@ def test_a_job_knows_who_enqueued_it(settings: Any) -> None:
 def test_the_settings_are_valid() -> None:
     with override_settings(**setting("context")):
         assert [
-            message.id for message in run_checks(tags=["pgqueue"]) if message.id.startswith("pgqueue.E")
+            message.id for message in run_checks(tags=["pgqueue"]) if str(message.id).startswith("pgqueue.E")
         ] == []
     with override_settings(**setting("capture_logs")):
         assert conf.problems() == []

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.utils import translation
 
+from django_pgqueue.context import acting_as
 from django_pgqueue.models import Job, Schedule, ScheduleTick
 from django_pgqueue.schedules import fire as fire_module
 from django_pgqueue.schedules.fire import NEXT_LOOK, Firing
@@ -47,6 +49,13 @@ def due_at(schedule: Schedule) -> datetime:
 
 
 # -- one tick
+
+
+def test_a_scheduled_job_has_no_context_whoever_fires_it(one: Connection) -> None:
+    schedule = overdue(**RARELY)
+    with translation.override("de"), acting_as(5):
+        fire(one)
+    assert [job.context for job in jobs_of(schedule)] == [None]
 
 
 def test_a_due_tick_becomes_one_job_and_the_schedule_moves_on(one: Connection) -> None:

@@ -41,7 +41,8 @@ class LogCapture:
         self._last: deque[tuple[int, dict[str, str]]] = deque()
         self._last_size = 0
         self._left_out = 0
-        self._lock = Lock()  # the task may log in several threads
+        # Race: a thread of the task logs while the lines are reported, or while another thread logs.
+        self._lock = Lock()
 
     def add(self, record: logging.LogRecord) -> None:
         """Add a record. If there is no room, the oldest of the last lines is left out."""
@@ -107,7 +108,7 @@ class _Handler(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._users = 0
-        # Race: two jobs begin and end at the same time.
+        # Race: a job begins while the last one ends, and would be left without the handler.
         self._counting = Lock()
 
     def install(self) -> None:
