@@ -78,10 +78,8 @@ def restored(context: Mapping[str, Any]) -> Iterator[None]:
         # A variable that is no longer in CONTEXT is not set: its module may no longer exist.
         if path in conf.current().context:
             variable(path).set(value)
-    language = context.get("language", "")
-    # The language may no longer exist.
-    known = language and settings.USE_I18N and translation.check_for_language(language)
-    with translation.override(language, deactivate=True) if known else nullcontext():
+    language = context.get("language")
+    with translation.override(language, deactivate=True) if language else nullcontext():
         yield
 
 

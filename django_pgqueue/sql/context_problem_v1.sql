@@ -18,7 +18,7 @@ BEGIN
             THEN format('context takes %s bytes as JSON, but a job can store only 16384',
                 octet_length(p_context::text))
         WHEN jsonb_typeof(p_context -> 'language') <> 'string'
-            OR p_context ->> 'language' !~ '^[A-Za-z]{2,8}([_-][A-Za-z0-9]{1,8})*(@[A-Za-z0-9]+)?$'
+            OR p_context ->> 'language' !~ '^[A-Za-z0-9_@-]{1,35}$'
             THEN format('context language %s must be the code of a language, such as "de"', p_context -> 'language')
         WHEN jsonb_typeof(p_context -> 'trace') <> 'object'
             OR jsonb_path_exists(p_context -> 'trace', '$.* ? (@.type() != "string")')
