@@ -57,7 +57,7 @@ def check_django_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_context(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E017: CONTEXT names something that is not a context variable."""
+    """E018: CONTEXT names something that is not a context variable."""
     found: list[CheckMessage] = []
     if conf.problems():
         return found
@@ -67,7 +67,7 @@ def check_context(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 variable(name)
             except ImproperlyConfigured as error:
                 hint = f'Try: python manage.py shell -c "import {name.rpartition(".")[0]}"'
-                found.append(Error(str(error), hint=hint, id=f"{TAG}.E017"))
+                found.append(Error(str(error), hint=hint, id=f"{TAG}.E018"))
     return found
 
 

@@ -6,7 +6,6 @@ Durations are given as seconds or as a timedelta.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from .conf_values import capture_levels, context_names
+from .conf_values import HUNDRED_YEARS, capture_levels, context_names, period, seconds, timeout, whole
 
 NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
@@ -26,7 +25,6 @@ SCHEDULE_OPTIONS = (
     "task", "cron", "every", "timezone", "args", "kwargs", "catch_up", "catch_up_limit", "overlap", "jitter",
     "queue_name", "priority",
 )  # fmt: skip
-_HUNDRED_YEARS = 36525 * 86400.0
 _MAX_JSONB = 2**28 - 1  # the most that PostgreSQL can store in one jsonb string
 
 
@@ -137,57 +135,23 @@ class _Bad(ValueError):
     """A value that is not accepted; the text says what is."""
 
 
-def _whole(low: int, high: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise _Bad(f"a whole number from {low} to {high}")
-        return value
-
-    return read
-
-
-def _timeout(value: Any) -> int | None:
-    if value is None:
-        return None
-    try:
-        return _whole(1, 2**31 - 1)(value)
-    except _Bad:
-        raise _Bad("None or whole seconds, at least 1") from None
-
-
-def _seconds(low: float, high: float = _HUNDRED_YEARS) -> Callable[[Any], float]:
-    def read(value: Any) -> float:
-        seconds = value.total_seconds() if isinstance(value, timedelta) else value
-        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if not number or not math.isfinite(seconds) or not low <= seconds <= high:
-            most = "100 years" if high == _HUNDRED_YEARS else f"{high:g}"
-            raise _Bad(f"seconds or a timedelta, from {low:g} to {most}")
-        return float(seconds)
-
-    return read
-
-
 def _or_none(low: float, high: float) -> Callable[[Any], float | None]:
     def read(value: Any) -> float | None:
         if value is None:
             return None
         try:
-            return _seconds(low, high)(value)
-        except _Bad as bad:
+            return seconds(low, high)(value)
+        except ValueError as bad:
             raise _Bad(f"None or {bad}") from None
 
     return read
 
 
-def _period(value: Any) -> timedelta:
-    return timedelta(seconds=_seconds(1)(value))
-
-
 def weight(value: Any) -> int:
     """Accept the weight of a queue or a group. Raise ValueError with what is accepted."""
     try:
-        return _whole(1, 1000)(value)
-    except _Bad as bad:
+        return whole(1, 1000)(value)
+    except ValueError as bad:
         hint = "; to let no job start, pause the queue" if value == 0 else ""
         raise _Bad(f"{bad}{hint}") from None
 
@@ -197,7 +161,7 @@ def _weights(value: Any) -> dict[str, int]:
         raise _Bad('a dict of groups and their weights, such as {"acme": 5}')
     try:
         return {name: weight(each) for name, each in value.items()}
-    except _Bad as bad:
+    except ValueError as bad:
         raise _Bad(f"weights, each {bad}") from None
 
 
@@ -222,30 +186,30 @@ def _schedules(value: Any) -> dict[str, dict[str, Any]]:
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "MAX_ATTEMPTS": _whole(1, 2**31 - 1),
-    "BACKOFF_BASE": _seconds(0),
-    "BACKOFF_CEILING": _seconds(0),
-    "TIMEOUT": _timeout,
-    "TIMEOUT_GRACE": _seconds(0, 86400),
-    "MAX_PAYLOAD_BYTES": _whole(2, _MAX_JSONB),
-    "MAX_ERROR_BYTES": _whole(256, _MAX_JSONB),
-    "KEEP_ERRORS": _whole(1, 1000),
-    "RETENTION": _period,
-    "FAILED_RETENTION": _period,
-    "HEARTBEAT": _seconds(0.1, 3600),
-    "LEASE": _seconds(0.5, 86400),
+    "MAX_ATTEMPTS": whole(1, 2**31 - 1),
+    "BACKOFF_BASE": seconds(0),
+    "BACKOFF_CEILING": seconds(0),
+    "TIMEOUT": timeout,
+    "TIMEOUT_GRACE": seconds(0, 86400),
+    "MAX_PAYLOAD_BYTES": whole(2, _MAX_JSONB),
+    "MAX_ERROR_BYTES": whole(256, _MAX_JSONB),
+    "KEEP_ERRORS": whole(1, 1000),
+    "RETENTION": period,
+    "FAILED_RETENTION": period,
+    "HEARTBEAT": seconds(0.1, 3600),
+    "LEASE": seconds(0.5, 86400),
     "POLL_INTERVAL": _or_none(0.05, 60),
-    "GRACE": _seconds(0, 86400),
+    "GRACE": seconds(0, 86400),
     "IDLE_CONNECTION_SECONDS": _or_none(1, 86400),
-    "CRASH_LIMIT": _whole(1, 1000),
-    "UNKNOWN_TASK_PATIENCE": _seconds(0),
+    "CRASH_LIMIT": whole(1, 1000),
+    "UNKNOWN_TASK_PATIENCE": seconds(0),
     "GROUP_WEIGHTS": _weights,
-    "AGEING": _or_none(1, _HUNDRED_YEARS),
+    "AGEING": _or_none(1, HUNDRED_YEARS),
     "SCHEDULES": _schedules,
     "CONTEXT": context_names,
     "CAPTURE_LOGS": capture_levels,
-    "LOG_LINES": _whole(2, 100_000),
-    "LOG_BYTES": _whole(256, 2**24),
+    "LOG_LINES": whole(2, 100_000),
+    "LOG_BYTES": whole(256, 2**24),
 }
 
 

@@ -1,13 +1,20 @@
-"""How the settings CONTEXT and CAPTURE_LOGS are read. A ValueError says what is accepted."""
+"""How the values of settings are read. A ValueError says what is accepted."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["BUILT_IN", "capture_levels", "context_names", "log_level"]
+__all__ = [
+    "BUILT_IN", "HUNDRED_YEARS", "capture_levels", "context_names", "log_level", "period", "seconds",
+    "timeout", "whole",
+]  # fmt: skip
+
+HUNDRED_YEARS = 36525 * 86400.0
 
 #: What CONTEXT may name besides the paths of context variables.
 BUILT_IN = ("language", "trace", "user")
@@ -50,3 +57,43 @@ def capture_levels(value: Any) -> dict[str, int]:
         return {name: log_level(level) for name, level in given.items()}
     except ValueError as bad:
         raise ValueError(f"a level, or a dict of queues and levels; each level is {bad}") from None
+
+
+def whole(low: int, high: int) -> Callable[[Any], int]:
+    """Accept a whole number from `low` to `high`."""
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return value
+
+    return read
+
+
+def timeout(value: Any) -> int | None:
+    """Accept None, or whole seconds."""
+    if value is None:
+        return None
+    try:
+        return whole(1, 2**31 - 1)(value)
+    except ValueError:
+        raise ValueError("None or whole seconds, at least 1") from None
+
+
+def seconds(low: float, high: float = HUNDRED_YEARS) -> Callable[[Any], float]:
+    """Accept a number of seconds or a timedelta; return seconds."""
+
+    def read(value: Any) -> float:
+        count = value.total_seconds() if isinstance(value, timedelta) else value
+        number = isinstance(count, (int, float)) and not isinstance(count, bool)
+        if not number or not math.isfinite(count) or not low <= count <= high:
+            most = "100 years" if high == HUNDRED_YEARS else f"{high:g}"
+            raise ValueError(f"seconds or a timedelta, from {low:g} to {most}")
+        return float(count)
+
+    return read
+
+
+def period(value: Any) -> timedelta:
+    """Accept seconds or a timedelta, at least one second; return a timedelta."""
+    return timedelta(seconds=seconds(1)(value))

@@ -117,14 +117,14 @@ def test_e003_bad_values(given: object) -> None:
         ("language", ""),
     ],
 )
-def test_e017_a_context_variable_that_is_none(name: str, words: str) -> None:
+def test_e018_a_context_variable_that_is_none(name: str, words: str) -> None:
     with override_settings(PGQUEUE={"CONTEXT": [name]}):
         messages = checks.check_context(None)
-    assert [message.id for message in messages] == (["pgqueue.E017"] if words else [])
+    assert [message.id for message in messages] == (["pgqueue.E018"] if words else [])
     assert all(words in message.msg and "Try: python manage.py" in str(message.hint) for message in messages)
 
 
-def test_e017_waits_until_the_settings_are_valid() -> None:
+def test_e018_waits_until_the_settings_are_valid() -> None:
     with override_settings(PGQUEUE={"CONTEXT": ["no.such.tenant"], "NO": 1}):
         assert checks.check_context(None) == []
 
