@@ -136,9 +136,9 @@ def test_the_function_that_takes_reports_returns_another_type(
             owner.execute("ALTER FUNCTION pgqueue_finish_v1 RENAME TO pgqueue_finish_v0")
             owner.execute(
                 "CREATE FUNCTION pgqueue_finish_v1(bigint[], bigint[], text[], jsonb[], jsonb[], text[],"
-                " double precision[], double precision[], double precision[], text[], integer,"
+                " double precision[], double precision[], double precision[], text[], integer, jsonb[],"
                 " OUT accepted numeric[], OUT cancelled bigint[]) LANGUAGE sql"
-                " AS 'SELECT * FROM pgqueue_finish_v0($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)'"
+                " AS 'SELECT * FROM pgqueue_finish_v0($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)'"
             )
         try:
             tasks.gate("held").set()
