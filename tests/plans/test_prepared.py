@@ -15,7 +15,7 @@ from django_pgqueue.session import Session
 from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.upkeep.rounds import Rounds
 from django_pgqueue.worker.producer.cancel_requests import _CANCELS_SQL
-from django_pgqueue.worker.producer.claimer import _FIRST_DUE_SQL
+from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import LONG_AGO, Range
 from tests.support.plans import fill, nodes, reads
@@ -51,8 +51,8 @@ def statements(ids: list[int]) -> dict[str, tuple[str, Any]]:
     kinds: tuple[Kind, ...] = ("done", "failed", "cancelled", "retry", "snooze", "release")
     return {
         "claim": (claim_sql("default"), claim_parameters(Range(), limit=BATCH)),
-        "search": (_FIRST_DUE_SQL, (None, [], *known, None, [], *NOTHING, 500)),
-        "rescan": (_FIRST_DUE_SQL, (None, [], *NOTHING, None, [], *NOTHING, 500)),
+        "search": (FIRST_DUE_SQL, (None, [], *known, None, [], *NOTHING, 500)),
+        "rescan": (FIRST_DUE_SQL, (None, [], *NOTHING, None, [], *NOTHING, 500)),
         "cancels": (_CANCELS_SQL, (ids,)),
         **{
             kind: (FINISH_SQL, finish_parameters([Outcome(job, 1, kind, error="{}") for job in ids], 20))

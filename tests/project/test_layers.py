@@ -49,9 +49,10 @@ LAYERS = """
     apps upkeep
     admin
     worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker
-    worker.executor worker.logs worker.registry worker.supervisor
+    worker.borrowed_session worker.executor worker.logs worker.registry worker.supervisor
     worker.isolated worker.producer
-    worker.process
+    worker.inline_places worker.process
+    worker.inline
     worker.__main__
     management
     __init__

@@ -64,6 +64,8 @@ class RunningJob:
         """Set when it starts, if it has a timeout."""
         self.on_stop: Callable[[], None] | None = None
         """Called when the job is asked to stop, if it runs isolated."""
+        self.in_outer_transaction = False
+        """Whether it was claimed in an open transaction (``outer_transaction``)."""
         self.asked_to_stop = False
         self._event: Event | None = None
 
@@ -115,8 +117,9 @@ class RunningJob:
             self.timeout.put_off(more)
         connection = connections[self.alias]
         # Outside of the task's transaction: the change must be visible, and the row unlocked, before that
-        # ends.
-        apart = connection.copy() if connection.in_atomic_block else connection
+        # ends. A row that was claimed in an open transaction is visible only there.
+        is_apart = connection.in_atomic_block and not self.in_outer_transaction
+        apart = connection.copy() if is_apart else connection
         try:
             with apart.cursor() as cursor:
                 cursor.execute(_EXTEND_SQL, [self.row.id, more, self.row.lease])

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from ...session import Session
     from ..options import WorkerOptions
 
-__all__ = ["Claimer"]
+__all__ = ["FIRST_DUE_SQL", "GROUPS_SQL", "Claimer"]
 
 logger = logging.getLogger(__name__)
 
-_FIRST_DUE_SQL = (
+FIRST_DUE_SQL = (
     "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
     " group_key FROM (SELECT * FROM pgqueue_first_due_v1("
     "%s::text[], %s::text[], %s::text[], %s::integer[], %s::timestamptz[], %s::bigint[])"
     " UNION ALL SELECT * FROM pgqueue_first_due_v1("
     "%s::text[], %s::text[], %s::text[], %s::integer[], %s::timestamptz[], %s::bigint[], true, %s)) AS due"
 )
-_GROUPS_SQL = (
+GROUPS_SQL = (
     "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
     " group_key FROM pgqueue_groups_after_v1(%s::text, %s::integer, %s::text, %s::integer)"
 )
@@ -152,7 +152,7 @@ class Claimer:
         # While groups have jobs, a rescan by time would find the oldest of these. A pass finds others.
         known_times = nothing if rescan and not places.has_groups else places.times.known()
         where = (queues, [*self._except, *paused.queues])
-        answer = session.rows(_FIRST_DUE_SQL, (*where, *known, *where, *known_times, ARRIVALS))
+        answer = session.rows(FIRST_DUE_SQL, (*where, *known, *where, *known_times, ARRIVALS))
         now = monotonic()
         if rescan:
             places.ranges.rescanned(started, now)
@@ -171,7 +171,7 @@ class Claimer:
         for key, groups in self._places.passes():
             while groups.in_pass and not (found or (due and now < self._next_step)):
                 began = monotonic()
-                step = [FirstDue(*row) for row in session.rows(_GROUPS_SQL, (*key, *key, *groups.step()))]
+                step = [FirstDue(*row) for row in session.rows(GROUPS_SQL, (*key, *key, *groups.step()))]
                 now = monotonic()
                 groups.passed(step, now, now - began)
                 found += [first for first in step if first.due_in <= 0]

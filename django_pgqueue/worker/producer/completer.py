@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...session import Session
     from ..executor.outcomes import Result
 
-__all__ = ["LOCKED", "REFUSALS", "Completer", "judged"]
+__all__ = ["LOCKED", "REFUSALS", "Completer", "judged", "refused"]
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Completer:
         except REFUSALS as refusal:
             # Not an error: the job's own line says that it failed, and why.
             logger.warning("job %s: the server refused its outcome, so the job fails", outcome.id)
-            failed = _refused(outcome, refusal)
+            failed = refused(outcome, refusal)
             self._replace(outcome, failed)
         try:
             return _report(session, failed)
@@ -207,7 +207,7 @@ def _lost(result: Result) -> Result:
     return result._replace(outcome=outcome._replace(kind="lost"))
 
 
-def _refused(outcome: Outcome, error: Exception) -> Outcome:
+def refused(outcome: Outcome, error: Exception) -> Outcome:
     """Return a failure to report in place of an outcome that cannot be stored."""
     cls = type(error)
     entry = {

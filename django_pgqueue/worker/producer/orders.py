@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
 from ..executor.backoffs import backoffs
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...session import Session
+    from ..executor.backoffs import Backoffs
     from ..executor.runner import Runner
     from ..options import WorkerOptions
     from .idle import Idle
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from .queue_limits import QueueLimits
     from .returns import Returns
 
-__all__ = ["Orders"]
+__all__ = ["UNPAUSE_SQL", "Orders", "orders_sql", "read_orders"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,34 @@ _READ_SQL = f"""
     UNION ALL
     {LIMITS_SQL}
 """  # noqa: S608 - consists of constants
-_UNPAUSE_SQL = "SELECT pgqueue_unpause_v1(%s)"
+UNPAUSE_SQL = "SELECT pgqueue_unpause_v1(%s)"
+
+
+class Told(NamedTuple):
+    """The answer to the statement."""
+
+    backoffs: Backoffs
+    limits: list[tuple[str, float | None]]
+    pauses: list[PauseRow]
+    drains: list[str]
+
+
+def orders_sql(worker: int, supervisor: int) -> str:
+    """Return the statement that reads the orders of a worker process."""
+    return _READ_SQL.format(worker=int(worker), supervisor=int(supervisor))
+
+
+def read_orders(rows: Iterable[Any]) -> Told:
+    """Sort out the rows of the statement."""
+    found: dict[str, list[Any]] = {"backoff": [], "drain": [], "limit": [], "pause": []}
+    for kind, *rest in rows:
+        found.get(kind, found["pause"]).append((kind, *rest))
+    return Told(
+        backoffs((name, base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]),
+        [(name, most) for _, name, _, _, most, _ in found["limit"]],
+        [PauseRow(*row[:5]) for row in found["pause"]],
+        [how for _, how, *_ in found["drain"]],
+    )
 
 
 class Orders:
@@ -75,7 +103,7 @@ class Orders:
         idle: Idle,
         lifetime: Lifetime,
     ) -> None:
-        self.statement = _READ_SQL.format(worker=int(worker), supervisor=int(supervisor))
+        self.statement = orders_sql(worker, supervisor)
         self._options = options
         self._pauses = pauses
         self._queue_limits = queue_limits
@@ -108,7 +136,7 @@ class Orders:
         if now >= self._pauses.next_end:
             self._ended(self._pauses.expire(now))
         if now >= self._next_unpause:
-            freed: int | None = session.value(_UNPAUSE_SQL, (UNPAUSE_BATCH,))
+            freed: int | None = session.value(UNPAUSE_SQL, (UNPAUSE_BATCH,))
             is_last = freed is not None and freed < UNPAUSE_BATCH
             self._next_unpause = float("inf") if is_last else now + UNPAUSE_EVERY
 
@@ -122,21 +150,16 @@ class Orders:
     def follow(self, rows: Iterable[Any], now: float) -> None:
         """Follow the rows of ``statement``, which was sent at the time ``now``."""
         self._outdated_at = now + READ_EVERY
-        found: dict[str, list[Any]] = {"backoff": [], "drain": [], "limit": [], "pause": []}
-        for kind, *rest in rows:
-            found.get(kind, found["pause"]).append((kind, *rest))
-        self._runner.backoffs = backoffs(
-            (name, base, ceiling) for _, name, _, _, base, ceiling in found["backoff"]
-        )
-        self._queue_limits.learn((name, most) for _, name, _, _, most, _ in found["limit"])
+        told = read_orders(rows)
+        self._runner.backoffs = told.backoffs
+        self._queue_limits.learn(told.limits)
         # Counted from the answer on, a pause never ends too early here. Otherwise the server might find it
         # still in force, put nothing back, and be asked no more.
-        rows_of_pauses = [PauseRow(*row[:5]) for row in found["pause"]]
-        began, ended = self._pauses.learn(rows_of_pauses, monotonic())
+        began, ended = self._pauses.learn(told.pauses, monotonic())
         if began:
             self._returns.put_unstarted_aside()
         self._ended(ended)
-        for _, how, *_ in found["drain"]:
+        for how in told.drains:
             self._drain(how)
 
     def _read(self, session: Session, now: float) -> None:

@@ -1,0 +1,136 @@
+"""Tasks for tests that run jobs in their own process."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import IntegrityError, connection, transaction
+
+from django_pgqueue import CancelJob, Concurrency, Rate, RetryLater, Snooze, current_job, task
+
+from .models import Entry
+
+#: What jobs have seen, in order.
+SEEN: list[Any] = []
+
+
+class Fatal(Exception):
+    """An error that no retry would mend."""
+
+
+def describe_connection() -> int:
+    return int(connection.connection.info.backend_pid)
+
+
+@task
+def describe(number: int) -> dict[str, Any]:
+    job = current_job()
+    return {"seven": number, "job": job.pk, "attempt": job.attempts, "connection": describe_connection()}
+
+
+@task
+def see(what: Any) -> None:
+    SEEN.append(what)
+
+
+@task
+def see_too(what: Any) -> None:
+    SEEN.append(what)
+
+
+@task(fail_on=[Fatal], max_attempts=3)
+def end(how: str) -> Any:
+    Entry.objects.create(key=how)
+    return _end(how)
+
+
+@task(fail_on=[Fatal], max_attempts=3)
+async def aend(how: str) -> Any:
+    await Entry.objects.acreate(key=how)
+    return _end(how)
+
+
+def _end(how: str) -> Any:
+    match how:
+        case "raise":
+            raise ValueError("no")
+        case "retry_later":
+            raise RetryLater(after=60)
+        case "snooze":
+            raise Snooze(timedelta(hours=1))
+        case "cancel":
+            raise CancelJob("not needed")
+        case "exit":
+            raise SystemExit
+        case "bad_result":
+            return object()
+    raise Fatal
+
+
+@task
+async def acount_entries() -> list[int]:
+    job = current_job()
+    inside: int = await sync_to_async(lambda: current_job().pk)()
+    assert inside == job.pk
+    return [await Entry.objects.acount(), inside]
+
+
+@task(atomic=True)
+def write_atomically(text: str) -> None:
+    Entry.objects.create(key=text)
+    transaction.on_commit(lambda: SEEN.append(f"committed {text}"))
+    if text == "broken":
+        raise ValueError(text)
+
+
+@task(concurrency=Concurrency(1))
+def one_at_a_time(number: int) -> None:
+    SEEN.append(number)
+
+
+@task(rate=Rate(1, per=timedelta(hours=1)))
+def rated(number: int) -> None:
+    SEEN.append(f"rated {number}")
+
+
+@task(timeout=60)
+def extend() -> bool:
+    return current_job().extend(600)
+
+
+@task
+def write_and_tell(text: str) -> None:
+    with transaction.atomic():
+        Entry.objects.create(key=text)
+        transaction.on_commit(lambda: SEEN.append(f"told {text}"))
+    try:
+        with transaction.atomic():
+            transaction.on_commit(lambda: SEEN.append("never"))
+            raise ValueError
+    except ValueError:
+        pass
+
+
+@task
+def tell_badly() -> None:
+    def callback() -> None:
+        raise ValueError("in the callback")
+
+    transaction.on_commit(callback)
+
+
+@task
+def break_transaction(raises: bool) -> None:
+    entry = Entry.objects.create(key="undone")
+    try:
+        Entry.objects.create(pk=entry.pk, key="the same key")
+    except IntegrityError:
+        if raises:
+            raise
+
+
+@task
+async def abreak_transaction(raises: bool) -> None:
+    await sync_to_async(break_transaction.func)(raises)

@@ -1,0 +1,204 @@
+"""The worker without threads: real claims, runs and reports on the connection of the test, in a transaction
+and outside of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue import enqueue, enqueue_many, pause, resume, set_limit
+from django_pgqueue.models import Job, JobStat
+from django_pgqueue.worker.inline import InlineWorker
+from tests.app import inline_tasks as tasks
+from tests.app.models import Entry
+from tests.support.workers import fresh
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(1, marks=pytest.mark.django_db, id="in a transaction"),
+        pytest.param(2, marks=pytest.mark.django_db(transaction=True), id="autocommit"),
+    ],
+    autouse=True,
+)
+def database() -> None:
+    """Run each test in both."""
+
+
+@pytest.fixture
+def worker(database: None) -> Iterator[InlineWorker]:
+    tasks.SEEN.clear()
+    found = InlineWorker("default")
+    yield found
+    found.close()
+
+
+def run_all(worker: InlineWorker) -> list[str]:
+    """Run all that is due. Return the kinds of the outcomes."""
+    kinds: list[str] = []
+    while (result := worker.run_next()) is not None:
+        kinds.append(result.outcome.kind)
+    return kinds
+
+
+def test_a_job_runs_on_this_thread_and_connection(worker: InlineWorker) -> None:
+    job = enqueue(tasks.describe, 7)
+    assert run_all(worker) == ["done"]
+    job = fresh(job)
+    assert job.result == {"seven": 7, "job": job.pk, "attempt": 1, "connection": tasks.describe_connection()}
+    assert (job.status, job.worker, job.attempts) == ("done", worker.worker, 1)
+
+
+def test_jobs_run_in_order_of_priority_and_time_across_queues(worker: InlineWorker) -> None:
+    for number, (queue, priority) in enumerate([("b", 0), ("a", 0), ("b", 5), ("a", 0), ("c", 5), ("b", -1)]):
+        enqueue(tasks.see.using(queue_name=queue, priority=priority), number)
+    run_all(worker)
+    assert tasks.SEEN == [2, 4, 0, 1, 3, 5]
+
+
+def test_only_the_named_queues_run(worker: InlineWorker) -> None:
+    for queue in ("a", "b", "c"):
+        enqueue(tasks.see.using(queue_name=queue), queue)
+    run_all(InlineWorker("default", queues=["a", "c"], exclude_queues=["c"]))
+    run_all(InlineWorker("default", exclude_queues=["c"]))
+    assert tasks.SEEN == ["a", "c", "b"]
+
+
+def test_groups_take_turns(worker: InlineWorker) -> None:
+    for number, group in enumerate(["x", "x", "x", None, None, "y", "y"]):
+        enqueue(tasks.see.using(group=group), f"{group}{number}")
+    run_all(worker)
+    assert tasks.SEEN == ["x0", "y5", "None3", "x1", "y6", "None4", "x2"]
+
+
+@pytest.mark.parametrize(("how", "status", "kind"), [
+    ("raise", "retry", "retry"),
+    ("retry_later", "retry", "retry"),
+    ("snooze", "pending", "snooze"),
+    ("cancel", "cancelled", "cancelled"),
+    ("fail", "failed", "failed"),
+    ("bad_result", "failed", "failed"),
+    ("bad_call", "failed", "failed"),
+    ("exit", "retry", "retry"),
+])  # fmt: skip
+@pytest.mark.parametrize("task", [tasks.end, tasks.aend], ids=["sync", "async"])
+def test_each_end_of_a_task_becomes_the_outcome_of_a_worker(
+    worker: InlineWorker, task: Any, how: str, status: str, kind: str
+) -> None:
+    job = enqueue(task, how)
+    if how == "bad_call":
+        Job.objects.filter(pk=job.pk).update(args=[1, 2, 3, 4])
+    assert run_all(worker) == [kind]
+    assert fresh(job).status == status
+    assert Entry.objects.count() == (how != "bad_call"), "what it wrote before stays, as in a worker"
+
+
+def test_async_tasks_work_on_this_connection(worker: InlineWorker) -> None:
+    job = enqueue(tasks.acount_entries)
+    Entry.objects.create(key="not committed")
+    assert run_all(worker) == ["done"]
+    assert fresh(job).result == [1, job.pk]
+
+
+def test_an_atomic_task_commits_or_rolls_back_with_its_report(worker: InlineWorker) -> None:
+    jobs = [enqueue(tasks.write_atomically, "fine"), enqueue(tasks.write_atomically, "broken")]
+    assert run_all(worker) == ["done", "retry"]
+    assert [fresh(job).status for job in jobs] == ["done", "retry"]
+    assert list(Entry.objects.values_list("key", flat=True)) == ["fine"]
+    assert tasks.SEEN == ["committed fine"]
+
+
+def test_unknown_and_expired_jobs_do_not_run(worker: InlineWorker) -> None:
+    unknown = enqueue(tasks.see, 1)
+    expired = enqueue(tasks.see, 2)
+    Job.objects.filter(pk=unknown.pk).update(task_path="tests.app.inline_tasks.gone")
+    Job.objects.filter(pk=expired.pk).update(expires_at=expired.enqueued_at)
+    assert run_all(worker) == ["unknown", "cancelled"]
+    assert tasks.SEEN == []
+
+
+def test_jobs_of_plain_sql_get_the_policy_of_their_task(worker: InlineWorker) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue('tests.app.inline_tasks.end', '[\"fail_once\"]')")
+    assert run_all(worker) == ["failed"]
+    assert Job.objects.get().max_attempts == 3
+
+
+def test_pauses_hold_and_their_end_lets_go(worker: InlineWorker) -> None:
+    job = enqueue(tasks.see, "task")
+    enqueue(tasks.see_too.using(queue_name="held"), "queue")
+    pause(task=tasks.see)
+    pause(queue="held")
+    assert run_all(worker) == []
+    assert fresh(job).status == "blocked"
+    resume(task=tasks.see)
+    assert run_all(worker) == ["done"]
+    resume(queue="held")
+    run_all(worker)
+    assert tasks.SEEN == ["task", "queue"]
+
+
+def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
+    set_limit("queue:slow", 1)
+    enqueue_many(tasks.one_at_a_time.bind(number) for number in range(3))
+    enqueue_many(tasks.rated.bind(number) for number in range(3))
+    enqueue(tasks.see.using(queue_name="slow"), "slow")
+    run_all(worker)
+    assert tasks.SEEN == [0, 1, 2, "rated 0", "slow"], "the rate allows one start in an hour"
+    assert Job.objects.filter(status__in=["pending", "blocked"]).count() == 2
+
+
+def test_a_job_whose_outcome_is_refused_fails(worker: InlineWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_pgqueue.worker.executor.outcomes.encode_result", lambda *_: '"\\u0000"')
+    job = enqueue(tasks.describe, 1)
+    assert run_all(worker) == ["failed"]
+    assert fresh(job).status == "failed"
+
+
+def test_the_caller_finds_its_statistics_and_log_lines(
+    worker: InlineWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "django_pgqueue.job")
+    enqueue(tasks.see, 1)
+    run_all(worker)
+    worker.close()
+    assert JobStat.objects.get().done == 1
+    assert "tests.app.inline_tasks.see done" in caplog.text
+
+
+def test_a_job_extends_its_own_row(worker: InlineWorker) -> None:
+    job = enqueue(tasks.extend)
+    run_all(worker)
+    assert fresh(job).result is True
+
+
+def test_callbacks_of_a_job_run_as_at_its_commits_and_others_stay(worker: InlineWorker) -> None:
+    with transaction.atomic():
+        transaction.on_commit(lambda: tasks.SEEN.append("the test's"))
+        for text in ("a", "b"):
+            enqueue(tasks.write_and_tell, text)
+        run_all(worker)
+        assert tasks.SEEN == ["told a", "told b"]
+
+
+def test_an_error_of_a_callback_fails_the_attempt(worker: InlineWorker) -> None:
+    with transaction.atomic():
+        job = enqueue(tasks.tell_badly)
+        assert run_all(worker) == ["retry"]
+        assert "callback" in fresh(job).errors[-1]["message"]
+
+
+@pytest.mark.parametrize("task", [tasks.break_transaction, tasks.abreak_transaction])
+def test_a_task_that_breaks_the_transaction_is_undone_alone(worker: InlineWorker, task: Any) -> None:
+    with transaction.atomic():
+        Entry.objects.create(key="the test's")
+        jobs = [enqueue(task, True), enqueue(task, False), enqueue(tasks.see, "after")]
+        assert run_all(worker) == ["retry", "retry", "done"]
+        messages = [fresh(job).errors[-1]["message"] for job in jobs[:2]]
+        assert "duplicate key" in messages[0]
+        assert "outside of transaction.atomic()" in messages[1]
+        assert list(Entry.objects.values_list("key", flat=True)) == ["the test's"]
