@@ -7,11 +7,13 @@ none of ours.
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast, overload
 
+from django.conf import settings
 from django.utils.module_loading import import_string
 
 from .compat import BaseTaskBackend, DjangoTask, task_backends
@@ -26,6 +28,7 @@ __all__ = [
     "default_backend",
     "implicit_backend",
     "is_ours",
+    "is_test",
     "our_aliases",
     "resolve",
 ]
@@ -34,10 +37,18 @@ IMPLICIT = "django_pgqueue"
 """The `backend` of a task that names none; resolved at first use. Also the implicit backend's alias."""
 
 _IMPLICIT_ENTRY = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+_STAND_INS = {
+    "dummy.DummyBackend": "django_pgqueue.testing.DummyBackend",
+    "immediate.ImmediateBackend": "django_pgqueue.testing.ImmediateBackend",
+}
+"""The backends for tests that act like those of Django, by the end of the paths of those."""
 
 
 class QueueBackend(BaseTaskBackend):
     """What the rest of the package needs from its backend, `django_pgqueue.backend.PgQueueBackend`."""
+
+    keeper: Any = None
+    """What takes the calls in tests (`lifecycle.calls.Keeper`); None: they are written to the database."""
 
     @abstractmethod
     def home(self) -> str:
@@ -87,21 +98,46 @@ def default_backend() -> QueueBackend:
     """Return the backend for tasks that name none.
 
     This is ``TASKS["default"]`` if it is ours, else the first one that is ours, else the implicit backend.
+    If TASKS sets a backend of Django for tests as the default, tests use its stand-in as implicit backend.
     """
     global _default
-    settings = task_backends.settings
-    if _default is None or _default[0] is not settings:  # Django makes a new dict when TASKS is overridden
+    tasks, tested = task_backends.settings, is_test()
+    # Django makes a new dict when TASKS is overridden.
+    if _default is None or _default[0] is not tasks or _default[1] != tested:
         ours = our_aliases()
-        _default = settings, cast("QueueBackend", task_backends[ours[0]]) if ours else implicit_backend()
-    return _default[1]
+        if ours:
+            backend = cast("QueueBackend", task_backends[ours[0]])
+        elif tested and settings.is_overridden("TASKS") and (path := _stand_in(tasks)):  # type: ignore[misc]
+            backend = _backend_at(path)
+        else:
+            backend = implicit_backend()
+        _default = tasks, tested, backend
+    return _default[2]
 
 
-# The settings and the backend that follows from them. All threads share it, as our backend keeps no state.
-_default: tuple[Any, QueueBackend] | None = None
+# The settings, whether this is a test, and the backend that follows from them. All threads share it, as our
+# backend keeps no state.
+_default: tuple[Any, bool, QueueBackend] | None = None
+
+
+def implicit_backend() -> QueueBackend:
+    """Return the backend that accepts any queue and uses the router's database."""
+    return _backend_at(_IMPLICIT_ENTRY["BACKEND"])
+
+
+def is_test() -> bool:
+    """Return whether this process is in Django's test environment."""
+    utils = sys.modules.get("django.test.utils")  # if it is not imported, this is not a test
+    return hasattr(getattr(utils, "_TestState", None), "saved_data")
 
 
 @cache
-def implicit_backend() -> QueueBackend:
-    """Return the backend that accepts any queue and uses the router's database."""
-    backend: QueueBackend = import_string(_IMPLICIT_ENTRY["BACKEND"])(IMPLICIT, {})
+def _backend_at(path: str) -> QueueBackend:
+    backend: QueueBackend = import_string(path)(IMPLICIT, {})
     return backend
+
+
+def _stand_in(tasks: Any) -> str | None:
+    path = str(tasks.get("default", {}).get("BACKEND")) if isinstance(tasks, Mapping) else ""
+    package = f"{BaseTaskBackend.__module__.partition('.backends')[0]}.backends."
+    return _STAND_INS.get(path.removeprefix(package)) if path.startswith(package) else None

@@ -7,7 +7,7 @@ differs from call to call each time (``prepare``).
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..definition import Task
     from ..unique import EnqueueOutcome, Unique
 
-__all__ = ["Call", "CallOptions", "as_ours", "call_options", "prepare", "prepare_all"]
+__all__ = ["Call", "CallOptions", "Keeper", "as_ours", "call_options", "prepare", "prepare_all"]
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
@@ -50,6 +50,7 @@ class CallOptions(NamedTuple):
     timeout: int | None
     on_lost: str
     unique: Unique | None
+    keeper: Keeper | None = None
 
 
 class Call(NamedTuple):
@@ -104,6 +105,16 @@ class Call(NamedTuple):
             )
 
 
+class Keeper(Protocol):
+    """What takes the calls of a backend in tests, instead of the statements that write them."""
+
+    def one(self, call: Call) -> Any:
+        """Take a call, and return its ``Job``."""
+
+    def many(self, calls: Iterable[Call]) -> list[tuple[int, EnqueueOutcome]]:
+        """Take calls, and return the ids of their jobs, and the outcomes."""
+
+
 def as_ours(task: Any) -> Task[..., Any]:
     """Return the task that a caller passed as one of ours. Raise ``TypeError`` if it is not a task."""
     if not isinstance(task, DjangoTask):
@@ -144,6 +155,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
         timeout=task.timeout or settings.timeout,
         on_lost=task.on_lost,
         unique=task.unique,
+        keeper=backend.keeper,
     )
 
 

@@ -26,6 +26,7 @@ def current_job() -> CurrentJob:
     except LookupError:
         raise LookupError(
             "No job is running here. current_job() works only in code that a worker runs. "
-            "If you call it in a thread of your own, start the thread with contextvars.copy_context().run."
+            "If you call it in a thread of your own, start the thread with contextvars.copy_context().run. "
+            "In a test, call the task with call_task() of django_pgqueue.testing."
         ) from None
     return running.job

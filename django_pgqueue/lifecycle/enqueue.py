@@ -8,6 +8,7 @@ removes the jobs together with the rows that they belong to. Calls are checked b
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from asgiref.sync import sync_to_async
@@ -21,6 +22,7 @@ from .calls import as_ours, call_options, prepare, prepare_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from ..any_task import AnyTask
     from ..definition import BoundTask, Task
@@ -109,34 +111,48 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     options = call_options(task)
     with tracing.sending(options.queue_name, options.task_path) as span:
         call = prepare(task, options, args, kwargs, capture())
-        pk, run_after, expires_at, enqueued_at, outcome = _execute(
-            options.alias,
-            _ONE,
-            (
-                options.task_path, call.args, call.kwargs, options.metadata, options.queue_name,
-                options.priority, options.run_after, options.delay, options.expires_after,
-                options.max_attempts, options.timeout, options.on_lost, call.more_with_context(),
-            ),
-        )  # fmt: skip
-        span.stored(pk, outcome)
+        job = write(call) if options.keeper is None else options.keeper.one(call)
+        span.stored(job.pk, job.enqueue_outcome or "")
+    return job
+
+
+def write(call: Call) -> Job:
+    """Insert the job of a call that was checked, and return it."""
+    options = call.options
+    pk, run_after, expires_at, enqueued_at, outcome = _execute(
+        options.alias,
+        _ONE,
+        (
+            options.task_path, call.args, call.kwargs, options.metadata, options.queue_name, options.priority,
+            options.run_after, options.delay, options.expires_after, options.max_attempts, options.timeout,
+            options.on_lost, call.more_with_context(),
+        ),
+    )  # fmt: skip
     if outcome != "created":
         call.check_outcome(outcome, pk)
         return other_job(options.alias, pk, outcome)
+    job = new_job(call, pk, run_after, expires_at, enqueued_at)
+    job._state.adding = False
+    job._state.db = options.alias
+    return job
+
+
+def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
+    """Return the job that a call has made, without reading it."""
+    options = call.options
     job = Job(
         id=pk, shelf=0, status=Job.Status.PENDING, task_path=options.task_path, args=json.loads(call.args),
         kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
-        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=enqueued_at,
+        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
         max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
         forgiven_attempts=0, crash_count=0, lost_in_a_row=0, waiting_reason="", errors=[],
         error_fingerprint="", limit_key=call.limit_key, group_key=call.group_key,
-        line=pk if call.limit_key is not None and run_after <= enqueued_at else None,
+        line=pk if call.limit_key is not None and run_after <= now else None,
         unique_key=call.unique_key,
         unique_scope=options.unique.scope if options.unique is not None else None,
         context=None if call.context is None else json.loads(call.context),
     )  # fmt: skip
-    job._state.adding = False
-    job._state.db = options.alias
-    job.enqueue_outcome = outcome
+    job.enqueue_outcome = "created"
     return job
 
 
@@ -147,9 +163,17 @@ async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mappi
 
 def _enqueue_many(calls: Iterable[BoundTask], outcomes: bool) -> Any:
     with tracing.sending(None, None) as span:
-        done = _enqueue_all(prepare_all(calls, capture()))
+        done = _take_all(prepare_all(calls, capture()))
         span.stored(None, "", len(done))
     return done if outcomes else [job_id for job_id, _ in done]
+
+
+def _take_all(calls: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    first = next(calls, None)
+    if first is None:
+        return []
+    keeper = first.options.keeper
+    return write_all(chain([first], calls)) if keeper is None else keeper.many(chain([first], calls))
 
 
 def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
@@ -163,7 +187,8 @@ def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
     return job
 
 
-def _enqueue_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
+def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    """Insert the jobs of calls that are checked one by one, all or none. Return their ids and outcomes."""
     chunk, is_last = _take_chunk(prepared)
     if not chunk:
         return []

@@ -39,9 +39,9 @@ def check_caller(alias: str) -> None:
             _(
                 "runqueueworker was called inside a transaction on the database %(alias)r. Its worker "
                 "processes have connections of their own and cannot see what the transaction has "
-                "written. In a test, use TransactionTestCase instead of TestCase (with pytest-django: "
-                "django_db(transaction=True)), or call the task's function without a worker: "
-                "my_task.call(...). Elsewhere, call the command outside of transaction.atomic(). "
+                "written. In a test, run the jobs without a worker: run_jobs() of "
+                "django_pgqueue.testing. Or use TransactionTestCase instead of TestCase (with pytest-django: "
+                "django_db(transaction=True)). Elsewhere, call the command outside of transaction.atomic(). "
                 'See "Test tasks" in the documentation (howto/testing).'
             )
             % {"alias": alias}

@@ -21,7 +21,7 @@ from ..upkeep.limits import DeclaredLimits
 from .borrowed_session import BorrowedSession
 from .executor.inline import InlineRunner
 from .executor.outcomes import Result
-from .inline_places import due_ranges
+from .inline_places import NOWHERE, due_ranges, one_job
 from .options import new_id
 from .producer.completer import REFUSALS, judged, refused
 from .producer.job_log import log_job
@@ -41,6 +41,10 @@ __all__ = ["InlineWorker"]
 logger = logging.getLogger(__name__)
 
 _UNPAUSE_BATCH = 1_000
+_DUE_SQL = """
+    SELECT queue_name, priority, group_key, task_path FROM pgqueue_job_live
+    WHERE id = %s AND status IN ('pending', 'retry') AND run_after <= clock_timestamp()
+"""
 # The jobs that a report has released, which keep their place (``lifecycle/claim.py``). In an open
 # transaction, they would otherwise be taken first forever, whatever happens to them.
 _TAKE_RELEASED = "SELECT current_setting('pgqueue.released', true), set_config('pgqueue.released', '', true)"
@@ -74,6 +78,7 @@ class InlineWorker:
         self._policy_filler = PolicyFiller(self._release)
         self._counter = Counter()
         self._following: list[int] = []  # what may start now; the next claim takes it first
+        self._refused = 0  # how many jobs the last claim has found that may not start
         self._last_groups: dict[tuple[str, int], str] = {}
 
     def run_next(self) -> Result | None:
@@ -88,6 +93,21 @@ class InlineWorker:
                 continue
             return self._run(row)
         return None
+
+    def run_job(self, job_id: int) -> Result | None:
+        """Run this job, and report how it ended. Return None if it does not wait, is not due, or may not
+        start because of a pause or a limit.
+        """
+        self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
+        self._read_orders()
+        if not (found := self.session.rows(_DUE_SQL, (job_id,))):
+            return None
+        (place,) = found
+        queue_name, _, _, task_path = place
+        if self._pauses.stops(queue_name) or task_path in self._pauses.tasks:
+            return None
+        row = self._claim_from(one_job(*place[:3]), [job_id])
+        return None if row is None else self._run(row)
 
     def close(self) -> None:
         """Write the statistics of what has run."""
@@ -113,21 +133,25 @@ class InlineWorker:
             ranges = due_ranges(self.session, self._queues, self._except, self._pauses, self._last_groups)
             if ranges is None and not self._following:
                 return None
-            self._lease += 1
-            parameters = {
-                **(ranges or _NOWHERE), **self._queue_limits.claim_parameters(), "first": self._following,
-                "limit": 1, "worker": self.worker, "lease": self._lease,
-            }  # fmt: skip
-            statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=True)
-            _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
-            rows, refusals, _ = split_answer(answer)
-            self._following = list(refusals.following)
-            if rows:
-                (row,) = rows
+            if (row := self._claim_from(ranges or NOWHERE, self._following)) is not None:
                 self._last_groups[row.queue_name, row.priority] = row.group_key or ""
                 return row
-            if not (refusals.moved or refusals.ended or refusals.following):
+            if not (self._following or self._refused):
                 return None
+
+    def _claim_from(self, ranges: dict[str, list[Any]], first: list[int]) -> Claimed | None:
+        """Claim one of the jobs that are to be taken first, or else one of the ranges."""
+        self._lease += 1
+        parameters = {
+            **ranges, **self._queue_limits.claim_parameters(), "first": first, "limit": 1,
+            "worker": self.worker, "lease": self._lease,
+        }  # fmt: skip
+        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=True)
+        _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
+        rows, refusals, _ = split_answer(answer)
+        self._following = list(refusals.following)
+        self._refused = refusals.moved + refusals.ended
+        return rows[0] if rows else None
 
     def _read_orders(self) -> None:
         """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
@@ -160,8 +184,3 @@ class InlineWorker:
     def _release(self, rows: list[Claimed]) -> None:
         for row in rows:
             self._report(Result(row, Outcome(row.id, row.lease, "release")))
-
-
-_NOWHERE: dict[str, list[Any]] = {
-    name: [] for name in ("queues", "priorities", "marks", "mark_ids", "groups", "quotas")
-}

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from ..session import Session
     from .producer.pauses import Pauses
 
-__all__ = ["due_ranges"]
+__all__ = ["NOWHERE", "due_ranges", "one_job"]
 
 _START = datetime(1, 1, 2, tzinfo=UTC)
+_END = datetime(9999, 12, 30, tzinfo=UTC)
 _MOST_GROUPS = 1_000
 
 
@@ -53,13 +54,20 @@ def due_ranges(
             ranges += [(*key, name) for name in _turns(session, key, last_groups.get(key, ""), key in plain)]
         else:
             ranges.append((*key, None))
-    if not ranges:
-        return None
+    return _arrays(ranges, _START) if ranges else None
+
+
+def one_job(queue_name: str, priority: int, group_key: str | None) -> dict[str, list[Any]]:
+    """Return the arrays for a claim that finds nothing but the job of this range that it is to take first."""
+    return _arrays([(queue_name, priority, group_key)], _END)
+
+
+def _arrays(ranges: list[tuple[str, int, str | None]], mark: datetime) -> dict[str, list[Any]]:
     count = len(ranges)
     return {
         "queues": [queue for queue, _, _ in ranges],
         "priorities": [priority for _, priority, _ in ranges],
-        "marks": [_START] * count,
+        "marks": [mark] * count,
         "mark_ids": [0] * count,
         "groups": [group for _, _, group in ranges],
         "quotas": [1] * count,
@@ -78,3 +86,7 @@ def _turns(session: Session, key: tuple[str, int], last: str, has_plain: bool) -
     later = [name for name in names if name > last]
     plain: list[str | None] = [None] if has_plain else []
     return [*later, *plain, *(name for name in names if name <= last)]
+
+
+NOWHERE = _arrays([], _START)
+"""The arrays for a claim without ranges."""

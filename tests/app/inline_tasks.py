@@ -8,7 +8,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection, transaction
 
-from django_pgqueue import CancelJob, Concurrency, Rate, RetryLater, Snooze, current_job, task
+from django_pgqueue import CancelJob, Concurrency, Rate, RetryLater, Snooze, current_job, enqueue, task
 
 from .models import Entry
 
@@ -134,3 +134,74 @@ def break_transaction(raises: bool) -> None:
 @task
 async def abreak_transaction(raises: bool) -> None:
     await sync_to_async(break_transaction.func)(raises)
+
+
+@task
+def see_and_enqueue(number: int) -> int:
+    """Enqueue the next one."""
+    if number:
+        enqueue(see_and_enqueue, number - 1)
+    return number
+
+
+@task(expires_after=timedelta(hours=1))
+def expiring() -> None:
+    """Must not run."""
+    raise AssertionError
+
+
+@task(max_attempts=4)
+def tell_about_job(name: str, limit: int | None = 0) -> dict[str, Any]:
+    job = current_job()
+    return {
+        "arguments": [job.args, job.kwargs], "path": job.task_path, "queue": job.queue_name,
+        "priority": job.priority, "metadata": job.metadata, "group": job.group_key, "attempt": job.attempts,
+        "extended": job.extend(60), "stop": job.cancel_requested, "max_attempts": job.max_attempts,
+    }  # fmt: skip
+
+
+@task
+async def atell_about_job() -> dict[str, Any]:
+    return {
+        "attempt": current_job().attempts,
+        "thread": await sync_to_async(lambda: current_job().attempts)(),
+    }
+
+
+@task(takes_context=True)
+def contextual(context: Any, number: int) -> list[Any]:
+    return [context.task_result.id, number, context.task_result.status.name]
+
+
+@task(takes_context=True)
+async def acontextual(context: Any, number: int) -> list[Any]:
+    return [context.task_result.id, number, context.task_result.status.name]
+
+
+@task
+def just_end(how: str) -> Any:
+    return _end(how)
+
+
+@task
+def name_types(value: Any) -> str:
+    return type(value).__name__
+
+
+@task
+def call_other() -> list[int]:
+    own = current_job().pk
+    tell_about_job.call("inner")
+    return [own, current_job().pk]
+
+
+@task
+def count_entries() -> None:
+    SEEN.append(Entry.objects.count())
+
+
+@task
+def enqueue_atomically(what: str) -> None:
+    with transaction.atomic():
+        enqueue(see, what)
+        SEEN.append("at the end of the block")

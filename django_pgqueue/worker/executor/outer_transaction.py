@@ -73,10 +73,15 @@ def run_callbacks() -> Iterator[None]:
     places = {connection.alias: len(connection.run_on_commit) for connection in _in_transactions()}
     yield
     for alias, place in places.items():
-        registered: list[Any] = connections[alias].run_on_commit
-        while len(registered) > place:
-            _, callback, _ = registered.pop(place)
-            callback()
+        while registered := _callbacks(alias)[place:]:
+            del _callbacks(alias)[place]
+            registered[0][1]()
+
+
+def _callbacks(alias: str) -> list[Any]:
+    """Return the callbacks. Django makes a new list when a savepoint is rolled back."""
+    found: list[Any] = connections[alias].run_on_commit
+    return found
 
 
 def _in_transactions() -> list[BaseDatabaseWrapper]:

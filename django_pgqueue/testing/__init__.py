@@ -1,0 +1,62 @@
+"""The test kit: run jobs in a test, look at what was enqueued, and let time pass.
+
+The names are resolved on first use, as in ``django_pgqueue``, so that importing this package needs neither
+settings nor models. What it does needs Django's test environment.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
+
+__all__ = [
+    "DummyBackend",
+    "ImmediateBackend",
+    "RanJob",
+    "RunningWorker",
+    "acall_task",
+    "arun_jobs",
+    "assert_enqueued",
+    "assert_not_enqueued",
+    "call_task",
+    "dummy_jobs",
+    "enqueued",
+    "fake_job",
+    "immediate_jobs",
+    "run_jobs",
+    "run_upkeep",
+    "running_worker",
+    "travel",
+]
+
+if TYPE_CHECKING:
+    from .assertions import assert_enqueued, assert_not_enqueued
+    from .backends import DummyBackend, ImmediateBackend
+    from .calls import acall_task, call_task, fake_job
+    from .capture import enqueued
+    from .modes import dummy_jobs, immediate_jobs
+    from .running import RanJob, arun_jobs, run_jobs, run_upkeep
+    from .time_travel import travel
+    from .workers import RunningWorker, running_worker
+else:
+    _HOMES = {
+        "assertions": ("assert_enqueued", "assert_not_enqueued"),
+        "backends": ("DummyBackend", "ImmediateBackend"),
+        "calls": ("acall_task", "call_task", "fake_job"),
+        "capture": ("enqueued",),
+        "modes": ("dummy_jobs", "immediate_jobs"),
+        "running": ("RanJob", "arun_jobs", "run_jobs", "run_upkeep"),
+        "time_travel": ("travel",),
+        "workers": ("RunningWorker", "running_worker"),
+    }
+    _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+    def __getattr__(name):
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -1,0 +1,181 @@
+"""``call_task``: run the body of a task as a worker would call it, with a job that exists only in memory.
+
+No database is needed. The arguments travel through JSON, as they do in a row, so the test finds values that a
+job cannot have.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from asgiref.sync import async_to_sync, sync_to_async
+
+from .. import conf
+from ..exceptions import duration
+from ..lifecycle.calls import as_ours
+from ..lifecycle.claimed import Claimed
+from ..lifecycle.current import RUNNING
+from ..payload import encode_arguments, encode_metadata, encode_result
+from ..worker.executor import calls
+from ..worker.executor.outcomes import BadCall
+from ..worker.executor.running_job import RunningJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..any_task import AnyTask
+    from ..definition import Task
+    from ..models.current import CurrentJob
+
+__all__ = ["acall_task", "call_task", "fake_job"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: The fields of the job, which `fake_job` sets for calls in its block.
+_FIELDS: ContextVar[dict[str, Any]] = ContextVar("django_pgqueue.testing.fields", default={})  # noqa: B039
+_WORKER = 1
+_ALLOWED = (
+    "id", "attempts", "forgiven_attempts", "crash_count", "max_attempts", "metadata", "priority",
+    "queue_name", "run_after", "enqueued_at", "started_at", "last_attempted_at", "expires_at",
+    "timeout", "errors", "group_key", "limit_key", "unique_key",
+)  # fmt: skip
+
+
+def call_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run the function of a task here, with a ``current_job()``, and return its value. It needs no database.
+
+    A task with ``takes_context`` gets a context. An async task runs to its end. Exceptions of the task reach
+    the test, also ``RetryLater``, ``Snooze`` and ``CancelJob``. There is no retry and no timeout.
+
+    Options of ``task.using(...)`` are those of the job. ``fake_job(attempts=3)`` sets other fields of it.
+
+    Raise ``TypeError`` for arguments that do not fit, and ``PayloadError`` for arguments, or for a result,
+    that a job cannot store.
+    """
+    running = _running(as_ours(task), args, kwargs)
+    return cast("R", copy_context().run(_call, running))
+
+
+async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    """Like `call_task`, for async code."""
+    running = _running(as_ours(task), args, kwargs)
+    if not iscoroutinefunction(running.task.func):
+        return await sync_to_async(lambda: copy_context().run(_call, running))()
+    token = RUNNING.set(running)
+    try:
+        return _checked(await _awaited(running))
+    finally:
+        RUNNING.reset(token)
+
+
+@contextmanager
+def fake_job(*, cancel_requested: bool = False, **fields: Any) -> Iterator[CurrentJob]:
+    """In the block, ``current_job()`` returns a job that exists only in memory, with these fields.
+
+    This is for code that tasks call, and sets the fields of the jobs of `call_task`: ``attempts``,
+    ``metadata``, ``queue_name``, ``id`` and others. ``cancel_requested``: it was asked to stop.
+    """
+    if unknown := sorted(set(fields) - {*_ALLOWED, "task_path", "args", "kwargs"}):
+        raise TypeError(f"fake_job() has no field {unknown[0]!r}. The fields are {', '.join(_ALLOWED)}.")
+    given = {**fields, "asked_to_stop": cancel_requested}
+    running = _FakeRunning(None, _claimed({}, given), given)
+    tokens = _FIELDS.set(given), RUNNING.set(running)
+    try:
+        yield running.job
+    finally:
+        _FIELDS.reset(tokens[0])
+        RUNNING.reset(tokens[1])
+
+
+class _FakeRunning(RunningJob):
+    """A running job without a row."""
+
+    def __init__(self, task: Task[..., Any] | None, row: Claimed, fields: dict[str, Any]) -> None:
+        super().__init__(row, cast("Task[..., Any]", task), _WORKER, "default")
+        self._fields = fields
+        if fields.get("asked_to_stop"):
+            self.ask_to_stop()
+
+    @cached_property
+    def job(self) -> CurrentJob:
+        """The job, with the fields that a claim leaves out."""
+        job = super().job
+        for name in job.get_deferred_fields():
+            setattr(job, name, self._fields.get(name))
+        return job
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        """Accept it: there is no lease to lose."""
+        duration("extend(seconds)", seconds)
+        return True
+
+
+def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
+    settings = conf.current()
+    encoded = encode_arguments(args, kwargs, settings.max_payload_bytes)
+    options = {
+        "task_path": task.module_path,
+        "queue_name": task.queue_name,
+        "priority": task.priority,
+        "metadata": json.loads(encode_metadata(task.metadata)) if task.metadata else {},
+        "group_key": task.group_key,
+        "max_attempts": task.max_attempts or settings.max_attempts,
+        "timeout": task.timeout or settings.timeout,
+    }
+    given = _FIELDS.get()
+    row = _claimed(options, given)._replace(args=encoded[0], kwargs=encoded[1])
+    return _FakeRunning(task, row, given)
+
+
+def _claimed(options: dict[str, Any], given: dict[str, Any]) -> Claimed:
+    now = datetime.now(UTC)
+    values = {
+        "id": 1, "lease": 1, "task_path": "", "args": [], "kwargs": {}, "queue_name": "default",
+        "priority": 0, "run_after": now, "attempts": 1, "forgiven_attempts": 0, "max_attempts": None,
+        "timeout": None, "on_lost": "rerun", "crash_count": 0, "metadata": {}, "expires_at": None,
+        "expired": None, "enqueued_at": now, "started_at": now, "last_attempted_at": now,
+        "errors": [], "waited": 0.0, "group_key": None, **options, **given,
+    }  # fmt: skip
+    return Claimed(**{name: _as_text(name, values[name]) for name in Claimed._fields})
+
+
+def _as_text(name: str, value: Any) -> Any:
+    """Return a value as the server sends it."""
+    if name in {"args", "kwargs", "metadata", "errors"}:
+        return json.dumps(value)
+    return value.isoformat(" ") if isinstance(value, datetime) else value
+
+
+def _call(running: RunningJob) -> Any:
+    RUNNING.set(running)
+    if iscoroutinefunction(running.task.func):
+        return _checked(async_to_sync(_awaited)(running))
+    try:
+        return _checked(calls.call_task(running))
+    except BadCall as error:
+        raise _cause(error) from None
+
+
+async def _awaited(running: RunningJob) -> Any:
+    try:
+        return await calls.await_task(running)
+    except BadCall as error:
+        raise _cause(error) from None
+
+
+def _cause(error: BadCall) -> BaseException:
+    assert error.__cause__ is not None
+    return error.__cause__
+
+
+def _checked(value: Any) -> Any:
+    if value is not None:
+        encode_result(value, conf.current().max_payload_bytes)
+    return value

@@ -1,0 +1,81 @@
+"""What a test expects of a job, and in which words a job differs from that."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ..payload import encode_arguments
+
+if TYPE_CHECKING:
+    from ..models import Job
+
+__all__ = ["ANY", "Expected"]
+
+ANY: Any = type("Any", (), {"__repr__": lambda self: "ANY"})()
+"""The test does not say."""
+_NO_LIMIT = 2**28
+_PUNCTUAL = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a test expects. A value is ``ANY`` if the test does not say."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, **given: Any) -> Expected:
+        """Take what was given, with arguments as a job stores them."""
+        values = {name: value for name, value in given.items() if value is not ANY}
+        if "args" in values:
+            values["args"] = json.loads(encode_arguments(list(values["args"]), {}, _NO_LIMIT)[0])
+        if "kwargs" in values:
+            values["kwargs"] = json.loads(encode_arguments([], dict(values["kwargs"]), _NO_LIMIT)[1])
+        return cls(values)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={_shown(name, value)}" for name, value in self.values.items())
+
+    def differences(self, job: Job) -> list[str]:
+        """Return a line for each value that differs; none if the job is as expected."""
+        lines = []
+        for name, wanted in self.values.items():
+            if name == "run_after":
+                lines += _time_difference(job, wanted)
+            elif (found := getattr(job, name)) != wanted:
+                lines += _difference(name, found, wanted)
+        return lines
+
+
+def _difference(name: str, found: Any, wanted: Any) -> list[str]:
+    """Name the items that differ if there are several, and otherwise the values."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        lines = [f"{name}[{key!r}] is missing" for key in wanted if key not in found]
+        lines += [f"{name}[{key!r}] is {found[key]!r}, and was not expected" for key in found.keys() - wanted]
+        both = [key for key in wanted if key in found and found[key] != wanted[key]]
+        return [*lines, *(f"{name}[{key!r}] is {found[key]!r}, not {wanted[key]!r}" for key in both)]
+    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted) > 1:
+        pairs = enumerate(zip(found, wanted, strict=True))
+        return [f"{name}[{place}] is {is_!r}, not {to_be!r}" for place, (is_, to_be) in pairs if is_ != to_be]
+    return [f"{name} is {found!r}, not {wanted!r}"]
+
+
+def _time_difference(job: Job, wanted: datetime | timedelta | None) -> list[str]:
+    """Compare ``run_after``: a time, the time since the enqueue, or None for a job that was due at once."""
+    delay = job.run_after - job.enqueued_at
+    if wanted is None:
+        return [f"run_after is {delay} after the enqueue, not at once"] if delay > _PUNCTUAL else []
+    if isinstance(wanted, timedelta):
+        if abs(delay - wanted) > _PUNCTUAL:
+            return [f"run_after is {delay} after the enqueue, not {wanted}"]
+        return []
+    if abs(job.run_after - wanted) > _PUNCTUAL:
+        return [f"run_after is {job.run_after.isoformat()}, not {wanted.isoformat()}"]
+    return []
+
+
+def _shown(name: str, value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else repr(value) if name else str(value)

@@ -1,0 +1,153 @@
+"""``running_worker``: a real worker, ``runqueueworker``, on the test database while a block runs.
+
+It is a program of its own, as in production: a supervisor with its worker processes. It reads the settings
+module, and gets from the test what the test runner has changed in DATABASES. It ends with the test process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+from ..database_settings import changed
+from ..models import Job, Worker
+from ..worker.processes.popen import child_environment
+from .databases import alias_of, check_is_test
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["RunningWorker", "running_worker"]
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+_PAUSE = 0.02
+_OVER = ("done", "failed", "cancelled")
+
+
+class RunningWorker:
+    """A worker that runs, as `running_worker` yields it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, using: str) -> None:
+        self.process = process
+        """The process of its supervisor."""
+        self.using = using
+        """The alias of the database."""
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, job: Job | int, *, timeout: float = 30.0) -> Job:
+        """Wait until a job is over, and return it as it is then.
+
+        Raise ``AssertionError``, with the log of the worker, if that takes longer than ``timeout`` seconds,
+        or if the worker ends.
+        """
+        pk = job if isinstance(job, int) else job.pk
+        end = monotonic() + timeout
+        while True:
+            found = Job.objects.using(self.using).get(pk=pk)
+            if found.status in _OVER:
+                return found
+            if self.process.poll() is not None:
+                self.fail(f"the worker has ended, and job {pk} is {found.status}")
+            if monotonic() > end:
+                self.fail(f"job {pk} ({found.task_path}) is {found.status} after {timeout:g} s")
+            sleep(_PAUSE)
+
+    def stop(self) -> int:
+        """Stop it as SIGTERM does, and return the exit code."""
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+        finally:
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+
+    def fail(self, what: str) -> None:
+        """Raise ``AssertionError`` with these words and the log."""
+        __tracebackhide__ = True
+        raise AssertionError(f"{what}\n\nThe log of the worker:\n{self.log}")
+
+
+@contextmanager
+def running_worker(
+    *, queues: Iterable[str] = (), processes: int = 1, threads: int = 4, using: str | None = None
+) -> Iterator[RunningWorker]:
+    """Run ``runqueueworker`` on the test database while the block runs. For transactional tests only.
+
+    Enter the block when its worker processes are ready. At the end, the worker stops after its current jobs.
+    The options are those of the command.
+
+    Raise ``ImproperlyConfigured`` in a transaction, such as that of a ``TestCase``, and outside of tests, and
+    ``AssertionError`` with its log if the worker does not start.
+    """
+    alias = alias_of(using)
+    check_is_test("running_worker()", alias)
+    _check_is_committed(alias)
+    options = [f"--database={alias}", f"--processes={processes}", f"--threads={threads}"]
+    if names := list(queues):
+        options.append(f"--queues={','.join(names)}")
+    others = list(Worker.objects.using(alias).values_list("pk", flat=True))
+    with tempfile.TemporaryDirectory(prefix="pgqueue-") as folder:
+        worker = _started(options, Path(folder) / "worker.log", alias)
+        try:
+            _wait_for_start(worker, others, processes)
+            yield worker
+        finally:
+            worker.stop()
+
+
+def _check_is_committed(alias: str) -> None:
+    if connections[alias].in_atomic_block:
+        raise ImproperlyConfigured(
+            f"A worker has connections of its own, and this test is in a transaction on {alias!r}, so the "
+            "worker would see none of its jobs. Use TransactionTestCase instead of TestCase (with "
+            "pytest-django: django_db(transaction=True)), or run the jobs here, with run_jobs()."
+        )
+
+
+def _started(options: list[str], log: Path, alias: str) -> RunningWorker:
+    module = getattr(settings, "SETTINGS_MODULE", None)
+    if not module:
+        raise ImproperlyConfigured(
+            "A worker reads the settings from a module, and this test has none, because it has called "
+            "settings.configure(). Set DJANGO_SETTINGS_MODULE, or run the jobs here, with run_jobs()."
+        )
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "django_pgqueue.testing.worker_process", *options],
+            stdin=subprocess.PIPE, stdout=output, stderr=output,
+            env={**child_environment(), "DJANGO_SETTINGS_MODULE": module},
+        )  # fmt: skip
+    # Through a pipe: other users could read a password on the command line or in the environment.
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(changed()).encode() + b"\n")
+    process.stdin.flush()
+    return RunningWorker(process, log, alias)
+
+
+def _wait_for_start(worker: RunningWorker, others: list[int], processes: int) -> None:
+    end = monotonic() + START_SECONDS
+    while Worker.objects.using(worker.using).exclude(pk__in=others).count() < processes:
+        if worker.process.poll() is not None:
+            worker.fail("the worker has ended at its start")
+        if monotonic() > end:
+            worker.fail(f"the worker was not ready after {START_SECONDS:g} s")
+        sleep(_PAUSE)

@@ -1,0 +1,3 @@
+"""Tests of everything around one job while it runs."""
+
+from __future__ import annotations

@@ -1,0 +1,138 @@
+"""``travel``: what waits for a time comes due, and nothing else changes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import enqueue, pause, rate_limit, set_limit
+from django_pgqueue.models import Job, Pause, ScheduleTick
+from django_pgqueue.testing import run_jobs, run_upkeep, travel
+from django_pgqueue.testing.factories import JobFactory
+from tests.app import inline_tasks as tasks
+from tests.app import unique_tasks
+from tests.support.workers import fresh
+
+pytestmark = pytest.mark.django_db
+
+TRAITS = ["scheduled", "retrying", "blocked", "running", "done", "failed", "cancelled", "expired"]
+
+
+def test_delays_and_retries_come_due() -> None:
+    tasks.SEEN.clear()
+    job = enqueue(tasks.see.using(run_after=timedelta(hours=2)), "later")
+    failing = enqueue(tasks.end, "raise")
+    run_jobs(raise_failures=False)
+    travel(hours=1, minutes=59)
+    (retried,) = run_jobs(raise_failures=False)
+    assert (retried.id, retried.attempt) == (failing.pk, 2)
+    travel(timedelta(minutes=2))
+    assert job.pk in [ran.id for ran in run_jobs(raise_failures=False)]
+    assert tasks.SEEN == ["later"]
+
+
+def test_jobs_expire() -> None:
+    job = enqueue(tasks.expiring)
+    travel(hours=2)
+    assert [ran.outcome for ran in run_jobs()] == ["cancelled"]
+    assert "expired" in fresh(job).waiting_reason
+
+
+@pytest.mark.parametrize("trait", TRAITS)
+def test_all_times_of_a_job_move_and_nothing_else(trait: str) -> None:
+    job = JobFactory.create(task=tasks.see, args=[1], metadata={"a": 1}, **{trait: True})
+    before = Job.objects.values().get(pk=job.pk)
+    assert travel(days=2) == timedelta(days=2)
+    after = Job.objects.values().get(pk=job.pk)
+    times = {field.attname for field in Job._meta.concrete_fields if "Date" in type(field).__name__}
+    assert times >= {"run_after", "enqueued_at", "finished_at", "deadline", "expires_at"}
+    for name, value in before.items():
+        moved = name in times and value is not None
+        assert after[name] == (value - timedelta(days=2) if moved else value), name
+
+
+def test_retention_comes_to_its_end() -> None:
+    kept = [JobFactory.create(task=tasks.see, **{trait: True}) for trait in ("done", "failed")]
+    travel(days=8)
+    run_upkeep()
+    assert list(Job.objects.values_list("pk", flat=True)) == [kept[1].pk]
+    travel(days=31)
+    run_upkeep()
+    assert not Job.objects.exists()
+
+
+def test_windows_of_unique_keys_end() -> None:
+    job = enqueue(unique_tasks.remind, 1)
+    run_jobs()
+    assert enqueue(unique_tasks.remind, 1).enqueue_outcome == "existing"
+    travel(minutes=61)
+    again = enqueue(unique_tasks.remind, 1)
+    assert again.enqueue_outcome == "created"
+    assert again.pk != job.pk
+
+
+def test_rates_allow_new_starts() -> None:
+    set_limit("mail", starts=1, per=timedelta(hours=1))
+    assert [rate_limit("mail").take() for _ in range(2)] == [True, False]
+    travel(hours=1)
+    assert rate_limit("mail").take()
+    enqueue(tasks.rated, 1)
+    enqueue(tasks.rated, 2)
+    assert len(run_jobs()) == 1
+    travel(hours=1)
+    assert len(run_jobs()) == 1
+
+
+def test_pauses_end() -> None:
+    pause(task=tasks.see, until=timedelta(hours=1))
+    enqueue(tasks.see, 1)
+    assert run_jobs() == []
+    travel(hours=2)
+    assert len(run_jobs()) == 1
+    run_upkeep()
+    assert not Pause.objects.exists()
+
+
+def test_declared_schedules_are_due_after_a_while_and_ticks_move(settings: Any) -> None:
+    hourly = {
+        "task": tasks.see.module_path, "args": ["hourly"], "every": timedelta(hours=1), "catch_up": "all",
+        "overlap": "allow",
+    }  # fmt: skip
+    settings.PGQUEUE = {"SCHEDULES": {"hourly": hourly}}
+    travel(hours=3, minutes=1)
+    assert len(run_jobs(schedules=True)) == 3
+    ticks = list(ScheduleTick.objects.order_by("tick").values_list("tick", flat=True))
+    travel(hours=1)
+    moved = ScheduleTick.objects.order_by("tick").values_list("tick", flat=True)
+    assert [tick - timedelta(hours=1) for tick in ticks] == list(moved)
+    assert len(run_jobs(schedules=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "error"),
+    [
+        ({"hours": -1}, "ahead in time", ValueError),
+        ({}, "more than 0", ValueError),
+        ({"parsecs": 1}, "parsecs", TypeError),
+    ],
+)
+def test_bad_times_are_refused(arguments: dict[str, Any], words: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match=words):
+        travel(**arguments)
+
+
+def test_both_forms_at_once_are_refused() -> None:
+    with pytest.raises(TypeError, match="or its keywords"):
+        travel(timedelta(1), hours=1)
+    with pytest.raises(TypeError, match="takes a timedelta"):
+        travel(5)  # type: ignore[arg-type]
+
+
+def test_the_guard_is_in_force_afterwards() -> None:
+    job = JobFactory.create(task=tasks.see, done=True)
+    travel(hours=1)
+    with pytest.raises(Exception, match="cannot change from done"), connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job SET result = '1' WHERE id = %s", [job.pk])
