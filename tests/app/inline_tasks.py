@@ -205,3 +205,8 @@ def enqueue_atomically(what: str) -> None:
     with transaction.atomic():
         enqueue(see, what)
         SEEN.append("at the end of the block")
+
+
+@task(queue_name="slow")
+def in_slow_queue() -> None:
+    """Nothing."""

@@ -156,7 +156,7 @@ class InTestCase(TestCase):
 
     def test_the_command_is_refused_and_the_connection_works_afterwards(self) -> None:
         job = enqueue(tasks.noop)
-        with pytest.raises(CommandError, match=r"TransactionTestCase instead of TestCase.*my_task\.call"):
+        with pytest.raises(CommandError, match=r"run_jobs\(\) of .*testing.*TransactionTestCase"):
             burst()
         assert Job.objects.get().pk == job.pk
         assert fresh(job).status == "pending"

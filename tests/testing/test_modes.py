@@ -64,7 +64,8 @@ def test_immediate_mode_runs_the_job_with_its_row(way: Callable[[Any], Any]) -> 
 
 @pytest.mark.django_db
 def test_what_enqueue_returns_shows_how_the_job_ended(immediate_jobs: None) -> None:
-    assert enqueue(tasks.describe, 7).result["seven"] == 7
+    result: Any = enqueue(tasks.describe, 7).result
+    assert result["seven"] == 7
     assert tasks.describe.enqueue(7).status == TaskResultStatus.SUCCESSFUL
 
 

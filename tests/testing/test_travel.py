@@ -41,12 +41,16 @@ def test_jobs_expire() -> None:
     assert "expired" in fresh(job).waiting_reason
 
 
+def row(job: Job) -> dict[str, Any]:
+    return dict(Job.objects.values().get(pk=job.pk))
+
+
 @pytest.mark.parametrize("trait", TRAITS)
 def test_all_times_of_a_job_move_and_nothing_else(trait: str) -> None:
     job = JobFactory.create(task=tasks.see, args=[1], metadata={"a": 1}, **{trait: True})
-    before = Job.objects.values().get(pk=job.pk)
+    before = row(job)
     assert travel(days=2) == timedelta(days=2)
-    after = Job.objects.values().get(pk=job.pk)
+    after = row(job)
     times = {field.attname for field in Job._meta.concrete_fields if "Date" in type(field).__name__}
     assert times >= {"run_after", "enqueued_at", "finished_at", "deadline", "expires_at"}
     for name, value in before.items():

@@ -1,0 +1,54 @@
+"""A real worker on the test database; and what happens to workers that are called in a test."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection, transaction
+from django.test import TestCase
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import Worker
+from django_pgqueue.testing import RunningWorker, running_worker
+from tests.app import inline_tasks, process_tasks
+
+
+def test_a_worker_runs_the_jobs_of_the_test_database(pgqueue_worker: RunningWorker) -> None:
+    job = pgqueue_worker.wait_for(enqueue(process_tasks.where_it_runs, "no secret"))
+    assert job.result is not None
+    assert job.result["database"] == connection.settings_dict["NAME"]
+    failed = enqueue(inline_tasks.end, "fail")
+    assert pgqueue_worker.wait_for(failed.pk).status == "failed"
+    assert "Fatal" in pgqueue_worker.log
+    with pytest.raises(AssertionError, match=r"is pending after 0 s\n\nThe log of the worker:\n(.|\n)*Fatal"):
+        pgqueue_worker.wait_for(enqueue(inline_tasks.see.using(priority=-1), 1), timeout=0)
+    assert pgqueue_worker.stop() == 0
+    assert not Worker.objects.exists()
+    with pytest.raises(AssertionError, match="the worker has ended, and job"):
+        pgqueue_worker.wait_for(enqueue(inline_tasks.see, 1))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_does_not_start_shows_its_log() -> None:
+    with (
+        pytest.raises(
+            AssertionError, match=r"has ended at its start\n\nThe log of the worker:\n(.|\n)*threads"
+        ),
+        running_worker(threads=0),
+    ):
+        pass
+
+
+@pytest.mark.django_db(transaction=True)
+def test_in_a_transaction_it_is_refused() -> None:
+    with (
+        transaction.atomic(),
+        pytest.raises(ImproperlyConfigured, match=r"TransactionTestCase.*run_jobs\(\)"),
+    ):
+        running_worker().__enter__()
+
+
+class InTestCase(TestCase):
+    def test_it_is_refused(self) -> None:
+        with pytest.raises(ImproperlyConfigured, match=r"this test is in a transaction on 'default'"):
+            running_worker().__enter__()
