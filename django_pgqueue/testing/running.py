@@ -22,7 +22,6 @@ from .databases import alias_of, check_is_test
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..lifecycle.finish import Kind
     from ..worker.executor.outcomes import Result
 
 __all__ = ["RanJob", "arun_jobs", "run_jobs", "run_upkeep"]
@@ -48,7 +47,7 @@ class RanJob(NamedTuple):
     """The id of the job."""
     task_path: str
     """The path of its task."""
-    outcome: Kind
+    outcome: str
     """How it ended: "done", "retry", "failed", "cancelled", "snooze", or "unknown" if there is no such task.
     """
     attempt: int

@@ -15,8 +15,10 @@ from django.core.management import load_command_class
 from django.db import connections, models
 
 import django_pgqueue
-from django_pgqueue import conf
+from django_pgqueue import conf, testing
 from django_pgqueue.models import Job, QueueStatus
+from django_pgqueue.testing import factories, pytest_plugin
+from django_pgqueue.testing.calls import _ALLOWED
 
 from .shop import (
     DOCS,
@@ -156,6 +158,16 @@ def test_the_page_of_functions_has_every_public_name() -> None:
         r"^\.\. (?:auto|py:)\w+:: django_pgqueue\.(\w+)", reference("functions"), re.MULTILINE
     )
     assert set(django_pgqueue.__all__) <= set(directives)
+
+
+def test_the_page_of_the_test_kit_has_every_public_name_and_fixture() -> None:
+    page = reference("testing")
+    directives = re.findall(r"^\.\. auto\w+:: django_pgqueue\.testing\.([\w.]+)", page, re.MULTILINE)
+    made = {f"factories.{name}" for name in factories.__all__ if name.endswith("Factory")}
+    assert set(directives) == {*testing.__all__, *made}
+    fixtures = [name for name, value in vars(pytest_plugin).items() if hasattr(value, "_fixture_function")]
+    assert {row[0] for row in rows(page)} == {name for name in fixtures if not name.startswith("_")}
+    assert set(re.findall(r"`(\w+)`", page)) >= set(_ALLOWED)
 
 
 def test_the_page_of_functions_shows_every_option_of_a_task() -> None:

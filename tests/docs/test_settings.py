@@ -21,7 +21,7 @@ def test_the_pgqueue_example_is_valid() -> None:
         assert conf.current().failed_retention == timedelta(days=90)
 
 
-@pytest.mark.parametrize("name", ["tasks", "tasks_queues", "tasks_databases"])
+@pytest.mark.parametrize("name", ["tasks", "tasks_queues", "tasks_databases", "testing"])
 def test_the_examples_of_backends_are_valid(name: str) -> None:
     with override_settings(**setting(name)):
         assert [message for message in run_checks(tags=["pgqueue"]) if message.id != "pgqueue.W002"] == []

@@ -15,6 +15,7 @@ from django_pgqueue import enqueue
 from shop.tasks import send_receipt
 enqueue(send_receipt, 0)
 """
+PLUGINS = "pytest_django.plugin,xdist.plugin,django_pgqueue.testing.pytest_plugin"
 STATUSES = """
 from django_pgqueue.models import Job, Worker
 print("jobs", *Job.objects.values_list("status", flat=True), "workers", Worker.objects.count())
@@ -40,19 +41,21 @@ def project(quickstart: dict[str, str]) -> Iterator[dict[str, str]]:
             server.execute(f"DROP DATABASE IF EXISTS {copy}")
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_with_pytest(project: dict[str, str], workers: str) -> None:
-    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_django.plugin,xdist.plugin"}
+@pytest.mark.parametrize(("workers", "files", "passed"), [
+    ("0", ["shop/test_with_pytest.py"], 4), ("2", ["shop/tests.py", "shop/test_with_pytest.py"], 15),
+])  # fmt: skip
+def test_with_pytest(project: dict[str, str], workers: str, files: list[str], passed: int) -> None:
+    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": PLUGINS}
     said = python(
         {**project, **plugins}, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:cacheprovider",
-        "--reuse-db", "-n", workers, "--ds", "mysite.settings", "shop/tests.py", "shop/test_with_pytest.py",
+        "-W", "error", "--reuse-db", "-n", workers, "--ds", "mysite.settings", *files,
     )  # fmt: skip
-    assert "4 passed" in said
+    assert f"{passed} passed" in said
 
 
 # Without --keepdb, the runner migrates a database and drops it, so this test comes last.
 @pytest.mark.parametrize("options", [("--parallel", "2", "--keepdb"), ()], ids=["parallel", "serial"])
 def test_with_django(project: dict[str, str], options: tuple[str, ...]) -> None:
     said = manage(project, "test", "shop", "--pattern", "tests.py", "--noinput", *options)
-    assert "Ran 3 tests" in said
+    assert "Ran 11 tests" in said
     assert "\nOK\n" in said

@@ -1,0 +1,5 @@
+TASKS = {
+    "default": {
+        "BACKEND": "django_pgqueue.testing.ImmediateBackend",
+    },
+}
