@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from ..any_task import AnyTask
+
 __all__ = ["assert_enqueued", "assert_not_enqueued"]
 
 _NEAREST = 3
 
 
 def assert_enqueued(
-    task: Any,
+    task: AnyTask[..., Any] | str,
     *,
     args: Sequence[Any] = ANY,
     kwargs: Mapping[str, Any] = ANY,
@@ -59,7 +61,7 @@ def assert_enqueued(
 
 
 def assert_not_enqueued(
-    task: Any,
+    task: AnyTask[..., Any] | str,
     *,
     args: Sequence[Any] = ANY,
     kwargs: Mapping[str, Any] = ANY,

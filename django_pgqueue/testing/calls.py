@@ -63,14 +63,14 @@ def call_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     return cast("R", copy_context().run(_call, running))
 
 
-async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Like `call_task`, for async code."""
     running = _running(as_ours(task), args, kwargs)
     if not iscoroutinefunction(running.task.func):
-        return await sync_to_async(lambda: copy_context().run(_call, running))()
+        return cast("R", await sync_to_async(lambda: copy_context().run(_call, running))())
     token = RUNNING.set(running)
     try:
-        return _checked(await _awaited(running))
+        return cast("R", _checked(await _awaited(running)))
     finally:
         RUNNING.reset(token)
 

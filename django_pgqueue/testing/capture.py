@@ -17,13 +17,15 @@ from .memory import JOBS, Memory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..any_task import AnyTask
+
 __all__ = ["enqueued", "is_dummy", "jobs_after", "path_of"]
 
 _LAST_SQL = "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM pgqueue_job_id_seq"
 
 
 @contextmanager
-def enqueued(task: Any = None, *, using: str | None = None) -> Iterator[list[Job]]:
+def enqueued(task: AnyTask[..., Any] | str | None = None, *, using: str | None = None) -> Iterator[list[Job]]:
     """Collect the jobs that the block enqueues: with ``enqueue()``, ``enqueue_many()``, the tasks' own
     ``.enqueue()``, SQL, a trigger, or a schedule. The list is filled at the end of the block.
 

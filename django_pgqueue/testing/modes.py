@@ -6,7 +6,7 @@ Both replace this package's backends in TASKS, so that all ways of enqueuing obe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.test.utils import TestContextDecorator, override_settings
 
@@ -14,7 +14,12 @@ from ..compat import task_backends
 from ..routing import IMPLICIT, our_aliases
 from . import memory
 
+if TYPE_CHECKING:
+    from ..models import Job
+
 __all__ = ["dummy_jobs", "immediate_jobs"]
+
+T = TypeVar("T")
 
 _HERE = "django_pgqueue.testing"
 #: The backends by ``at_once`` and ``raise_failures``.
@@ -33,6 +38,11 @@ class _Mode(TestContextDecorator):
         super().__init__()
         self._path = path
         self._overrides: list[override_settings] = []
+
+    def __call__(self, decorated: T) -> T:
+        """Decorate a test function or a ``SimpleTestCase`` class."""
+        made: T = super().__call__(cast("Any", decorated))
+        return made
 
     def enable(self) -> Any:
         """Override TASKS."""
@@ -76,6 +86,9 @@ class dummy_jobs(_Mode):  # noqa: N801
 
     def __init__(self) -> None:
         super().__init__(f"{_HERE}.DummyBackend")
+
+    def __enter__(self) -> list[Job]:  # type: ignore[override]
+        return cast("list[Job]", super().__enter__())
 
     def enable(self) -> Any:
         """Begin with no jobs in memory."""

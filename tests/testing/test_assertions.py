@@ -15,6 +15,7 @@ from tests.app.worker_tasks import add
 
 pytestmark = pytest.mark.django_db
 
+WRONG: Any = add.func
 SOON = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -90,7 +91,7 @@ def test_the_messages_of_counts_show_what_was_found() -> None:
         assert_not_enqueued(add, args=[1])
 
 
-@pytest.mark.parametrize("call", [lambda: assert_enqueued(add.func), lambda: assert_not_enqueued(5)])
+@pytest.mark.parametrize("call", [lambda: assert_enqueued(WRONG), lambda: assert_not_enqueued(WRONG)])
 def test_what_is_no_task_is_refused(call: Any) -> None:
     with pytest.raises(TypeError, match="takes a task, or the path of a task"):
         call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.db import connection
 
 from django_pgqueue import enqueue, pause, rate_limit, set_limit
 from django_pgqueue.models import Job, Pause, ScheduleTick
-from django_pgqueue.testing import run_jobs, run_upkeep, travel
+from django_pgqueue.testing import run_jobs, run_upkeep, time_travel, travel
 from django_pgqueue.testing.factories import JobFactory
 from tests.app import inline_tasks as tasks
 from tests.app import unique_tasks
@@ -140,3 +141,23 @@ def test_the_guard_is_in_force_afterwards() -> None:
     travel(hours=1)
     with pytest.raises(Exception, match="cannot change from done"), connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_job SET result = '1' WHERE id = %s", [job.pk])
+
+
+#: Counts of whole minutes, which the next ones are added to.
+STAYS = {("pgqueue_stat", "minute")}
+
+
+def test_every_time_in_the_database_moves_or_stays_for_a_reason() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT attribute.attrelid::regclass::text, attribute.attname FROM pg_attribute AS attribute"
+            " JOIN pg_class AS class ON class.oid = attribute.attrelid AND NOT class.relispartition"
+            " WHERE class.relname LIKE 'pgqueue%' AND class.relkind IN ('r', 'p')"
+            " AND attribute.atttypid = 'timestamptz'::regtype AND NOT attribute.attisdropped"
+        )
+        times = set(cursor.fetchall())
+    moved = {("pgqueue_job", field.column) for field in Job._meta.concrete_fields}
+    for table in re.split(r"\b(?:UPDATE|INTO) (?=pgqueue)", time_travel._REST_SQL)[1:]:
+        name = table.split()[0]
+        moved |= {(name, column) for column in re.findall(r"(\w+) - %\(by\)s", table)}
+    assert times - moved == STAYS

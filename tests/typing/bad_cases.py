@@ -24,6 +24,7 @@ from django_pgqueue import (
     set_limit,
     task,
 )
+from django_pgqueue.testing import assert_enqueued, call_task, immediate_jobs, run_jobs, travel
 
 
 @task(queue_name="mail")
@@ -180,3 +181,14 @@ def wrong_limits() -> None:
     set_limit(send, starts=3, per=60)  # refused
     rate_limit(send).take("3")  # refused
     set_limit(7, 3)  # refused
+
+
+def wrong_tests() -> None:
+    call_task(send)  # refused
+    call_task(send, "a")  # refused
+    run_jobs("mail")  # refused
+    run_jobs(limit="1")  # refused
+    travel(2)  # refused
+    assert_enqueued(plain)  # refused
+    assert_enqueued(send, queue_name=1)  # refused
+    immediate_jobs(True)  # refused

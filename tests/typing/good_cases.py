@@ -45,6 +45,21 @@ from django_pgqueue import (
     task,
 )
 from django_pgqueue.models import Job, Pause, Worker
+from django_pgqueue.testing import (
+    RanJob,
+    acall_task,
+    arun_jobs,
+    assert_enqueued,
+    assert_not_enqueued,
+    call_task,
+    dummy_jobs,
+    enqueued,
+    fake_job,
+    immediate_jobs,
+    run_jobs,
+    running_worker,
+    travel,
+)
 from django_pgqueue.unique import EnqueueOutcome
 
 
@@ -294,3 +309,39 @@ def limits() -> None:
     set_limit("orders", None, using="default")
     set_limit("orders", 3, on_conflict="wait")
     enqueue(limited.using(concurrency_key="7"), 7)
+
+
+def tests() -> None:
+    assert_type(call_task(sleepy, 1), str)
+    assert_type(call_task(send, 1, note="x"), str)
+    ran: list[RanJob] = run_jobs(
+        queues=["mail"], limit=1, raise_failures=False, schedules=True, using="other"
+    )
+    job: Job = ran[0].job
+    assert_type(travel(hours=2, minutes=1.5), timedelta)
+    travel(timedelta(hours=2), using="other")
+    assert_type(assert_enqueued(send, args=[1], kwargs={}, run_after=None, count=1), Job)
+    assert_not_enqueued("shop.tasks.send", run_after=timedelta(hours=1))
+    with enqueued(send) as jobs, fake_job(attempts=2) as mine:
+        assert_type(jobs, list[Job])
+        assert_type(mine, CurrentJob)
+    with running_worker(queues=["mail"], processes=2) as worker:
+        assert_type(worker.wait_for(job, timeout=5), Job)
+
+
+async def async_tests() -> None:
+    assert_type(await acall_task(sleepy, 1), str)
+    assert_type(await arun_jobs(), list[RanJob])
+
+
+@immediate_jobs(at_once=True)
+def in_immediate_mode() -> None: ...
+
+
+@dummy_jobs()
+class InDummyMode: ...
+
+
+def in_dummy_mode() -> None:
+    with dummy_jobs() as jobs:
+        assert_type(jobs, list[Job])

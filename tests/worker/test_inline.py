@@ -5,6 +5,7 @@ and outside of one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -150,6 +151,23 @@ def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
     run_all(worker)
     assert tasks.SEEN == [0, 1, 2, "rated 0", "slow"], "the rate allows one start in an hour"
     assert Job.objects.filter(status__in=["pending", "blocked"]).count() == 2
+
+
+def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
+    first = enqueue(tasks.see, "first")
+    chosen = enqueue(tasks.see.using(priority=-5, group="x"), "chosen")
+    later = enqueue(tasks.see.using(run_after=timedelta(hours=1)), "later")
+    limited = [enqueue(tasks.rated, number) for number in (1, 2)]
+    result = worker.run_job(chosen.pk)
+    assert result is not None
+    assert (result.row.id, result.outcome.kind, tasks.SEEN) == (chosen.pk, "done", ["chosen"])
+    assert worker.run_job(chosen.pk) is None
+    assert worker.run_job(later.pk) is None
+    assert worker.run_job(limited[0].pk) is not None
+    assert worker.run_job(limited[1].pk) is None
+    pause(task=tasks.see)
+    assert worker.run_job(first.pk) is None
+    assert fresh(first).status == "pending"
 
 
 def test_a_job_whose_outcome_is_refused_fails(worker: InlineWorker, monkeypatch: pytest.MonkeyPatch) -> None:
