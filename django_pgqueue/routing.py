@@ -47,8 +47,10 @@ _STAND_INS = {
 class QueueBackend(BaseTaskBackend):
     """What the rest of the package needs from its backend, `django_pgqueue.backend.PgQueueBackend`."""
 
-    keeper: Any = None
-    """What takes the calls in tests (`lifecycle.calls.Keeper`); None: they are written to the database."""
+    @property
+    def keeper(self) -> Any:
+        """What takes the calls in tests (`lifecycle.calls.Keeper`). None: they are written."""
+        return None
 
     @abstractmethod
     def home(self) -> str:

@@ -2,7 +2,8 @@
 
     TASKS = {"default": {"BACKEND": "django_pgqueue.testing.ImmediateBackend"}}
 
-They check calls as the real backend does, and accept all of its options.
+They check calls as the real backend does, and accept all of its options. Like that one, they may be imported
+while apps are loading, so what needs the models is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ..backend import PgQueueBackend
 from ..compat import TaskResultDoesNotExist
 from ..definition import find_task
-from .immediate import Immediate
-from .memory import JOBS, Memory
 
 if TYPE_CHECKING:
     from ..compat import TaskResult
@@ -27,16 +26,31 @@ class ImmediateBackend(PgQueueBackend):
     If an attempt fails, its exception reaches the code that enqueued the job, or that commits.
     """
 
-    keeper: Any = Immediate()
+    at_once = False
+    raise_failures = True
+
+    @property
+    def keeper(self) -> Any:
+        """What runs the jobs."""
+        from .immediate import Immediate
+
+        return Immediate(at_once=self.at_once, raise_failures=self.raise_failures)
 
 
 class DummyBackend(PgQueueBackend):
     """Keeps jobs in memory and runs none. It needs no database."""
 
-    keeper: Any = Memory()
+    @property
+    def keeper(self) -> Any:
+        """What keeps the jobs."""
+        from .memory import Memory
+
+        return Memory()
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the result of a job in memory. Raise TaskResultDoesNotExist if there is none."""
+        from .memory import JOBS
+
         for job in JOBS:
             if str(job.pk) == str(result_id):
                 return self._result_of(job, self._task_of(job, find_task(job.task_path)))
@@ -46,16 +60,16 @@ class DummyBackend(PgQueueBackend):
 class AtCommitQuietly(ImmediateBackend):
     """Failures are only stored with the job."""
 
-    keeper = Immediate(raise_failures=False)
+    raise_failures = False
 
 
 class AtOnce(ImmediateBackend):
     """Does not wait for the commit."""
 
-    keeper = Immediate(at_once=True)
+    at_once = True
 
 
-class AtOnceQuietly(ImmediateBackend):
+class AtOnceQuietly(AtOnce):
     """Does not wait for the commit, and failures are only stored with the job."""
 
-    keeper = Immediate(at_once=True, raise_failures=False)
+    raise_failures = False

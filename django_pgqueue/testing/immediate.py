@@ -64,7 +64,7 @@ class Immediate:
             worker = InlineWorker(alias)
             try:
                 for job in jobs:
-                    result = worker.run_job(job)
+                    result = worker.run_if_due(job)
                     if result is not None and self._raise_failures:
                         raise_failure(result)
             finally:

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
@@ -130,16 +130,18 @@ def _started(options: list[str], log: Path, alias: str) -> RunningWorker:
             "A worker reads the settings from a module, and this test has none, because it has called "
             "settings.configure(). Set DJANGO_SETTINGS_MODULE, or run the jobs here, with run_jobs()."
         )
+    # Through a pipe: other users could read a password on the command line or in the environment.
+    databases = json.dumps(changed()).encode()
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "django_pgqueue.testing.worker_process", *options],
             stdin=subprocess.PIPE, stdout=output, stderr=output,
             env={**child_environment(), "DJANGO_SETTINGS_MODULE": module},
         )  # fmt: skip
-    # Through a pipe: other users could read a password on the command line or in the environment.
     assert process.stdin is not None
-    process.stdin.write(json.dumps(changed()).encode() + b"\n")
-    process.stdin.flush()
+    with suppress(BrokenPipeError):  # it has ended already; the caller finds out
+        process.stdin.write(databases + b"\n")
+        process.stdin.flush()
     return RunningWorker(process, log, alias)
 
 

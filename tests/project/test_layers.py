@@ -68,6 +68,7 @@ INSIDE_FUNCTIONS = {
     "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
     "models.changes": "E006 tells that compat cannot be imported, so models must not need it",
     "worker.__main__": "Django is set up first",
+    "testing.backends": "Django imports it while apps load, like the backend",
     "testing.pytest_plugin": "pytest imports it before Django is set up, and in projects without Django",
     "testing.worker_process": "Django is set up first",
 }

@@ -39,6 +39,23 @@ def test_it_disturbs_no_project_without_django(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
 
 
+EARLY = """
+from django.conf import settings
+settings.configure(TASKS={"default": {"BACKEND": "django_pgqueue.testing.ImmediateBackend"}})
+from django_pgqueue import task
+@task
+def early() -> None: ...
+assert type(early.get_backend()).__name__ == "ImmediateBackend"
+import sys
+assert "django_pgqueue.models" not in sys.modules
+"""
+
+
+def test_tasks_may_be_declared_while_apps_load() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_fixtures_are_described() -> None:
     for name in ("run_jobs", "immediate_jobs", "dummy_jobs", "pgqueue_worker"):
         assert getattr(pytest_plugin, name).__doc__

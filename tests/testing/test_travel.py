@@ -107,13 +107,14 @@ def test_declared_schedules_are_due_after_a_while_and_ticks_move(settings: Any) 
         "overlap": "allow",
     }  # fmt: skip
     settings.PGQUEUE = {"SCHEDULES": {"hourly": hourly}}
-    travel(hours=3, minutes=1)
-    assert len(run_jobs(schedules=True)) == 3
+    travel(hours=3)
+    # The full hour may pass at this moment.
+    assert len(run_jobs(schedules=True)) in {3, 4}
     ticks = list(ScheduleTick.objects.order_by("tick").values_list("tick", flat=True))
     travel(hours=1)
     moved = ScheduleTick.objects.order_by("tick").values_list("tick", flat=True)
     assert [tick - timedelta(hours=1) for tick in ticks] == list(moved)
-    assert len(run_jobs(schedules=True)) == 1
+    assert len(run_jobs(schedules=True)) in {1, 2}
 
 
 @pytest.mark.parametrize(

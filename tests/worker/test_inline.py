@@ -158,15 +158,15 @@ def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
     chosen = enqueue(tasks.see.using(priority=-5, group="x"), "chosen")
     later = enqueue(tasks.see.using(run_after=timedelta(hours=1)), "later")
     limited = [enqueue(tasks.rated, number) for number in (1, 2)]
-    result = worker.run_job(chosen.pk)
+    result = worker.run_if_due(chosen.pk)
     assert result is not None
     assert (result.row.id, result.outcome.kind, tasks.SEEN) == (chosen.pk, "done", ["chosen"])
-    assert worker.run_job(chosen.pk) is None
-    assert worker.run_job(later.pk) is None
-    assert worker.run_job(limited[0].pk) is not None
-    assert worker.run_job(limited[1].pk) is None
+    assert worker.run_if_due(chosen.pk) is None
+    assert worker.run_if_due(later.pk) is None
+    assert worker.run_if_due(limited[0].pk) is not None
+    assert worker.run_if_due(limited[1].pk) is None
     pause(task=tasks.see)
-    assert worker.run_job(first.pk) is None
+    assert worker.run_if_due(first.pk) is None
     assert fresh(first).status == "pending"
 
 
