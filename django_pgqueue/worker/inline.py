@@ -155,7 +155,8 @@ class InlineWorker:
             **ranges, **self._queue_limits.claim_parameters(), "first": first, "limit": 1,
             "worker": self.worker, "lease": self._lease,
         }  # fmt: skip
-        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=True)
+        grouped = "groups" in ranges
+        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=grouped)
         _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
         rows, refusals, _ = split_answer(answer)
         self._following = list(refusals.following)
@@ -164,9 +165,12 @@ class InlineWorker:
 
     def _read_orders(self) -> None:
         """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
-        while self.session.value(UNPAUSE_SQL, (_UNPAUSE_BATCH,)) == _UNPAUSE_BATCH:
-            pass
-        told = read_orders(self.session.rows(orders_sql(self.worker, self.worker)))
+        unpause = (UNPAUSE_SQL, (_UNPAUSE_BATCH,))
+        while True:
+            ((freed,),), orders = self.session.run(unpause, (orders_sql(self.worker, self.worker), None))
+            if freed != _UNPAUSE_BATCH:
+                break
+        told = read_orders(orders)
         self._runner.backoffs = told.backoffs
         self._queue_limits.learn(told.limits)
         self._pauses.learn(told.pauses, monotonic())

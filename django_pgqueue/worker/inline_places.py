@@ -63,15 +63,16 @@ def one_job(queue_name: str, priority: int, group_key: str | None) -> dict[str, 
 
 
 def _arrays(ranges: list[tuple[str, int, str | None]], mark: datetime) -> dict[str, list[Any]]:
-    count = len(ranges)
-    return {
+    groups = [group for _, _, group in ranges]
+    arrays: dict[str, list[Any]] = {
         "queues": [queue for queue, _, _ in ranges],
         "priorities": [priority for _, priority, _ in ranges],
-        "marks": [mark] * count,
-        "mark_ids": [0] * count,
-        "groups": [group for _, _, group in ranges],
-        "quotas": [1] * count,
+        "marks": [mark] * len(ranges),
+        "mark_ids": [0] * len(ranges),
     }
+    if any(group is not None for group in groups):
+        arrays |= {"groups": groups, "quotas": [1] * len(ranges)}
+    return arrays
 
 
 def _turns(session: Session, key: tuple[str, int], last: str, has_plain: bool) -> list[str | None]:
