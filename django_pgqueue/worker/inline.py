@@ -49,7 +49,7 @@ _LOCK_DUE_SQL = """
     FOR NO KEY UPDATE SKIP LOCKED
 """
 # The jobs that a report has released, which keep their place (``lifecycle/claim.py``). In an open
-# transaction, they would otherwise be taken first forever, whatever happens to them.
+# transaction, each later claim would take them first, whatever has happened to them.
 _TAKE_RELEASED = "SELECT current_setting('pgqueue.released', true), set_config('pgqueue.released', '', true)"
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
-from django_pgqueue import aenqueue, enqueue, retry
+from django_pgqueue import aenqueue, edit, enqueue, retry
 from django_pgqueue.models import Job, Schedule, Worker
 from django_pgqueue.testing import arun_jobs, run_jobs, run_upkeep, running, travel
 from django_pgqueue.testing.factories import JobFactory, WorkerFactory
@@ -180,3 +180,21 @@ def test_the_connection_is_the_same_afterwards() -> None:
         cursor.execute("SHOW application_name")
         assert cursor.fetchone() == ("the test",)
         assert connection.queries_log is not None
+
+
+@pytest.mark.django_db
+def test_a_job_behind_a_lost_one_is_let_go_and_may_be_put_off() -> None:
+    second = enqueue(tasks.one_at_a_time, 2)
+    worker = WorkerFactory.create().pk
+    first = JobFactory.create(
+        task=tasks.one_at_a_time, args=[1], running=True, worker=worker, limit_key=second.limit_key
+    )
+    assert run_jobs() == []
+    assert fresh(second).status == "blocked"
+    travel(minutes=5)
+    run_upkeep()
+    edit(second, run_after=timedelta(hours=1))
+    other = enqueue(tasks.see, "other")
+    assert {ran.id for ran in run_jobs()} == {first.pk, other.pk}
+    travel(hours=1)
+    assert [ran.id for ran in run_jobs()] == [second.pk]
