@@ -44,7 +44,7 @@ _WORKER = 1
 _ALLOWED = (
     "id", "attempts", "forgiven_attempts", "crash_count", "max_attempts", "metadata", "priority",
     "queue_name", "run_after", "enqueued_at", "started_at", "last_attempted_at", "expires_at",
-    "timeout", "errors", "group_key", "limit_key", "unique_key",
+    "timeout", "errors", "group_key", "limit_key", "unique_key", "context",
 )  # fmt: skip
 
 
@@ -141,14 +141,14 @@ def _claimed(options: dict[str, Any], given: dict[str, Any]) -> Claimed:
         "priority": 0, "run_after": now, "attempts": 1, "forgiven_attempts": 0, "max_attempts": None,
         "timeout": None, "on_lost": "rerun", "crash_count": 0, "metadata": {}, "expires_at": None,
         "expired": None, "enqueued_at": now, "started_at": now, "last_attempted_at": now,
-        "errors": [], "waited": 0.0, "group_key": None, **options, **given,
+        "errors": [], "waited": 0.0, "group_key": None, "context": None, **options, **given,
     }  # fmt: skip
     return Claimed(**{name: _as_text(name, values[name]) for name in Claimed._fields})
 
 
 def _as_text(name: str, value: Any) -> Any:
     """Return a value as the server sends it."""
-    if name in {"args", "kwargs", "metadata", "errors"}:
+    if name in {"args", "kwargs", "metadata", "errors"} or (name == "context" and value is not None):
         return json.dumps(value)
     return value.isoformat(" ") if isinstance(value, datetime) else value
 
