@@ -1,0 +1,6 @@
+TASKS = {
+    "default": {
+        "BACKEND": "django_tasks_db.DatabaseBackend",
+        "QUEUES": ["default", "billing"],
+    },
+}

@@ -1,0 +1,6 @@
+TASKS = {
+    "default": {
+        "BACKEND": "django_pgqueue.backend.PgQueueBackend",
+        "QUEUES": ["default", "billing"],
+    },
+}

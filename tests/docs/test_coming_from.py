@@ -1,0 +1,268 @@
+"""The pages "Coming from django-tasks-db, django-q2, procrastinate": their examples run in the real queues.
+
+Outside of CI, the tests of a queue that is not installed are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+
+from django_pgqueue.models import Job
+from tests.support.sessions import Connect
+
+from .shop import example, fresh, in_shop, run, seconds_until, setting, work
+
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def peers(shop: None, django_db_blocker: Any) -> Iterator[None]:
+    """The other queues, installed, with their tables in the default database."""
+    for name in ("django.tasks", "django_q", "django_tasks_db", "procrastinate"):
+        if find_spec(name) is None and not os.environ.get("CI"):
+            pytest.skip(f"{name} is not installed")
+    more = ["django_q", "django_tasks_db", "procrastinate.contrib.django"]
+    queues = {"Q_CLUSTER": {"name": "shop", "orm": "default", "workers": 1, "timeout": 30, "retry": 60}}
+    with (
+        override_settings(**queues),  # first: django-q2 reads it when it is imported
+        override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, *more]),
+        django_db_blocker.unblock(),
+    ):
+        managed = [
+            model
+            for label in ("django_q", "django_tasks_database")
+            for model in apps.get_app_config(label).get_models()
+            if not model._meta.proxy
+        ]
+        connection = connections["default"]
+        with connection.schema_editor() as editor:
+            for model in managed:
+                editor.create_model(model)
+        with connection.cursor() as cursor:
+            cursor.execute(import_module("procrastinate.schema").SchemaManager.get_schema())
+        yield
+        with connection.schema_editor() as editor:
+            for model in managed:
+                editor.delete_model(model)
+        with connection.cursor() as cursor:
+            cursor.execute(_DROP_PROCRASTINATE)
+        connection.close()
+    for name in ("db_tasks", "q2_tasks", "procrastinate_tasks"):
+        sys.modules.pop(f"shop.{name}", None)
+
+
+_DROP_PROCRASTINATE = """
+    DO $$ DECLARE thing text; BEGIN
+        FOR thing IN SELECT 'TABLE ' || oid::regclass FROM pg_class
+            WHERE relname LIKE 'procrastinate%' AND relkind = 'r'
+        LOOP EXECUTE 'DROP ' || thing || ' CASCADE'; END LOOP;
+        FOR thing IN SELECT 'FUNCTION ' || oid::regprocedure FROM pg_proc WHERE proname LIKE 'procrastinate%'
+        LOOP EXECUTE 'DROP ' || thing || ' CASCADE'; END LOOP;
+        FOR thing IN SELECT 'TYPE ' || oid::regtype FROM pg_type
+            WHERE typname LIKE 'procrastinate%' AND typtype IN ('e', 'c')
+        LOOP EXECUTE 'DROP ' || thing || ' CASCADE'; END LOOP;
+    END $$
+"""
+
+
+@pytest.fixture
+def order(peers: None) -> Any:
+    example("idempotent").CHARGED.clear()
+    return example("models").Order.objects.create(email="ann@example.com", total=42)
+
+
+def tasks(name: str) -> Any:
+    """TASKS of a settings example, for the tasks of ``db_tasks``, which are made anew."""
+    sys.modules.pop("shop.db_tasks", None)
+    return override_settings(**setting(name))
+
+
+THEIRS, OURS = "tasks_db", "tasks_moved"
+
+
+def moved(command: str) -> str:
+    out = StringIO()
+    call_command(command, stdout=out)
+    return out.getvalue().strip()
+
+
+# -- django-tasks-db
+
+
+@in_shop
+def test_django_tasks_db_needs_another_backend_only(order: Any) -> None:
+    with tasks(THEIRS):
+        result = example("db_tasks").check_out(order)
+        call_command("db_worker", queue_name="*", interval=0, batch=True, reload=False, verbosity=0)
+        result.refresh()
+        assert (result.status, result.return_value) == ("SUCCESSFUL", order.pk)
+    with tasks(OURS):
+        result = example("db_tasks").check_out(order)
+        work()
+        result.refresh()
+        assert (result.status, result.return_value) == ("SUCCESSFUL", order.pk)
+
+
+@in_shop
+def test_what_waits_in_django_tasks_db_is_moved_once(order: Any) -> None:
+    with tasks(THEIRS):
+        example("db_tasks").check_out(order)
+        example("db_tasks").check_out_tomorrow(order)
+    with tasks(OURS):
+        assert moved("import_django_tasks_db") == "2 moved"
+        assert moved("import_django_tasks_db") == "0 moved"
+        now, later = Job.objects.order_by("run_after")
+        assert (now.queue_name, now.args) == ("billing", [order.pk])
+        assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
+        assert run(now).status == "done"
+
+
+@in_shop
+def test_a_task_that_a_worker_of_django_tasks_db_has_locked_is_not_moved(
+    order: Any, connect: Connect
+) -> None:
+    with tasks(THEIRS):
+        example("db_tasks").check_out(order)
+    with tasks(OURS):
+        connect().execute("SELECT FROM django_tasks_database_dbtaskresult FOR UPDATE")
+        assert moved("import_django_tasks_db") == "0 moved"
+    assert not Job.objects.exists()
+
+
+# -- django-q2
+
+
+@in_shop
+def test_django_q2_does_the_same(order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_q.models import Task
+
+    q2 = example("q2_tasks")
+    with monkeypatch.context() as patched:
+        patched.setattr("django_q.conf.Conf.SYNC", True)  # its own worker runs the task in this process
+        q2.check_out(order)
+    assert Task.objects.get().result == order.pk
+    example("billing").check_out(order)
+    assert run(Job.objects.get()).status == "done"
+    q2.every_night()
+    assert q2.Schedule.objects.get().cron == "0 3 * * *"
+
+
+@in_shop
+def test_what_waits_in_django_q2_is_moved_once(order: Any) -> None:
+    from django_q.models import OrmQ, Schedule
+
+    q2 = example("q2_tasks")
+    q2.check_out(order)
+    q2.check_out_tomorrow(order)
+    q2.every_night()
+    q2.async_task("os.getpid")  # this one stays
+    assert moved("import_django_q2") == "2 moved"
+    assert moved("import_django_q2") == "0 moved"
+    assert OrmQ.objects.count() == Schedule.objects.count() == 1
+    now, later = Job.objects.order_by("run_after")
+    assert (now.task_path, now.args) == ("shop.billing.charge_order", [order.pk])
+    assert later.args == [order.pk]
+    assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
+    assert run(now).status == "done"
+
+
+@in_shop
+def test_a_task_that_a_cluster_of_django_q2_runs_is_not_moved(order: Any) -> None:
+    from django_q.brokers.orm import ORM
+
+    example("q2_tasks").check_out(order)
+    ((_, _payload),) = ORM(list_key="shop").dequeue()
+    assert moved("import_django_q2") == "0 moved"
+
+
+@in_shop
+def test_a_payload_of_django_q2_with_a_wrong_signature_is_not_unpickled(order: Any) -> None:
+    from django_q.models import OrmQ
+    from django_q.signing import BadSignature
+
+    q2 = example("q2_tasks")
+    q2.check_out(order)
+    OrmQ.objects.create(key="shop", payload="forged", lock=OrmQ.objects.get().lock)
+    with pytest.raises(BadSignature):
+        moved("import_django_q2")
+    assert OrmQ.objects.count() == 2  # all or nothing
+    assert not Job.objects.exists()
+
+
+# -- procrastinate
+
+
+@in_shop
+def test_procrastinate_does_the_same(order: Any) -> None:
+    from procrastinate.contrib.django import app
+    from procrastinate.testing import InMemoryConnector
+
+    before, after = example("procrastinate_tasks"), example("billing")
+    with app.replace_connector(InMemoryConnector()) as memory:
+        before.order_changed(order)
+        before.order_changed(order)
+        memory.run_worker(wait=False, install_signal_handlers=False, listen_notify=False)
+        connector: Any = memory.connector
+        (job,) = connector.jobs.values()
+        assert job["status"] == "succeeded"
+    retry = before.charge_order.retry_strategy
+    assert retry.max_attempts + 1 == after.charge_order.max_attempts
+    assert retry.retry_exceptions == {ConnectionError}
+    assert (before.charge_order.queue, before.charge_order(order_id=order.pk)) == ("billing", order.pk)
+
+
+@in_shop
+def test_what_waits_in_procrastinate_is_moved_once(order: Any) -> None:
+    from procrastinate.contrib.django.models import ProcrastinateJob
+
+    before = example("procrastinate_tasks")
+    before.check_out(order)
+    before.check_out_tomorrow(order)
+    before.order_changed(order)  # this one stays
+    assert moved("import_procrastinate") == "2 moved"
+    assert moved("import_procrastinate") == "0 moved"
+    waiting = ProcrastinateJob.objects.filter(status="todo").values_list("task_name", flat=True)
+    assert list(waiting) == ["shop.procrastinate_tasks.index_order"]
+    now, later = Job.objects.order_by("run_after")
+    assert (now.task_path, now.kwargs) == ("shop.billing.charge_order", {"order_id": order.pk})
+    assert seconds_until(later.run_after) == pytest.approx(DAY, abs=60)
+    run(now)
+    assert fresh(now).status == "done"
+
+
+@in_shop
+def test_a_job_that_a_worker_of_procrastinate_has_taken_is_not_moved(order: Any) -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("DELETE FROM procrastinate_jobs")
+        example("procrastinate_tasks").check_out(order)
+        # Race: a worker takes the job after the command has listed it.
+        cursor.execute("UPDATE procrastinate_jobs SET status = 'doing'")
+    from procrastinate.contrib.django.models import ProcrastinateJob
+
+    (job,) = ProcrastinateJob.objects.filter(status="doing")
+    with pytest.MonkeyPatch.context() as patched:
+        command = import_module("shop.management.commands.import_procrastinate")
+        patched.setattr(command.ProcrastinateJob.objects, "filter", lambda **_: _Listed(job))
+        assert moved("import_procrastinate") == "0 moved"
+    assert not Job.objects.exists()
+
+
+class _Listed:
+    def __init__(self, job: Any) -> None:
+        self.jobs = [job]
+
+    def order_by(self, name: str) -> list[Any]:
+        return self.jobs
