@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.utils.translation import gettext as _
 
 from .. import conf
 from ..compat import InvalidTask
@@ -13,9 +14,17 @@ from ..routing import default_backend
 from ..validation import queue_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["at_least", "database_alias", "given_names", "given_queues", "queue_names", "weighted_queues"]
+__all__ = [
+    "at_least",
+    "check_one_process",
+    "database_alias",
+    "given_names",
+    "given_queues",
+    "queue_names",
+    "weighted_queues",
+]
 
 
 def queue_names(text: str) -> tuple[str, ...]:
@@ -68,6 +77,25 @@ def at_least(least: int) -> Callable[[str], int]:
         return number
 
     return read
+
+
+def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -> None:
+    """Refuse the options of ``runqueueworker`` that cannot be used together with ``--one-process``."""
+    for option, default in _NOT_FOR_ONE_PROCESS.items():
+        if given[option.removeprefix("--").replace("-", "_")] not in default:
+            raise ArgumentTypeError(
+                _("%(option)s and --one-process cannot be used together: one process runs one job at a time.")
+                % {"option": option}
+            )
+    if any(weight is not None for weight in queues.values()):
+        raise ArgumentTypeError(_("--one-process has no weights: name the queues only, as in --queues a,b."))
+
+
+#: With the values of those that are not given.
+_NOT_FOR_ONE_PROCESS: dict[str, tuple[Any, ...]] = {
+    "--processes": (1,), "--threads": (1, 4), "--max-jobs": (None,), "--max-rss": (None,),
+    "--grace": (None,), "--reload": (False,),
+}  # fmt: skip
 
 
 def database_alias(text: str | None) -> str:

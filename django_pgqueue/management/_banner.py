@@ -125,6 +125,8 @@ def _queues(options: WorkerOptions) -> str:
 
 
 def _processes(options: WorkerOptions) -> str:
+    if options.one_process:
+        return "only this one: one job at a time, without timeouts"
     each = ", each" if options.processes > 1 else ""
     parts = [f"{options.processes}{each} with {counted(options.threads, 'thread')}"]
     if options.async_slots is not None:
@@ -166,4 +168,6 @@ def _value(value: Any) -> str:
 def _end(options: WorkerOptions) -> str:
     if options.burst:
         return "The command ends when no more jobs are due."
+    if options.one_process:
+        return "Press Ctrl-C to stop. A job that runs is finished first."
     return f"Press Ctrl-C to stop. Running jobs then have {options.grace:g} s to finish."

@@ -46,6 +46,8 @@ class WorkerOptions:
     """Replace a process that uses this many megabytes of memory."""
     grace: float = 30.0
     """Seconds for running jobs to finish when the worker is stopped."""
+    one_process: bool = False
+    """Whether the command itself runs the jobs, one at a time (``one_process``)."""
 
     @property
     def slots(self) -> int:

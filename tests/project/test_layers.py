@@ -52,7 +52,9 @@ LAYERS = """
     worker.borrowed_session worker.executor worker.logs worker.registry worker.supervisor
     worker.isolated worker.producer
     worker.inline_places worker.process
-    worker.inline
+    worker.inline worker.keeper
+    worker.one_process
+    worker.one_job
     worker.__main__
     management
     testing

@@ -17,11 +17,13 @@ from ... import conf
 from ...schedules.synchronize import synchronize
 from ...session import LOST_CONNECTION
 from ...worker.logs import configure_logging, logging_restored
+from ...worker.one_process import OneProcess
 from ...worker.options import WorkerOptions
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _reload
 from .._arguments import (
     at_least,
+    check_one_process,
     database_alias,
     given_names,
     given_queues,
@@ -98,6 +100,11 @@ class Command(BaseCommand):
             help="seconds for running jobs to finish when stopping (default: GRACE in PGQUEUE, 30)",
         )
         add("--reload", action="store_true", help="restart when code changes; for development only")
+        add(
+            "--one-process",
+            action="store_true",
+            help="run one job at a time in this process, without timeouts; for a debugger",
+        )
 
     def execute(self, *args: Any, **given: Any) -> str | None:
         """Skip the system checks in the reloader, because its child runs them."""
@@ -120,7 +127,10 @@ class Command(BaseCommand):
             sys.exit(_reload.Reloader(self._print).run())
         check_vendor(options.alias)
         check_caller(options.alias)
-        self._supervise(options, given)
+        if options.one_process:
+            self._run_here(options, given)
+        else:
+            self._supervise(options, given)
 
     def _options(self, given: dict[str, Any]) -> WorkerOptions:
         queues, excluded = given_queues(given["queues"]), given_names(given["exclude_queues"])
@@ -137,6 +147,8 @@ class Command(BaseCommand):
             raise ArgumentTypeError(
                 _("--schedules is for a burst. Without --burst, a worker fires schedules all the time.")
             )
+        if given["one_process"]:
+            check_one_process(given, queues)
         if given["reload"] and not self._is_program:
             raise ArgumentTypeError(_("--reload works on the command line only, not with call_command()."))
         grace = conf.current().grace
@@ -148,13 +160,14 @@ class Command(BaseCommand):
             weights={name: weight for name, weight in queues.items() if weight is not None},
             exclude_queues=excluded,
             processes=given["processes"],
-            threads=given["threads"],
+            threads=1 if given["one_process"] else given["threads"],
             async_slots=given["async_slots"],
             burst=given["burst"],
             schedules=given["schedules"] or not given["burst"],
             max_jobs=given["max_jobs"],
             max_rss=given["max_rss"],
             grace=grace if given["grace"] is None else float(given["grace"]),
+            one_process=given["one_process"],
         )
 
     def _supervise(self, options: WorkerOptions, given: dict[str, Any]) -> None:
@@ -177,6 +190,15 @@ class Command(BaseCommand):
             raise CommandError(supervisor.failure, returncode=code)
         if options.burst and supervisor.interrupted_by is not None:
             _raise_interruption(supervisor.interrupted_by)
+
+    def _run_here(self, options: WorkerOptions, given: dict[str, Any]) -> None:
+        worker = OneProcess(options, self._notify)
+        try:
+            worker.run(lambda: self._begin(options, given))
+        except LOST_CONNECTION as error:
+            raise unreachable(options.alias, error) from error
+        if options.burst and not self._is_program and worker.interrupted_by is not None:
+            _raise_interruption(worker.interrupted_by)
 
     def _begin(self, options: WorkerOptions, given: dict[str, Any]) -> None:
         """Report problems that would stop every worker process. If there are none, write the schedules that

@@ -1,0 +1,41 @@
+"""``manage.py pgqueue run``: run one waiting job in this process, for a debugger."""
+
+from __future__ import annotations
+
+import pdb
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError
+
+from ...worker.one_job import run_job
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import OutputWrapper
+
+NAME = "run"
+HELP = "Run one waiting job here and now, so that a debugger can follow it"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add which job, and whether to debug its exception."""
+    parser.add_argument("job", type=int, metavar="ID", help="the id of the job")
+    parser.add_argument("--pdb", action="store_true", help="if the task raises, start pdb where it did")
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Run it, and show what came of it."""
+    result = run_job(options["job"], options["database"])
+    row, outcome, failure = result.row, result.outcome, result.failure
+    if failure is not None:
+        stdout.write("".join(format_exception(failure.error)).rstrip())
+    what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
+    if outcome.kind == "done":
+        stdout.write(f"{what}: done in {result.ran:.3f} s. Result: {outcome.result}")
+        return
+    if failure is not None and options.get("pdb"):
+        pdb.post_mortem(failure.error.__traceback__)
+    then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
+    raise CommandError(f"{what}: {then}{f' ({outcome.reason})' if outcome.reason else ''}.")

@@ -1,0 +1,111 @@
+"""Run one waiting job in this process, for somebody who wants to follow it with a debugger.
+
+It is claimed as a worker would claim it, with a lease, so no other worker runs it at the same time. It does
+not matter whether its queue is paused, or when it was to run.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.utils import timezone
+
+from ..exceptions import PgQueueError
+from ..lifecycle.claim import claim_sql
+from ..lifecycle.claimed import split_answer
+from ..lifecycle.control import run_now
+from ..models import Job
+from .keeper import Keeper
+from .one_process import DebuggedWorker
+from .options import WorkerOptions
+
+if TYPE_CHECKING:
+    from ..lifecycle.claimed import Claimed
+    from .executor.outcomes import Result
+
+__all__ = ["CannotRun", "run_job"]
+
+_LOCK_SQL = """
+    SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = %s AND job.status IN ('pending', 'retry')
+    FOR NO KEY UPDATE SKIP LOCKED
+"""
+_NO_OTHERS = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+class CannotRun(PgQueueError):
+    """The job does not wait, or something else prevents it from being run."""
+
+
+class _OneJob(DebuggedWorker):
+    """Claims one job by its id."""
+
+    def run_job(self, job: Job) -> Result:
+        """Run it. Raise ``CannotRun`` if it cannot be claimed."""
+        row = self._claim_job(job)
+        if row is None:
+            raise CannotRun(_why_not(Job.objects.using(self.alias).get(pk=job.pk)))
+        return self._run(row)
+
+    def _claim_job(self, job: Job) -> Claimed | None:
+        """Claim a job that is pending, or waits for a retry, if its limits have room.
+
+        It is claimed as one that may follow the last claim. The range of its queue begins where there are no
+        others.
+
+        Race: another worker may claim the job at this moment. Those that follow a claim are not locked by the
+        statement, so the row is locked first, and left alone if somebody else has locked it.
+        """
+        self._read_orders()
+        self._lease += 1
+        parameters = {
+            "queues": [job.queue_name], "priorities": [job.priority], "marks": [_NO_OTHERS], "mark_ids": [0],
+            "groups": [job.group_key], "quotas": [1], **self._queue_limits.claim_parameters(),
+            "first": [job.pk], "limit": 1, "worker": self.worker, "lease": self._lease,
+        }  # fmt: skip
+        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=True)
+        with transaction.atomic(using=self.alias):
+            if not self.session.rows(_LOCK_SQL, (job.pk,)):
+                return None
+            rows, _, _ = split_answer(self.session.rows(statement, parameters))
+        return rows[0] if rows else None
+
+
+def run_job(pk: int, alias: str) -> Result:
+    """Run a job now, on this thread, and return its result.
+
+    Raise ``CannotRun``, with the reason, if it does not wait or must not start.
+    """
+    job = Job.objects.using(alias).filter(pk=pk).first()
+    if job is None:
+        raise CannotRun(f"There is no job {pk} in the database {alias!r}.")
+    if job.status not in (Job.Status.PENDING, Job.Status.RETRY):
+        raise CannotRun(_why_not(job))
+    options = WorkerOptions(alias=alias, queues=(job.queue_name,), threads=1, burst=True, schedules=False)
+    keeper = Keeper(
+        options,
+        begun=lambda: worker.running(),
+        on_cancel=lambda job_id: worker.cancel(job_id),
+        on_drain=lambda: None,  # it ends after this job in any case
+    )
+    worker = _OneJob(alias, worker=keeper.worker)
+    try:
+        keeper.start(lambda: None)
+        if job.run_after > timezone.now():
+            run_now(job)
+        return worker.run_job(job)
+    finally:
+        keeper.stop()
+
+
+def _why_not(job: Job) -> str:
+    """Return why a job cannot be run, and what to do."""
+    what = f"Job {job.pk} ({job.task_path}) cannot be run here:"
+    if job.status == Job.Status.RUNNING:
+        return f"{what} a worker runs it now."
+    if job.status == Job.Status.BLOCKED:
+        return f"{what} it is blocked ({job.waiting_reason})."
+    if job.status in (Job.Status.PENDING, Job.Status.RETRY):
+        return f"{what} another transaction has locked it, or its queue has reached a limit."
+    return f"{what} it is over ({job.status}). Enqueue it again with: retry({job.pk})"
