@@ -16,7 +16,6 @@ from django.core.checks import Warning as CheckWarning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
-from django.utils.module_loading import module_has_submodule
 
 from . import conf
 from .checks_backends import TAG, broken_entries, default_elsewhere
@@ -82,6 +81,9 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register(TAG)
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """E007, E008 and W002: tasks that workers could not import. W006: limits that contradict each other."""
+    # E002 and E003 tell what is wrong with PGQUEUE, which names the modules.
+    if conf.problems():
+        return []
     # If TASKS is invalid, a module with tasks that use Django's own decorator cannot be imported either.
     if not _has_django_tasks() or any(broken_entries()):
         return []
@@ -136,13 +138,11 @@ def _has_django_tasks() -> bool:
 
 
 def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
-    """Import the `tasks` module of each app, as a worker does."""
+    """Import the modules of each app that may declare tasks, as a worker does."""
     from .compat import InvalidTask
+    from .discovery import task_modules
 
-    for config in configs:
-        if config.module is None or not module_has_submodule(config.module, "tasks"):
-            continue
-        name = f"{config.name}.tasks"
+    for name in task_modules(configs):
         try:
             import_module(name)
         except InvalidTask as error:

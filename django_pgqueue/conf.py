@@ -71,6 +71,8 @@ class Settings:
     """How many jobs of a group start in its turn; of others, one."""
     ageing: float | None = None
     """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
+    task_modules: tuple[str, ...] = ("tasks",)
+    """The names of the modules of each app that declare tasks."""
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Schedules by name; `schedules.declare` reads their options."""
 
@@ -165,6 +167,13 @@ def _weights(value: Any) -> dict[str, int]:
         raise _Bad(f"weights, each {bad}") from None
 
 
+def _modules(value: Any) -> tuple[str, ...]:
+    names = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
+    if not names or not all(part.isidentifier() for part in ".".join(names).split(".")):
+        raise _Bad('names of modules in the apps, such as ["tasks", "jobs"]')
+    return tuple(value)
+
+
 def _schedules(value: Any) -> dict[str, dict[str, Any]]:
     """Accept what has the right shape. The values are read when tasks can be imported."""
     shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
@@ -205,6 +214,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "UNKNOWN_TASK_PATIENCE": seconds(0),
     "GROUP_WEIGHTS": _weights,
     "AGEING": _or_none(1, HUNDRED_YEARS),
+    "TASK_MODULES": _modules,
     "SCHEDULES": _schedules,
     "CONTEXT": context_names,
     "CAPTURE_LOGS": capture_levels,

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from .definition import declared_tasks
+from .discovery import known_tasks
 from .routing import our_aliases, resolve
 
 __all__ = ["KEPT_QUEUES", "WINDOW", "declared_queues", "queues_in_use"]
@@ -30,8 +30,8 @@ def queues_in_use(alias: str) -> set[str]:
 
 
 def declared_queues() -> set[str]:
-    """Return the queues of the tasks that this process has imported, and those of QUEUES in TASKS."""
-    found = {task.queue_name for task in declared_tasks()}
+    """Return the queues of the tasks of all apps, and those of QUEUES in TASKS."""
+    found = {task.queue_name for task in known_tasks().values()}
     for alias in our_aliases():
         try:
             found.update(resolve(alias).queues)

@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "unknown_task_patience": 3600.0,
     "group_weights": {},
     "ageing": None,
+    "task_modules": ("tasks",),
     "schedules": {},
     "context": ("language", "trace"),
     "capture_logs": {},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from django.db import connections
 
-from ..definition import declared_tasks
+from ..discovery import known_tasks
 from ..queue_names import WINDOW, queues_in_use
 
 __all__ = ["queue_names", "task_paths"]
@@ -20,12 +20,12 @@ def queue_names(alias: str) -> list[str]:
 
 
 def task_paths(alias: str) -> list[str]:
-    """Return the tasks that this process knows, that have live jobs, or that ran within a day.
+    """Return the tasks that this process can find, that have live jobs, or that ran within a day.
 
     There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are read,
-    so a task that has not run yet, and that this process does not know, may be missing.
+    so a task that has not run yet, and that this process cannot find, may be missing.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TASKS, {"window": WINDOW})
         found = {path for (path,) in cursor.fetchall()}
-    return sorted(found | {task.module_path for task in declared_tasks()})
+    return sorted(found | set(known_tasks()))

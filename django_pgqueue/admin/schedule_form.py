@@ -10,7 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from ..definition import declared_tasks
+from ..discovery import known_tasks
 from ..models import Schedule
 from ..models.schedule import definition_of
 from .schedule_actions import value_text
@@ -68,9 +68,9 @@ class ScheduleForm(ModelForm):
 
 
 def suggestions() -> dict[str, list[str]]:
-    """Return the suggestions by the id of their list: tasks that this process knows, and time zones."""
+    """Return the suggestions by the id of their list: tasks that this process can find, and time zones."""
     return {
-        SUGGESTIONS["task_path"]: sorted(task.module_path for task in declared_tasks()),
+        SUGGESTIONS["task_path"]: list(known_tasks()),
         SUGGESTIONS["timezone"]: _zones(),
     }
 

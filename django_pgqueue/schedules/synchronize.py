@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.db import OperationalError, connections, transaction
 from django.db.models.functions import Now
-from django.utils.module_loading import module_has_submodule
 
 from .. import conf
 from ..definition import find_task
+from ..discovery import task_modules
 from ..exceptions import UnknownTask, WrongBackend
 from ..models import Schedule
 from ..models.schedule import definition_of, differences
@@ -66,10 +66,9 @@ def synchronize(alias: str) -> None:
 
 
 def import_task_modules() -> None:
-    """Import the ``tasks`` module of each app, as the system checks do, which report those that fail."""
-    for config in apps.get_app_configs():
-        if config.module is not None and module_has_submodule(config.module, "tasks"):
-            _import(f"{config.name}.tasks")
+    """Import the modules that declare tasks, as the system checks do, which report those that fail."""
+    for name in task_modules():
+        _import(name)
 
 
 def database_of(task: Task[..., Any]) -> str:

@@ -34,7 +34,7 @@ LAYERS = """
     rates
     variants
     definition
-    django_made lifecycle.atomic
+    discovery django_made lifecycle.atomic
     lifecycle.calls
     policy schedules.declare schedules.policy
     schedules.validate
