@@ -46,7 +46,7 @@ LAYERS = """
     schedules
     checks
     checks_database checks_schedules
-    apps upkeep
+    apps upkeep why
     admin
     worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker
     worker.borrowed_session worker.executor worker.logs worker.registry worker.supervisor
@@ -55,6 +55,7 @@ LAYERS = """
     worker.inline worker.keeper
     worker.one_process
     worker.one_job
+    shell
     worker.__main__
     management
     testing

@@ -1,0 +1,88 @@
+"""Short names for ``manage.py shell``: ``from django_pgqueue.shell import *``.
+
+    jobs("send_receipt", "failed")   the last jobs of a task, newest first
+    failure()                        the last job that failed, with its traceback
+    why(5)                           why a job does not run, or how it ended
+    run(5)                           run a waiting job here, with its exception
+    retry(5), cancel(5), enqueue(...), Job
+
+Jobs are given as ids or objects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .compat import DjangoTask
+from .lifecycle.control import cancel, retry
+from .lifecycle.enqueue import enqueue
+from .models import Job
+from .routing import default_backend
+from .why import why as reason
+from .worker.one_job import run_job
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+__all__ = ["Job", "cancel", "enqueue", "failure", "jobs", "retry", "run", "why"]
+
+
+def jobs(
+    task: str | DjangoTask[..., Any] = "", status: str = "", queue: str = "", *, using: str | None = None
+) -> QuerySet[Job]:
+    """Return jobs, newest first. ``task``: a task, or a part of its path."""
+    found = Job.objects.using(_alias(using)).order_by("-pk")
+    if task:
+        path = task.module_path if isinstance(task, DjangoTask) else task
+        found = found.filter(task_path__contains=path)
+    if status:
+        found = found.filter(status=Job.Status(status))
+    return found.filter(queue_name=queue) if queue else found
+
+
+def failure(job: Job | int | None = None, *, using: str | None = None) -> Job | None:
+    """Print why a job failed, with the traceback, and return it. Without a job: the last one that failed an
+    attempt.
+    """
+    found = _last_failure(_alias(using)) if job is None else _fresh(job, using)
+    if found is None or not found.errors:
+        print("No job has failed." if found is None else f"Job {found.pk} has no error.")  # noqa: T201
+        return found
+    error = found.errors[-1]
+    print(  # noqa: T201
+        f"Job {found.pk}: {found.task_path}(*{found.args}, **{found.kwargs}), attempt {found.attempts}, "
+        f"{found.status}\n{error['traceback'].rstrip()}"
+    )
+    return found
+
+
+def why(job: Job | int, *, using: str | None = None) -> None:
+    """Print why a job does not run, or how it ended."""
+    found = _fresh(job, using)
+    print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason(found)}")  # noqa: T201
+
+
+def run(job: Job | int, *, using: str | None = None) -> Any:
+    """Run a waiting job here and now, and return its result. Raise what its task raises."""
+    found = _fresh(job, using)
+    result = run_job(found.pk, found._state.db or _alias(using))
+    if result.failure is not None:
+        raise result.failure.error
+    return _fresh(found, using).result
+
+
+def _last_failure(alias: str) -> Job | None:
+    """Return the last job that failed, or that waits for another attempt."""
+    failed = Job.objects.using(alias).filter(status="failed").order_by("-finished_at").first()
+    waits = Job.objects.using(alias).filter(status="retry").order_by("-last_attempted_at").first()
+    both = [job for job in (failed, waits) if job is not None and job.last_attempted_at is not None]
+    return max(both, key=lambda job: job.last_attempted_at or job.enqueued_at, default=None)
+
+
+def _fresh(job: Job | int, using: str | None) -> Job:
+    alias = _alias(using or (job._state.db if isinstance(job, Job) else None))
+    return Job.objects.using(alias).get(pk=job.pk if isinstance(job, Job) else job)
+
+
+def _alias(using: str | None) -> str:
+    return default_backend().home() if using is None else using

@@ -1,0 +1,77 @@
+"""Say in one sentence why a job does not run, or how it ended: for the shell.
+
+The page "Why isn't my job running?" goes further. This looks at the row, the pauses and the workers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+
+from . import vitals
+from .exceptions import UnknownTask
+from .models import Job, Pause
+from .paths import import_task
+from .wording import counted, period
+
+if TYPE_CHECKING:
+    from .models import Worker
+
+__all__ = ["why"]
+
+
+def why(job: Job) -> str:
+    """Return why a job, as it is in the database now, does not run, or how it ended."""
+    waited = period(timezone.now() - job.run_after)
+    if job.is_over:
+        return _how_it_ended(job)
+    if job.status == Job.Status.RUNNING:
+        since = "" if job.last_attempted_at is None else period(timezone.now() - job.last_attempted_at)
+        return f"It runs: attempt {job.attempts}, for {since}."
+    if job.status == Job.Status.BLOCKED:
+        return f"It is blocked: {job.waiting_reason}."
+    if job.run_after > timezone.now():
+        reason = f" ({job.waiting_reason})" if job.waiting_reason else ""
+        last = f" Its last error: {_last_error(job)}." if job.errors else ""
+        return f"It is due in {period(job.run_after - timezone.now())}{reason}.{last}"
+    return _why_not_claimed(job) or f"It has been due for {waited}, and waits for other jobs of its queue."
+
+
+def _how_it_ended(job: Job) -> str:
+    text = f"It is {job.status}"
+    if job.status == Job.Status.FAILED and job.errors:
+        return f"{text} after {counted(job.attempts, 'attempt')}: {_last_error(job)}."
+    return f"{text}: {job.waiting_reason}." if job.waiting_reason else f"{text}."
+
+
+def _last_error(job: Job) -> str:
+    error = job.errors[-1]
+    name = error["class"].removeprefix("builtins.")
+    return f"{name}: {error['message']}"
+
+
+def _why_not_claimed(job: Job) -> str:
+    """Return why no worker takes a job that is due; nothing, if workers serve its queue."""
+    alias = job._state.db or "default"
+    for pause in Pause.objects.using(alias):
+        if pause.kind == Pause.Kind.ALL or (pause.kind, pause.name) in {
+            (Pause.Kind.QUEUE, job.queue_name), (Pause.Kind.TASK, job.task_path),
+        }:  # fmt: skip
+            reason = f" ({pause.reason})" if pause.reason else ""
+            return f"It is paused: {pause}{reason}. To end the pause: manage.py pgqueue resume"
+    workers = [worker for worker in vitals.listed().using(alias) if _serves(worker, job.queue_name)]
+    if not workers:
+        return (
+            f"No worker serves the queue {job.queue_name!r} in the database {alias!r}. "
+            f"Start one: manage.py runqueueworker --queues {job.queue_name}"
+        )
+    try:
+        import_task(job.task_path)
+    except UnknownTask as error:
+        return f"Its task cannot be imported here: {error}."
+    return ""
+
+
+def _serves(worker: Worker, queue: str) -> bool:
+    return queue in worker.queues if worker.queues else queue not in worker.exclude_queues

@@ -1,0 +1,103 @@
+"""The names for ``manage.py shell``, used as a developer types them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from django_pgqueue import cancel, enqueue, pause, resume
+from django_pgqueue.models import Job
+from tests.app import debugged_tasks as tasks
+from tests.support.factories import WorkerFactory
+from tests.support.workers import fresh, run_due
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def bodies() -> Iterator[dict[str, Any]]:
+    yield tasks.BODIES
+    tasks.BODIES.clear()
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a line in the shell, and returns what it prints."""
+
+    def do(line: str) -> str:
+        capsys.readouterr()
+        call_command(
+            "shell", command=f"from django_pgqueue.shell import *\n{line}", verbosity=0, no_imports=True
+        )
+        return capsys.readouterr().out.strip()
+
+    return do
+
+
+def fail() -> None:
+    raise ValueError("no such order")
+
+
+def test_jobs_and_failures(shell: Any, bodies: dict[str, Any]) -> None:
+    assert shell("failure()") == "No job has failed."
+    bodies.update(good=lambda: 42, bad=fail)
+    good, bad = enqueue(tasks.run_body, "good"), enqueue(tasks.short.using(queue_name="mail"), "bad")
+    run_due()
+    assert shell("print([job.pk for job in jobs()])") == f"[{bad.pk}, {good.pk}]"
+    assert shell("print(jobs('run_body').get().result)") == "42"
+    assert shell("print(jobs(status='retry').get().pk, jobs(queue='mail').get().pk)") == f"{bad.pk} {bad.pk}"
+    text = shell("failure()")
+    assert text.startswith(
+        f"Job {bad.pk}: tests.app.debugged_tasks.short(*['bad'], **{{}}), attempt 1, retry\n"
+    )
+    assert text.endswith("ValueError: no such order")
+    assert shell(f"failure({good.pk})") == f"Job {good.pk} has no error."
+    with pytest.raises(ValueError, match="'gone' is not a valid"):
+        shell("jobs(status='gone')")
+
+
+def test_run_and_retry(shell: Any, bodies: dict[str, Any]) -> None:
+    bodies.update(good=lambda: 42, bad=fail)
+    good, bad = enqueue(tasks.run_body, "good"), enqueue(tasks.run_body, "bad")
+    assert shell(f"print(run({good.pk}))") == "42"
+    with pytest.raises(ValueError, match="no such order"):
+        shell(f"run(Job.objects.get(pk={bad.pk}))")
+    bodies["bad"] = lambda: "mended"
+    assert shell(f"retry({bad.pk}); print(run({bad.pk}))") == "mended"
+
+
+def test_why(shell: Any, bodies: dict[str, Any]) -> None:
+    job, later = enqueue(tasks.run_body, "good"), enqueue(tasks.later, "good")
+    bodies.update(good=lambda: shell(f"why({job.pk})"), bad=fail)
+
+    def asked(each: Any) -> str:
+        said = shell(f"why({each.pk})")
+        assert said.startswith(f"Job {each.pk} ({fresh(each).task_path}, {fresh(each).status}): ")
+        return str(said.partition("): ")[2])
+
+    assert asked(job) == (
+        "No worker serves the queue 'default' in the database 'default'. "
+        "Start one: manage.py runqueueworker --queues default"
+    )
+    assert asked(later) == "It is due in 23 h 59 min."
+    pause(queue="default", reason="the bank is down")
+    assert asked(job).startswith("It is paused: queue default (the bank is down). To end the pause: ")
+    resume(queue="default")
+    worker: Any = WorkerFactory
+    worker()
+    assert asked(job).startswith("It has been due for 0 s, and waits for other jobs")
+    unknown = enqueue(tasks.run_body, "x")
+    Job.objects.filter(pk=unknown.pk).update(task_path="tests.app.gone.task")
+    assert asked(unknown).startswith("Its task cannot be imported here: no task 'tests.app.gone.task': ")
+    cancel(unknown)
+    cancel(later)
+    assert asked(later).startswith("It is cancelled")
+    bad = enqueue(tasks.run_body, "bad")
+    run_due()
+    assert "It runs: attempt 1, for 0 s." in str(fresh(job).result)
+    assert asked(job) == "It is done."
+    assert asked(bad).startswith("It is due in ")
+    assert asked(bad).endswith("Its last error: ValueError: no such order.")
