@@ -21,6 +21,7 @@ from . import concurrency as keys
 from . import grouping, validation
 from .compat import DjangoTask, GenericTask, InvalidTask
 from .concurrency import Concurrency
+from .habits import Habits
 from .paths import check_path, import_task
 from .rates import Rate, checked_rate
 from .routing import IMPLICIT, is_ours, resolve
@@ -41,7 +42,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
-class Task(GenericTask[P, R]):
+class Task(Habits, GenericTask[P, R]):
     """A function that workers run, its policy, and the options of a call.
 
     Tasks are immutable. ``@task`` makes them, and `using` makes a variant for one call.

@@ -119,6 +119,8 @@ def as_ours(task: Any) -> Task[..., Any]:
     """Return the task that a caller passed as one of ours. Raise ``TypeError`` if it is not a task."""
     if not isinstance(task, DjangoTask):
         hint = " Decorate the function with django_pgqueue.task." if callable(task) else ""
+        if isinstance(task, str):
+            hint = " Import the task, and pass it instead of its path."
         raise TypeError(f"enqueue() takes a task, not {task!r}.{hint}")
     return adopt(task)
 

@@ -12,13 +12,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from asgiref.sync import sync_to_async
-from django.db import NotSupportedError, ProgrammingError, connections, transaction
+from django.db import NotSupportedError, connections, transaction
 
 from .. import tracing
 from ..context import capture
 from ..models import Job
 from .arrays import number_array, text_array
 from .calls import as_ours, call_options, prepare, prepare_all
+from .mistakes import MISTAKES, explained, warn_of_other_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -281,12 +282,11 @@ def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, 
             f"The database {alias!r} is {connection.display_name}, but jobs are stored in PostgreSQL. Set a "
             "PostgreSQL database with @task(database=...), in the OPTIONS of TASKS, or in a router."
         )
-    with connection.cursor() as cursor:
-        try:
+    warn_of_other_transaction(connection)
+    try:
+        with connection.cursor() as cursor:
             cursor.execute(query, parameters)
-        except ProgrammingError as error:
-            if getattr(error.__cause__, "sqlstate", "") == "42883":  # undefined function
-                error.add_note(f"Run: manage.py migrate django_pgqueue --database={alias}")
-            raise
-        row: tuple[Any, ...] = cursor.fetchone()
+            row: tuple[Any, ...] = cursor.fetchone()
+    except MISTAKES as error:
+        raise explained(error, alias) from error.__cause__
     return row

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+
+if apps.apps_ready and not apps.is_installed("django_pgqueue"):
+    # Django would name a model that the user has never heard of.
+    raise ImproperlyConfigured(
+        'django_pgqueue is not installed: add "django_pgqueue" to INSTALLED_APPS, and run: manage.py migrate'
+    )
+
+
 from .current import CurrentJob
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob

@@ -229,9 +229,9 @@ def test_arguments_that_the_task_does_not_take_are_refused() -> None:
 
 def test_a_database_without_the_functions_says_what_to_run() -> None:
     with fresh_database() as name, alias("fresh", NAME=name) as fresh:
-        with pytest.raises(ProgrammingError, match="pgqueue_enqueue_v1") as caught:
+        with pytest.raises(ProgrammingError, match="has no functions of this version") as caught:
             enqueue(noop.using(database=fresh))
-        assert caught.value.__notes__ == ["Run: manage.py migrate django_pgqueue --database=fresh"]
+        assert str(caught.value).endswith("Run: manage.py migrate django_pgqueue --database=fresh")
 
 
 def test_a_database_that_is_not_postgresql_is_named(tmp_path: Path) -> None:

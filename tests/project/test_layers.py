@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: ``worker.options``) has its own entry.
 LAYERS = """
     conf_values
-    any_task compat conf database_settings exceptions operations prepared sentry wording
+    any_task compat conf database_settings exceptions habits operations prepared sentry wording
     job_log paths payload routing schedules.cron session signatures tracing
     context
     middleware

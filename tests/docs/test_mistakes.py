@@ -1,0 +1,169 @@
+"""The page of common mistakes: each mistake is made, and its message is on the page, word for word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, ProgrammingError, transaction
+from django.test import override_settings
+
+import django_pgqueue
+from django_pgqueue import checks, current_job, enqueue, task
+from django_pgqueue.lifecycle import mistakes
+from django_pgqueue.management._conditions import unreachable, warn_of_unknown_queues
+from django_pgqueue.models import Job
+from django_pgqueue.why import why
+from tests.support.databases import alias, fresh_database
+
+from .shop import DOCS, example, in_shop, run
+
+PAGE = (DOCS / "howto" / "mistakes.md").read_text().replace("\\<", "<")
+MESSAGES = [
+    line.split(" | ")[0].removeprefix("| ")
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and not line.startswith(("| Message", "| ---"))
+]
+
+
+def says(error: object) -> str:
+    """The message of the page for an error, which may say more."""
+    found = [message for message in MESSAGES if message in str(error)]
+    assert len(found) == 1, f"not on the page: {error}"
+    return found[0]
+
+
+def raised(mistake: Callable[[], Any]) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        mistake()
+    return says(caught.value)
+
+
+def of_shop(function: Any, name: str) -> Any:
+    """A function as if it were in the shop."""
+    function.__module__, function.__qualname__ = "shop.mistakes", name
+    return function
+
+
+def lambda_as_task() -> None:
+    task(of_shop(lambda: None, "<lambda>"))
+
+
+def nested_task() -> None:
+    def inner() -> None: ...
+
+    task(of_shop(inner, "nested.<locals>.inner"))
+
+
+def method_as_task() -> None:
+    def send(self: Any) -> None: ...
+
+    task(of_shop(send, "Mailer.send"))
+
+
+async def enqueue_in_async_code() -> None:
+    enqueue(example("tasks").send_receipt, 5)
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "call": lambda send: send(5),
+    "delay": lambda send: send.delay(5),
+    "apply_async": lambda send: send.apply_async(args=[5], countdown=60),
+    "path": lambda send: enqueue("shop.tasks.send_receipt", 5),  # type: ignore[arg-type]
+    "function": lambda send: enqueue(send.func, 5),
+    "arguments": lambda send: enqueue(send),
+    "model": lambda send: enqueue(send, example("models").Order()),
+    "datetime": lambda send: enqueue(send, datetime(2026, 1, 1)),  # noqa: DTZ001
+    "decimal": lambda send: enqueue(send, Decimal(1)),
+    "async": lambda send: asyncio.run(enqueue_in_async_code()),
+    "lambda": lambda send: lambda_as_task(),
+    "nested": lambda send: nested_task(),
+    "method": lambda send: method_as_task(),
+    "current_job": lambda send: current_job(),
+    "backend": lambda send: django_pgqueue.PgQueueBackend,  # type: ignore[attr-defined]
+}
+OTHERS = 10  # messages that are not about one call
+
+
+@in_shop
+@pytest.mark.parametrize("mistake", CALLS)
+def test_a_mistake_in_code(mistake: str) -> None:
+    raised(lambda: CALLS[mistake](example("tasks").send_receipt))
+
+
+@in_shop
+def test_a_transaction_in_another_database(caplog: pytest.LogCaptureFixture) -> None:
+    mistakes._said.clear()
+    send = example("tasks").send_receipt
+    with caplog.at_level(logging.WARNING, mistakes.__name__):
+        enqueue(send, 1)
+        with transaction.atomic():
+            enqueue(send, 2)
+        with transaction.atomic(), transaction.atomic(using="other"):
+            enqueue(send, 3)
+        assert caplog.messages == []
+        for number in (4, 5):
+            with transaction.atomic(using="other"):
+                enqueue(send, number)
+    (message,) = caplog.messages
+    says(message)
+
+
+@in_shop
+def test_databases_that_are_not_ready(tmp_path: Path) -> None:
+    send = example("tasks").send_receipt
+    with (
+        fresh_database() as name,
+        alias("fresh", NAME=name) as fresh,
+        pytest.raises(ProgrammingError) as caught,
+    ):
+        enqueue(send.using(database=fresh), 1)
+    says(str(caught.value).replace("fresh", "default"))
+    file = str(tmp_path / "lite")
+    with alias("lite", ENGINE="django.db.backends.sqlite3", NAME=file) as name:
+        raised(lambda: enqueue(send.using(database=name), 1))
+
+
+@in_shop
+def test_an_unknown_task_and_a_queue_without_a_worker() -> None:
+    job = enqueue(example("tasks").send_receipt, 1)
+    says(why(job))
+    Job.objects.filter(pk=job.pk).update(task_path="shop.tasks.send_recipt")
+    says(run(job).waiting_reason)
+
+
+@in_shop
+def test_mistakes_with_the_command(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        warn_of_unknown_queues("default", "--queues", ["mial"])
+    says(caplog.messages[-1])
+    says(unreachable("default", OperationalError("connection refused")))
+    with transaction.atomic(), pytest.raises(CommandError) as caught:
+        call_command("runqueueworker", stdout=StringIO())
+    says(caught.value)
+
+
+def test_settings() -> None:
+    with override_settings():
+        (message,) = checks.check_backends(None)
+    says(message.msg.replace("@django_tasks.task", "@django.tasks.task"))
+    program = (
+        "from django.conf import settings\nsettings.configure(INSTALLED_APPS=[])\n"
+        "import django\ndjango.setup()\nfrom django_pgqueue import enqueue"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    says(done.stderr)
+
+
+def test_there_is_no_message_that_no_test_has_seen() -> None:
+    assert len(MESSAGES) == len(set(MESSAGES)) == len(CALLS) + OTHERS
