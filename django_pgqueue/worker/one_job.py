@@ -41,7 +41,7 @@ class CannotRun(PgQueueError):
 class _OneJob(DebuggedWorker):
     """Claims one job by its id."""
 
-    def run_job(self, job: Job) -> Result:
+    def run_this(self, job: Job) -> Result:
         """Run it. Raise ``CannotRun`` if it cannot be claimed."""
         row = self._claim_job(job)
         if row is None:
@@ -94,7 +94,7 @@ def run_job(pk: int, alias: str) -> Result:
         keeper.start(lambda: None)
         if job.run_after > timezone.now():
             run_now(job)
-        return worker.run_job(job)
+        return worker.run_this(job)
     finally:
         keeper.stop()
 

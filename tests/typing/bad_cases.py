@@ -59,6 +59,8 @@ def wrong_arguments() -> None:
     django_pgqueue.enqueue_later(send, 1)  # refused
     enqueue(send, "a")  # refused
     enqueue(send)  # refused
+    send(1)  # refused
+    send.delay(1)  # refused
     enqueue(send, 1, 2)  # refused
     enqueue(send, 1, other=2)  # refused
     enqueue(send, order_id=1, note=3)  # refused

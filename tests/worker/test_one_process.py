@@ -252,6 +252,18 @@ def test_jobs_that_cannot_be_run(bodies: Any) -> None:
         run(Job(pk=job.pk + 1000))
 
 
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_another_database(bodies: Any) -> None:
+    bodies["x"] = lambda: 1
+    elsewhere = tasks.run_body.using(database="other")
+    first, second, third = enqueue(elsewhere, "x"), enqueue(elsewhere, "x"), enqueue(tasks.run_body, "x")
+    assert "done in" in run(first, "--database", "other")
+    work("--burst", "--database", "other")
+    found = Job.objects.using("other").order_by("pk").values_list("pk", "status")
+    assert list(found) == [(first.pk, "done"), (second.pk, "done")]
+    assert fresh(third).attempts == 0
+
+
 def test_a_job_without_room_or_that_somebody_has_locked_is_not_run(bodies: Any, connect: Any) -> None:
     full = tasks.run_body.using(queue_name="full")
     bodies["x"], job, later = lambda: 1, enqueue(full, "x"), enqueue(tasks.later, "x")
