@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import signal
 from bdb import BdbQuit
+from contextlib import suppress
+from time import sleep
 from typing import TYPE_CHECKING
 
 from django.db import connections
@@ -23,6 +25,7 @@ from ..session import LOST_CONNECTION
 from .executor import outcomes
 from .inline import InlineWorker
 from .keeper import Keeper
+from .producer.connection import give_back_strangers
 from .supervisor.stop_signals import StopSignals
 from .waker import Waker
 
@@ -47,6 +50,8 @@ class DebuggedWorker(InlineWorker):
 
     was_interrupted = False
     """Whether the last job was interrupted."""
+    is_stopping: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether to give up when the outcome of a job cannot be reported, because there is no server."""
 
     def running(self) -> list[int]:
         """Return the job that runs now, if any."""
@@ -74,7 +79,20 @@ class DebuggedWorker(InlineWorker):
             if row.on_lost == "fail":  # it must not run twice
                 outcome = outcomes.stopped(row, self.worker)
             result = result._replace(outcome=outcome)
-        return super()._report(result)
+        while True:
+            try:
+                return super()._report(result)
+            except LOST_CONNECTION as error:
+                if self.is_stopping():
+                    raise
+                logger.warning("job %s has ended, and is reported again: %s", result.row.id, error)
+                _close_broken()
+                sleep(LOOK_EVERY)
+
+    def mend(self) -> None:
+        """After a connection was lost, requeue what was claimed, but whose answer was lost with it."""
+        _close_broken()
+        give_back_strangers(self.session, self.worker, ())
 
 
 class OneProcess:
@@ -100,6 +118,7 @@ class OneProcess:
             exclude_queues=options.exclude_queues,
             worker=self._keeper.worker,
         )
+        self._worker.is_stopping = lambda: self._is_over
         self._is_over = False
 
     @property
@@ -129,21 +148,26 @@ class OneProcess:
 
     def _work(self) -> None:
         pause = min(LOOK_EVERY, conf.current().shortest_poll)
+        is_lost = False
         while not self._is_over:
             try:
+                if is_lost:
+                    self._worker.mend()
+                    is_lost = False
                 is_idle = self._worker.run_next() is None
                 if self._is_over or self._worker.was_interrupted:
                     break
             except LOST_CONNECTION as error:
                 logger.warning("the connection to the database is lost; trying again: %s", error)
-                is_idle = True
+                is_idle = is_lost = True
             else:
                 if is_idle and self.options.burst:
                     break
             _close_broken()
             if is_idle:
                 self._waker.sleep(pause, lambda: self._is_over)
-        self._worker.close()
+        with suppress(*LOST_CONNECTION):
+            self._worker.close()
 
     def _asked(self) -> None:
         """A signal has asked for a stop. This is called in its handler."""

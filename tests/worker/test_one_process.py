@@ -13,13 +13,15 @@ import sys
 import threading
 from bdb import BdbQuit
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import StringIO
 from time import monotonic
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from django_pgqueue import cancel, current_job, drain, enqueue, pause, set_limit
 from django_pgqueue.lifecycle.control import run_now
@@ -27,6 +29,8 @@ from django_pgqueue.models import Job, Worker
 from django_pgqueue.schedules.synchronize import synchronize
 from django_pgqueue.session import connect
 from django_pgqueue.upkeep.recovery import recover_dead
+from django_pgqueue.worker import one_process
+from django_pgqueue.worker.one_process import DebuggedWorker
 from tests.app import debugged_tasks as tasks
 from tests.processes.conftest import databases
 from tests.support.waiting import DEADLINE, until
@@ -110,6 +114,38 @@ def test_an_interrupted_job_goes_back_and_the_command_ends(bodies: Any, how: Any
     job = fresh(job)
     assert (job.status, job.attempts - job.forgiven_attempts, job.errors) == ("pending", 0, [])
     assert fresh(second).attempts == 0
+
+
+def test_the_connection_is_lost_while_a_job_runs_and_while_one_is_claimed(
+    bodies: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_process, "LOOK_EVERY", 0.01)
+
+    def end_session() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    def end_session_quietly() -> str:
+        with suppress(OperationalError):
+            end_session()
+        return "reported later"
+
+    bodies.update(loses=end_session_quietly, x=lambda: 1)
+    first, second = enqueue(tasks.run_body, "loses"), enqueue(tasks.run_body, "x")
+    claim = DebuggedWorker._claim
+    lost: list[int] = []
+
+    def lose_the_answer(worker: DebuggedWorker) -> Any:
+        row = claim(worker)
+        if row is not None and row.id == second.pk and not lost:
+            lost.append(row.id)
+            raise psycopg.OperationalError("lost")
+        return row
+
+    monkeypatch.setattr(DebuggedWorker, "_claim", lose_the_answer)
+    work("--burst")
+    assert (fresh(first).status, fresh(first).result) == ("done", "reported later")
+    assert (fresh(second).status, lost) == ("done", [second.pk])
 
 
 @pytest.mark.parametrize("ctrl_c", [1, 2])

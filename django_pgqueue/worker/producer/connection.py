@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .in_flight import InFlight
     from .lifetime import Lifetime
 
-__all__ = ["Connection", "enter"]
+__all__ = ["Connection", "enter", "give_back_strangers"]
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def enter(alias: str, worker: int, registration: Registration, held: Iterable[in
     session = connect(alias)
     try:
         registration.register(session)
-        _give_back_strangers(session, worker, held)
+        give_back_strangers(session, worker, held)
     except psycopg.Error:
         session.close()
         raise
@@ -150,7 +150,7 @@ def _say_that_it_polls(alias: str) -> None:
     )
 
 
-def _give_back_strangers(session: Session, worker: int, held: Iterable[int]) -> None:
+def give_back_strangers(session: Session, worker: int, held: Iterable[int]) -> None:
     """Requeue jobs whose claim was committed but whose answer was lost with the connection."""
     rows = session.rows(_STRANGERS_SQL, (worker, list(held)))
     if rows:
