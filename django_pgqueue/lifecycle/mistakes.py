@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import ProgrammingError, connections
 
@@ -39,8 +40,11 @@ def explained(error: Exception, alias: str) -> Exception:
 
 
 def warn_of_other_transaction(connection: BaseDatabaseWrapper) -> None:
-    """Log, once, that a transaction is open in another database only: the job does not belong to it."""
-    if connection.in_atomic_block or len(connections.settings) == 1:
+    """Log, once, that a transaction is open in another database only: the job does not belong to it.
+
+    Only with DEBUG, because looking for such a transaction takes 8 µs.
+    """
+    if not settings.DEBUG or connection.in_atomic_block or len(connections.settings) == 1:
         return
     for other in connections.all(initialized_only=True):
         if other.in_atomic_block and (connection.alias, other.alias) not in _said:

@@ -102,8 +102,9 @@ def test_a_mistake_in_code(mistake: str) -> None:
 
 
 @in_shop
-def test_a_transaction_in_another_database(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_transaction_in_another_database(caplog: pytest.LogCaptureFixture, settings: Any) -> None:
     mistakes._said.clear()
+    settings.DEBUG = True
     send = example("tasks").send_receipt
     with caplog.at_level(logging.WARNING, mistakes.__name__):
         enqueue(send, 1)
@@ -153,7 +154,7 @@ def test_mistakes_with_the_command(caplog: pytest.LogCaptureFixture) -> None:
     says(caught.value)
 
 
-def test_settings() -> None:
+def test_settings_of_the_project() -> None:
     with override_settings():
         (message,) = checks.check_backends(None)
     says(message.msg.replace("@django_tasks.task", "@django.tasks.task"))
