@@ -59,7 +59,7 @@ def test_modules_packages_and_other_names(install: Install) -> None:
     assert ours == [f"{name}.jobs.second", f"{name}.tasks.first", f"{name}.work.mail.third"]
     assert {"a", "b", "c"} <= declared_queues()
     assert set(ours) <= set(suggestions()["pgqueue-tasks"])
-    assert checks.check_tasks(None) == []
+    assert [each for each in checks.check_tasks(None) if name in each.msg] == []
 
 
 @pytest.mark.parametrize("source", ["1 / 0", "import nowhere", "raise SystemExit(3)", "def x(:"])

@@ -93,8 +93,8 @@ def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -
 
 #: With the values of those that are not given.
 _NOT_FOR_ONE_PROCESS: dict[str, tuple[Any, ...]] = {
-    "--processes": (1,), "--threads": (1, 4), "--max-jobs": (None,), "--max-rss": (None,),
-    "--grace": (None,), "--reload": (False,),
+    "--processes": (1,), "--threads": (1, 4), "--async-slots": (None,), "--max-jobs": (None,),
+    "--max-rss": (None,), "--grace": (None,), "--reload": (False,),
 }  # fmt: skip
 
 

@@ -184,8 +184,9 @@ def test_it_fires_schedules_and_hears_cancel_and_drain(bodies: Any, settings: An
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--processes", "2"], ["--threads", "2"], ["--max-jobs", "1"], ["--max-rss", "9"], ["--grace", "1"],
-     ["--queues", "a:2"], ["--reload"]],
+    [["--processes", "2"], ["--threads", "2"], ["--async-slots", "9"],
+     ["--max-jobs", "1"], ["--max-rss", "9"],
+     ["--grace", "1"], ["--queues", "a:2"], ["--reload"]],
 )  # fmt: skip
 def test_options_that_make_no_sense_with_it(arguments: list[str]) -> None:
     with pytest.raises(CommandError, match="--one-process") as caught:
