@@ -6,17 +6,15 @@ not matter whether its queue is paused, or when it was to run.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.utils import timezone
 
 from ..exceptions import PgQueueError
-from ..lifecycle.claim import claim_sql
-from ..lifecycle.claimed import split_answer
 from ..lifecycle.control import run_now
 from ..models import Job
+from .inline_places import one_job
 from .keeper import Keeper
 from .one_process import DebuggedWorker
 from .options import WorkerOptions
@@ -31,7 +29,6 @@ _LOCK_SQL = """
     SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = %s AND job.status IN ('pending', 'retry')
     FOR NO KEY UPDATE SKIP LOCKED
 """
-_NO_OTHERS = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class CannotRun(PgQueueError):
@@ -58,18 +55,10 @@ class _OneJob(DebuggedWorker):
         statement, so the row is locked first, and left alone if somebody else has locked it.
         """
         self._read_orders()
-        self._lease += 1
-        parameters = {
-            "queues": [job.queue_name], "priorities": [job.priority], "marks": [_NO_OTHERS], "mark_ids": [0],
-            "groups": [job.group_key], "quotas": [1], **self._queue_limits.claim_parameters(),
-            "first": [job.pk], "limit": 1, "worker": self.worker, "lease": self._lease,
-        }  # fmt: skip
-        statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=True)
         with transaction.atomic(using=self.alias):
             if not self.session.rows(_LOCK_SQL, (job.pk,)):
                 return None
-            rows, _, _ = split_answer(self.session.rows(statement, parameters))
-        return rows[0] if rows else None
+            return self._claim_from(one_job(job.queue_name, job.priority, job.group_key), [job.pk])
 
 
 def run_job(pk: int, alias: str) -> Result:
