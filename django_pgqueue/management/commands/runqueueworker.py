@@ -17,7 +17,6 @@ from ... import conf
 from ...schedules.synchronize import synchronize
 from ...session import LOST_CONNECTION
 from ...worker.logs import configure_logging, logging_restored
-from ...worker.one_process import OneProcess
 from ...worker.options import WorkerOptions
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _reload
@@ -192,6 +191,9 @@ class Command(BaseCommand):
             _raise_interruption(supervisor.interrupted_by)
 
     def _run_here(self, options: WorkerOptions, given: dict[str, Any]) -> None:
+        # A supervisor must not have in memory what runs jobs.
+        from ...worker.one_process import OneProcess
+
         worker = OneProcess(options, self._notify)
         try:
             worker.run(lambda: self._begin(options, given))
