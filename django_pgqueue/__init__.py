@@ -15,13 +15,18 @@ __all__ = [
     "CurrentJob",
     "JobContext",
     "JobExists",
+    "JobIsOver",
+    "LeaseLost",
     "Rate",
     "RateLimit",
     "RetryLater",
     "Snooze",
+    "StepError",
+    "Suspended",
     "Task",
     "TaskTimeout",
     "Unique",
+    "WaitTimeout",
     "acancel",
     "adrain",
     "aedit",
@@ -32,6 +37,7 @@ __all__ = [
     "aresume",
     "aretry",
     "aset_limit",
+    "asignal",
     "cancel",
     "current_job",
     "drain",
@@ -45,6 +51,8 @@ __all__ = [
     "retry",
     "schedule",
     "set_limit",
+    "signal",
+    "step",
     "task",
 ]
 
@@ -52,7 +60,18 @@ if TYPE_CHECKING:
     from .concurrency import Concurrency
     from .decorator import task
     from .definition import BoundTask, Task
-    from .exceptions import CancelJob, JobExists, RetryLater, Snooze, TaskTimeout
+    from .exceptions import (
+        CancelJob,
+        JobExists,
+        JobIsOver,
+        LeaseLost,
+        RetryLater,
+        Snooze,
+        StepError,
+        Suspended,
+        TaskTimeout,
+        WaitTimeout,
+    )
     from .job_context import JobContext
     from .lifecycle.control import acancel, aedit, aextend, aretry, cancel, edit, extend, retry
     from .lifecycle.current import current_job
@@ -61,6 +80,8 @@ if TYPE_CHECKING:
     from .lifecycle.limits import aset_limit, set_limit
     from .lifecycle.pause import apause, aresume, pause, resume
     from .lifecycle.rate_limit import RateLimit, rate_limit
+    from .lifecycle.signal import asignal, signal
+    from .lifecycle.steps import step
     from .models.current import CurrentJob
     from .rates import Rate
     from .schedules.declare import schedule
@@ -70,7 +91,18 @@ else:
         "concurrency": ("Concurrency",),
         "decorator": ("task",),
         "definition": ("BoundTask", "Task"),
-        "exceptions": ("CancelJob", "JobExists", "RetryLater", "Snooze", "TaskTimeout"),
+        "exceptions": (
+            "CancelJob",
+            "JobExists",
+            "JobIsOver",
+            "LeaseLost",
+            "RetryLater",
+            "Snooze",
+            "StepError",
+            "Suspended",
+            "TaskTimeout",
+            "WaitTimeout",
+        ),
         "job_context": ("JobContext",),
         "lifecycle.control": ("acancel", "aedit", "aextend", "aretry", "cancel", "edit", "extend", "retry"),
         "lifecycle.current": ("current_job",),
@@ -79,6 +111,8 @@ else:
         "lifecycle.limits": ("aset_limit", "set_limit"),
         "lifecycle.pause": ("apause", "aresume", "pause", "resume"),
         "lifecycle.rate_limit": ("RateLimit", "rate_limit"),
+        "lifecycle.signal": ("asignal", "signal"),
+        "lifecycle.steps": ("step",),
         "models.current": ("CurrentJob",),
         "rates": ("Rate",),
         "schedules.declare": ("schedule",),

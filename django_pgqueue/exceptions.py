@@ -132,3 +132,37 @@ def duration(where: str, value: timedelta | float) -> float:
     if not 0 <= value <= 36525 * 86400:  # refuses NaN, too
         raise ValueError(f"{where} takes a duration from 0 to 100 years, not {value!r} seconds.")
     return float(value)
+
+
+class StepError(PgQueueError, RuntimeError):
+    """A step cannot run: its name was used before in this attempt, or its result could not be recorded.
+
+    The message says which rule was broken. Nothing has been recorded.
+    """
+
+
+class LeaseLost(PgQueueError):
+    """The job was given to another worker while this one ran it. What this attempt does no longer counts."""
+
+
+class WaitTimeout(PgQueueError, TimeoutError):
+    """The signal that the job waited for did not come in time. If the task lets it pass, the job fails."""
+
+
+class JobIsOver(PgQueueError, LookupError):
+    """The job is over, or does not exist, so it cannot receive a signal."""
+
+
+class Suspended(BaseException):
+    """Leaves the task while its job sleeps or waits for a signal. Let it pass.
+
+    It is not an `Exception`, so that ``except Exception`` does not stop it. When the wait is over, the task
+    runs again from its start, and its recorded steps return their results at once.
+    """
+
+    def __init__(self, kind: str, name: str, seconds: float) -> None:
+        super().__init__(kind, name, seconds)
+        self.kind, self.name, self.seconds = kind, name, seconds
+
+    def __str__(self) -> str:
+        return f"{'waits for the signal' if self.kind == 'signal' else 'sleeps:'} {self.name}"

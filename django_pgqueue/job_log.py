@@ -20,7 +20,7 @@ _LEVEL_OF = {
     "lost": logging.WARNING,
     "unknown": logging.DEBUG,  # worker/producer/unknown_tasks.py logs one WARNING for many
 }
-_RUNS_AGAIN = frozenset({"retry", "snooze", "crash", "unknown"})
+_RUNS_AGAIN = frozenset({"retry", "snooze", "wait", "crash", "unknown"})
 
 
 class Attempt(sentry.TaggedJob, Protocol):

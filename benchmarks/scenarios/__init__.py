@@ -45,6 +45,7 @@ NAMES = {
     "rates": "rates",
     "rates-reached": "rates",
     "takes": "takes",
+    "steps": "steps",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",

@@ -17,6 +17,7 @@ from ..models.job import Status
 from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
 from .job_logs import shown_logs
+from .job_steps import shown_steps
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
 
@@ -256,7 +257,8 @@ class JobFields(ReadOnlyAdmin[Job]):
         form_url: str = "",
         obj: Job | None = None,
     ) -> HttpResponse:
-        """Add the errors and the logs of the job, those of the last attempt first."""
+        """Add the steps of the job, and its errors and logs, those of the last attempt first."""
+        context["pgqueue_steps"] = shown_steps(obj) if obj else []
         context["pgqueue_errors"] = [
             {
                 **error,

@@ -35,6 +35,7 @@ class Claimed(NamedTuple):
     waited: float  # seconds from run_after to the claim
     group_key: str | None
     context: str | None
+    marks: int
 
 
 class Refusals(NamedTuple):

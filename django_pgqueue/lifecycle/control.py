@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     Jobs = Job | int | str | TaskResult[Any, Any] | QuerySet[Job]
 
 __all__ = [
-    "acancel", "aedit", "aextend", "aretry", "arun_now", "cancel", "edit", "extend", "retry", "run_now",
+    "acancel", "aedit", "aextend", "aretry", "arun_now", "cancel", "edit", "extend", "locate", "retry",
+    "run_now",
 ]  # fmt: skip
 
 
@@ -117,7 +118,7 @@ async def aextend(jobs: Jobs, seconds: float | timedelta, /) -> int:
 
 def _change(statement: str, jobs: Jobs, *more: Any) -> int:
     if not isinstance(jobs, QuerySet):
-        alias, pk = _locate(jobs)
+        alias, pk = locate(jobs)
         return changes.change_one(statement, alias, pk, *more)
     if not issubclass(jobs.model, Job):
         raise TypeError(
@@ -127,7 +128,7 @@ def _change(statement: str, jobs: Jobs, *more: Any) -> int:
     return changes.change_all(statement, jobs, *more)
 
 
-def _locate(job: Any) -> tuple[str, int]:
+def locate(job: Any) -> tuple[str, int]:
     """Return the alias and the primary key of a job, given as a ``Job``, an id or a ``TaskResult``.
 
     A string is the public id of a job, as ``TaskResult.id``. An int is a primary key, as ``enqueue_many``

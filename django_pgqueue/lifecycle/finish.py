@@ -24,7 +24,7 @@ FINISH_ONE_SQL = (
 #: How a job ended. Two kinds are never reported, because the row already shows them: crash (the job crashed
 #: the process in which it ran isolated) and lost (the worker lost the lease).
 Kind = Literal[
-    "done", "failed", "cancelled", "retry", "snooze", "release", "unknown", "paused", "crash", "lost"
+    "done", "failed", "cancelled", "retry", "snooze", "wait", "release", "unknown", "paused", "crash", "lost"
 ]  # fmt: skip
 
 

@@ -202,6 +202,16 @@ class Migration(migrations.Migration):
                             "lost_in_a_row",
                             models.SmallIntegerField(db_default=0, verbose_name="lost in a row"),
                         ),
+                        (
+                            "marks",
+                            models.SmallIntegerField(db_default=0, editable=False, verbose_name="marks"),
+                        ),
+                        (
+                            "current_step",
+                            models.CharField(
+                                blank=True, db_default="", max_length=100, verbose_name="current step"
+                            ),
+                        ),
                         ("worker", models.BigIntegerField(blank=True, null=True, verbose_name="worker")),
                         ("lease", models.BigIntegerField(blank=True, null=True, verbose_name="lease")),
                         (
@@ -232,6 +242,7 @@ class Migration(migrations.Migration):
                             models.FloatField(blank=True, null=True, verbose_name="duration in seconds"),
                         ),
                         ("result", models.JSONField(blank=True, null=True, verbose_name="result")),
+                        ("steps", models.JSONField(blank=True, null=True, verbose_name="steps")),
                         (
                             "errors",
                             models.JSONField(

@@ -21,6 +21,7 @@ from .queue import Queue
 from .rate import Rate
 from .schedule import Schedule
 from .stat import JobStat
+from .step import Step
 from .tick import ScheduleTick
 from .unique_window import UniqueWindow
 from .worker import Worker
@@ -39,6 +40,7 @@ __all__ = [
     "Ring",
     "Schedule",
     "ScheduleTick",
+    "Step",
     "UniqueWindow",
     "Worker",
 ]

@@ -6,7 +6,7 @@ permissions. Only a worker makes one. Rows from the database, copies and pickles
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
@@ -14,12 +14,16 @@ from django.apps.registry import Apps
 from .job import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import timedelta
     from threading import Event
 
     from ..job_log import Attempt
 
-__all__ = ["CurrentJob", "Running"]
+__all__ = ["CurrentJob", "Running", "Steps"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Running(Protocol):
@@ -43,6 +47,29 @@ class Running(Protocol):
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Postpone the timeout, and return whether the worker still holds the lease."""
+
+    @property
+    def steps(self) -> Steps:
+        """The steps of the job."""
+
+
+class Steps(Protocol):
+    """What a worker does for the steps of a job."""
+
+    def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a step once."""
+
+    def run_atomic(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a step once, in a transaction with its record."""
+
+    async def arun(self, name: str, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+        """Await a step once."""
+
+    def sleep(self, name: str, length: float | timedelta) -> None:
+        """Let the job wait for a time."""
+
+    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
+        """Let the job wait for a signal."""
 
 
 class CurrentJob(Job):
@@ -94,3 +121,56 @@ class CurrentJob(Job):
     async def aextend(self, seconds: float | timedelta) -> bool:
         """Like ``extend()``, for async tasks."""
         return await sync_to_async(self.extend)(seconds)
+
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call ``function`` once in the life of the job, and return its result.
+
+        When the job runs again, the call returns the recorded result at once. So the result must be JSON, and
+        the first call, too, returns what JSON makes of it: a tuple becomes a list. A process may die after
+        the function and before the record, so the function may run more than once (see ``atomic_step``).
+        ``name`` tells the steps of a job apart.
+
+        Raise ``StepError`` for a name that this attempt has used before, in a transaction, and if the result
+        is not JSON; ``LeaseLost`` if another worker has the job by now.
+        """
+        result: R = self._running.steps.run(name, function, args, kwargs)
+        return result
+
+    def atomic_step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Like ``step()``, with the function and its record in one transaction of the queue's database.
+
+        What the function writes there takes effect exactly once.
+        """
+        result: R = self._running.steps.run_atomic(name, function, args, kwargs)
+        return result
+
+    async def astep(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Like ``step()``, for async tasks and coroutine functions. It works with ``asyncio.gather``."""
+        result: R = await self._running.steps.arun(name, function, args, kwargs)
+        return result
+
+    def sleep(self, name: str, length: float | timedelta, /) -> None:
+        """Continue the job after ``length`` (seconds, or a timedelta), counted from the first call.
+
+        The job leaves its worker and spends no attempt. The task runs again from its start, where its
+        recorded steps return at once.
+        """
+        self._running.steps.sleep(name, length)
+
+    async def asleep(self, name: str, length: float | timedelta, /) -> None:
+        """Like ``sleep()``, for async tasks."""
+        await sync_to_async(self._running.steps.sleep)(name, length)
+
+    def wait_for(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
+        """Continue the job when somebody sends it this signal (``django_pgqueue.signal``); return its value.
+
+        The job leaves its worker while it waits. Raise ``WaitTimeout`` if the signal has not come within
+        ``timeout`` (seconds, or a timedelta), counted from the first call.
+        """
+        return self._running.steps.wait_for(name, timeout)
+
+    async def await_for(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
+        """Like ``wait_for()``, for async tasks."""
+        return await sync_to_async(self._running.steps.wait_for)(name, timeout)

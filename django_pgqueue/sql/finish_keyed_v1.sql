@@ -30,7 +30,7 @@ BEGIN
             FROM unnest(p_ids, p_leases, p_outcomes) AS item (id, lease, outcome)
             JOIN pgqueue_job_live AS keyed ON keyed.id = item.id AND keyed.lease = item.lease
             WHERE keyed.id = ANY (p_keyed) AND keyed.cancel_requested_at IS NULL
-                AND item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused')
+                AND item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused', 'wait')
         ) AS back ON back.id = given.id;
         BEGIN
             SELECT finished.accepted, finished.cancelled INTO accepted, cancelled

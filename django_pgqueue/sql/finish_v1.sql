@@ -1,5 +1,5 @@
 -- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job is over and moves to
--- history), retry, snooze (run again after a delay), release (requeued unstarted), unknown (requeued by a worker
+-- history), retry, snooze (run again after a delay), wait (snooze until a signal), release (requeued unstarted), unknown (requeued by a worker
 -- that does not know the task; started_at keeps the time when this was first found), paused (put aside unstarted,
 -- blocked until the pause of its task ends). Of those that run again, only retry counts as an attempt. Unused arrays
 -- may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing there was lost. cancelled
@@ -33,7 +33,9 @@ DECLARE
     freed text[];                        -- the concurrency keys of jobs that no longer run
     freed_too text[];
     keyed bigint[];
-    goes_back boolean := coalesce(p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown', 'paused'], false);
+    marked pgqueue_ended_v1[];           -- those that are over and have marks
+    goes_back boolean := coalesce(
+        p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown', 'paused', 'wait'], false);
     held text[];      -- the paused tasks, whose pauses do not end before this commit
     changing text[];  -- those whose pause is being resumed at this moment
 BEGIN
@@ -69,10 +71,10 @@ BEGIN
         RETURNING job.id, job.task_path, job.args, job.kwargs, job.metadata, job.queue_name, job.priority,
             job.run_after, job.expires_at, job.enqueued_at, job.max_attempts, job.timeout, job.on_lost,
             job.attempts - (
-                given.outcome IN ('snooze', 'release', 'unknown', 'paused')
+                given.outcome IN ('snooze', 'release', 'unknown', 'paused', 'wait')
                 OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired and never ran
             )::integer AS attempts,
-            job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.worker, job.lease, job.started_at,
+            job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.marks, job.current_step, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             job.limit_key, job.line, job.group_key,
             job.unique_key, job.unique_scope, job.context, job.logs,
@@ -85,14 +87,16 @@ BEGIN
         INSERT INTO pgqueue_job (
             id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
-            lost_in_a_row, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
+            lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
             waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
             unique_key, unique_scope, context, logs
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
             gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
-            gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.worker, gone.lease,
+            gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.marks, gone.current_step,
+            CASE WHEN gone.marks & 1 <> 0 THEN pgqueue_fold_steps_v1(gone.id, gone.outcome) END,
+            gone.worker, gone.lease,
             CASE WHEN gone.attempts > (gone.began IS NOT NULL)::integer THEN gone.started_at ELSE gone.began END,
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
@@ -104,8 +108,12 @@ BEGIN
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )
     SELECT array_agg(gone.id), array_agg(gone.id) FILTER (WHERE gone.outcome <> gone.reported),
-        array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL)
-    INTO accepted, cancelled, freed FROM gone;
+        array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),
+        array_agg(ROW(gone.id, gone.outcome, gone.marks)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0)
+    INTO accepted, cancelled, freed, marked FROM gone;
+    IF marked IS NOT NULL THEN
+        PERFORM pgqueue_settle_v1(marked);
+    END IF;
 
     IF 'paused' = ANY (p_outcomes) THEN
         -- Race: the pause may end before the worker hears of it, and then nobody would let this job continue. So a job
@@ -128,7 +136,7 @@ BEGIN
             FROM unnest(
                 p_ids, p_leases, p_outcomes, p_errors, p_fingerprints, p_delays, p_started_ago, p_reasons, p_logs
             ) AS item (id, lease, outcome, error, fingerprint, delay, started_ago, reason, log)
-            WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused')
+            WHERE item.outcome IN ('retry', 'snooze', 'release', 'unknown', 'paused', 'wait')
         ), back AS (
             UPDATE pgqueue_job_live AS job SET
                 status = CASE
@@ -137,6 +145,8 @@ BEGIN
                 attempts = job.attempts - (given.outcome <> 'retry')::integer,
                 run_after = CASE
                     WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN job.run_after
+                    WHEN given.outcome = 'wait' AND pgqueue_has_signal_v1(job.id, job.current_step)
+                        THEN clock_timestamp()
                     ELSE greatest(job.run_after, clock_timestamp() + interval '1 second' * CASE
                         WHEN given.outcome = 'paused' AND job.task_path = ANY (changing) THEN 1
                         ELSE coalesce(given.delay, 0) END) END,
@@ -145,8 +155,10 @@ BEGIN
                     ELSE clock_timestamp() - given.started_ago * interval '1 second' END,
                 -- What ran to an end was not lost; what goes back without having run proves nothing.
                 lost_in_a_row = CASE
-                    WHEN given.outcome IN ('retry', 'snooze') THEN 0 ELSE job.lost_in_a_row END,
+                    WHEN given.outcome IN ('retry', 'snooze', 'wait') THEN 0 ELSE job.lost_in_a_row END,
                 worker = NULL, lease = NULL, deadline = NULL,
+                -- A job that has begun is not cancelled because it starts late.
+                expires_at = CASE WHEN job.marks & 1 = 0 THEN job.expires_at END,
                 -- What did not run keeps its place in the line of its key; what waits for a time, or for the end of a
                 -- pause, is in no line.
                 line = CASE
@@ -154,6 +166,7 @@ BEGIN
                         OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing) THEN job.line END,
                 waiting_reason = CASE
                     WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) THEN ''
+                    WHEN given.outcome = 'wait' AND pgqueue_has_signal_v1(job.id, job.current_step) THEN ''
                     ELSE coalesce(given.reason, '') END,
                 errors = pgqueue_add_error_v1(
                     job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',

@@ -76,10 +76,12 @@ BEGIN
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
                 -- It has not failed with these arguments, so it gets a new budget, as with a retry by hand.
-                forgiven_attempts = job.attempts, crash_count = 0, lost_in_a_row = 0, waiting_reason = ''
+                forgiven_attempts = job.attempts, crash_count = 0, lost_in_a_row = 0, waiting_reason = '',
+                marks = job.marks & ~1, current_step = ''
             WHERE job.id = id AND job.status IN ('pending', 'retry', 'blocked');
             IF FOUND THEN
                 outcome := 'replaced';
+                DELETE FROM pgqueue_step WHERE job_id = id;  -- they belong to the other arguments
                 IF left_key IS NOT NULL THEN
                     PERFORM pgqueue_release_v1(ARRAY[left_key]);  -- the others may have waited behind the twin
                 END IF;

@@ -14,6 +14,8 @@ CREATE TABLE pgqueue_job (
     priority smallint NOT NULL DEFAULT 0,
     crash_count smallint NOT NULL DEFAULT 0,
     lost_in_a_row smallint NOT NULL DEFAULT 0,
+    -- What has to be settled when the job is over (settle_v1.sql): 1 it has steps.
+    marks smallint NOT NULL DEFAULT 0,
     run_after timestamptz NOT NULL DEFAULT clock_timestamp(),
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     forgiven_attempts integer NOT NULL DEFAULT 0,
@@ -45,9 +47,11 @@ CREATE TABLE pgqueue_job (
     deadline timestamptz,
     waiting_reason varchar(500) NOT NULL DEFAULT '',
     cancel_requested_at timestamptz,
+    current_step varchar(100) NOT NULL DEFAULT '',
     finished_at timestamptz,
     duration double precision,
     result jsonb,
+    steps jsonb,  -- only when the job is over: before, they are in pgqueue_step
     errors jsonb NOT NULL DEFAULT '[]',
     error_fingerprint varchar(40) NOT NULL DEFAULT '',
     logs jsonb

@@ -11,8 +11,9 @@
 CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    revived integer;
     hurried integer;
+    slept bigint[];
+    unfolded record;
 BEGIN
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
 
@@ -26,9 +27,9 @@ BEGIN
         WHERE job.id = ANY (p_ids) AND (
             job.status IN ('pending', 'retry')
             OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
-        RETURNING 1
+        RETURNING job.id, job.marks
     )
-    SELECT count(*) INTO hurried FROM waiting;
+    SELECT count(*), array_agg(waiting.id) FILTER (WHERE waiting.marks & 1 <> 0) INTO hurried, slept FROM waiting;
 
     WITH gone AS MATERIALIZED (
         SELECT job.* FROM pgqueue_job AS job WHERE job.id = ANY (p_ids) AND job.shelf <> 0
@@ -36,13 +37,16 @@ BEGIN
     ), back AS (
         INSERT INTO pgqueue_job_live (
             id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
-            max_attempts, timeout, on_lost, attempts, forgiven_attempts, started_at, last_attempted_at, errors,
-            error_fingerprint, limit_key, line, group_key, unique_key, unique_scope, context, logs
+            max_attempts, timeout, on_lost, attempts, forgiven_attempts, marks, current_step, started_at, last_attempted_at,
+            errors, error_fingerprint, limit_key, line, group_key, unique_key, unique_scope, context,
+            logs
         )
         SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
             gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
-            gone.attempts, gone.attempts, gone.started_at, gone.last_attempted_at, gone.errors,
-            gone.error_fingerprint, gone.limit_key,
+            gone.attempts, gone.attempts,
+            CASE WHEN gone.status = 'done' THEN gone.marks & ~1 ELSE gone.marks END,
+            CASE WHEN gone.status = 'done' THEN '' ELSE gone.current_step END,
+            gone.started_at, gone.last_attempted_at, gone.errors, gone.error_fingerprint, gone.limit_key,
             CASE WHEN gone.limit_key IS NOT NULL THEN nextval('pgqueue_job_id_seq') END, gone.group_key,
             gone.unique_key, gone.unique_scope, gone.context, gone.logs
         FROM gone ORDER BY gone.unique_key COLLATE "C" NULLS FIRST, gone.id
@@ -51,6 +55,15 @@ BEGIN
     ), deleted AS (
         DELETE FROM pgqueue_job AS job USING back WHERE job.id = back.id AND job.shelf <> 0
     )
-    SELECT count(*) INTO revived FROM back;
-    RETURN hurried + revived;
+    SELECT count(*) AS jobs,
+        array_agg(back.id) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS ids,
+        array_agg(gone.steps) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS steps
+    INTO unfolded FROM back JOIN gone ON gone.id = back.id;
+    IF unfolded.ids IS NOT NULL THEN
+        PERFORM pgqueue_unfold_steps_v1(unfolded.ids, unfolded.steps);
+    END IF;
+    IF slept IS NOT NULL THEN
+        PERFORM pgqueue_wake_steps_v1(slept);
+    END IF;
+    RETURN hurried + unfolded.jobs;
 END $$;

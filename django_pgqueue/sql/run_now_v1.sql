@@ -4,16 +4,23 @@ CREATE FUNCTION pgqueue_run_now_v1(p_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     hurried integer;
+    slept bigint[];
 BEGIN
     PERFORM FROM pgqueue_job_live AS job WHERE job.id = ANY (p_ids) ORDER BY job.id FOR UPDATE;
-    UPDATE pgqueue_job_live AS job SET
-        run_after = clock_timestamp(),
-        waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
-        line = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
-            THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
-    WHERE job.id = ANY (p_ids) AND job.run_after > clock_timestamp() AND (
-        job.status IN ('pending', 'retry')
-        OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'));
-    GET DIAGNOSTICS hurried = ROW_COUNT;
+    WITH changed AS (
+        UPDATE pgqueue_job_live AS job SET
+            run_after = clock_timestamp(),
+            waiting_reason = CASE WHEN job.status = 'blocked' THEN job.waiting_reason ELSE '' END,
+            line = CASE WHEN job.limit_key IS NOT NULL AND job.status <> 'blocked'
+                THEN coalesce(job.line, nextval('pgqueue_job_id_seq')) END
+        WHERE job.id = ANY (p_ids) AND job.run_after > clock_timestamp() AND (
+            job.status IN ('pending', 'retry')
+            OR job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused'))
+        RETURNING job.id, job.marks
+    )
+    SELECT count(*), array_agg(changed.id) FILTER (WHERE changed.marks & 1 <> 0) INTO hurried, slept FROM changed;
+    IF slept IS NOT NULL THEN
+        PERFORM pgqueue_wake_steps_v1(slept);
+    END IF;
     RETURN hurried;
 END $$;

@@ -25,9 +25,10 @@ from ..payload import encode_arguments, encode_metadata, encode_result
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall
 from ..worker.executor.running_job import RunningJob
+from .fake_steps import FakeSteps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..any_task import AnyTask
     from ..definition import Task
@@ -76,15 +77,18 @@ async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) 
 
 
 @contextmanager
-def fake_job(*, cancel_requested: bool = False, **fields: Any) -> Iterator[CurrentJob]:
+def fake_job(
+    *, cancel_requested: bool = False, signals: Mapping[str, Any] | None = None, **fields: Any
+) -> Iterator[CurrentJob]:
     """In the block, ``current_job()`` returns a job that exists only in memory, with these fields.
 
     This is for code that tasks call, and sets the fields of the jobs of `call_task`: ``attempts``,
-    ``metadata``, ``queue_name``, ``id`` and others. ``cancel_requested``: it was asked to stop.
+    ``metadata``, ``queue_name``, ``id`` and others. ``cancel_requested``: it was asked to stop. ``signals``:
+    the values of the signals for which it waits, by name. Its steps are only called, and it does not sleep.
     """
     if unknown := sorted(set(fields) - {*_ALLOWED, "task_path", "args", "kwargs"}):
         raise TypeError(f"fake_job() has no field {unknown[0]!r}. The fields are {', '.join(_ALLOWED)}.")
-    given = {**fields, "asked_to_stop": cancel_requested}
+    given = {**fields, "asked_to_stop": cancel_requested, "signals": signals or {}}
     running = _FakeRunning(None, _claimed({}, given), given)
     tokens = _FIELDS.set(given), RUNNING.set(running)
     try:
@@ -116,6 +120,11 @@ class _FakeRunning(RunningJob):
         duration("extend(seconds)", seconds)
         return True
 
+    @cached_property
+    def steps(self) -> Any:
+        """Steps that are only called."""
+        return FakeSteps(self._fields.get("signals", {}))
+
 
 def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
     settings = conf.current()
@@ -141,7 +150,8 @@ def _claimed(options: dict[str, Any], given: dict[str, Any]) -> Claimed:
         "priority": 0, "run_after": now, "attempts": 1, "forgiven_attempts": 0, "max_attempts": None,
         "timeout": None, "on_lost": "rerun", "crash_count": 0, "metadata": {}, "expires_at": None,
         "expired": None, "enqueued_at": now, "started_at": now, "last_attempted_at": now,
-        "errors": [], "waited": 0.0, "group_key": None, "context": None, **options, **given,
+        "errors": [], "waited": 0.0, "group_key": None, "context": None,
+        "marks": 0, **options, **given,
     }  # fmt: skip
     return Claimed(**{name: _as_text(name, values[name]) for name in Claimed._fields})
 

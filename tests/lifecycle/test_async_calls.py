@@ -23,6 +23,7 @@ from django_pgqueue import (
     aresume,
     aretry,
     aset_limit,
+    asignal,
     enqueue,
     rate_limit,
 )
@@ -58,6 +59,7 @@ CALLS: dict[str, Callable[[Given], Awaitable[Any]]] = {
     "apause": lambda given: apause(queue="some"),
     "aresume": lambda given: aresume(queue="some"),
     "aset_limit": lambda given: aset_limit("some", 2),
+    "asignal": lambda given: asignal(given.job, "approved"),
     "adrain": lambda given: adrain(7),
     "Task.aenqueue": lambda given: noop.aenqueue(),
     "Task.aget_result": lambda given: noop.aget_result(given.result.id),

@@ -10,11 +10,22 @@ from django.db import connection, transaction
 from django.dispatch import receiver
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import JobExists, Unique, aenqueue, aenqueue_many, cancel, enqueue, enqueue_many, retry
+from django_pgqueue import (
+    JobExists,
+    Unique,
+    aenqueue,
+    aenqueue_many,
+    cancel,
+    enqueue,
+    enqueue_many,
+    retry,
+    signal,
+)
 from django_pgqueue.compat import TaskResultStatus, task_enqueued
 from django_pgqueue.exceptions import UniqueKeyError
 from django_pgqueue.lifecycle import enqueue as module
 from django_pgqueue.models import Job, Queue, UniqueWindow
+from django_pgqueue.models.step import Step
 from tests.app.tasks import noop
 from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
 from tests.support.coroutines import run
@@ -385,3 +396,12 @@ def test_a_task_may_read_its_own_key() -> None:
     with working():
         until(lambda: fresh(job).status == fresh(plain).status == "done")
     assert (fresh(job).result, fresh(plain).result) == ("k", None)
+
+
+def test_a_replaced_job_loses_the_steps_of_its_former_arguments() -> None:
+    replaced = index.using(unique=Unique(key="k", on_conflict="replace"))
+    job = enqueue(replaced, 7)
+    assert signal(job, "approved")
+    assert enqueue(replaced, 8).pk == job.pk
+    assert not Step.objects.exists()
+    assert Job.objects.get(pk=job.pk).marks == 0

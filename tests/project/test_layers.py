@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = """
     conf_values
     any_task compat conf database_settings exceptions habits operations prepared sentry wording
-    job_log paths payload routing schedules.cron session signatures tracing
+    job_log paths payload routing schedules.cron session signatures step_names tracing
     context
     middleware
     concurrency unique validation

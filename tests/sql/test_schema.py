@@ -92,12 +92,12 @@ def columns_between(text: str, start: str, end: str) -> list[str]:
 
 # The columns to which a transition assigns new values. Every other column must be copied by name.
 SET_BY = {
-    "finish_v1": {"shelf", "status", "waiting_reason", "finished_at", "duration"},
-    "cancel_v1": {"shelf", "status", "cancel_requested_at", "finished_at"},
+    "finish_v1": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
+    "cancel_v1": {"steps", "shelf", "status", "cancel_requested_at", "finished_at"},
     "retry_v1": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
         "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",
-        "result", "line",
+        "result", "line", "steps",
     },
 }  # fmt: skip
 # The columns among them with values of the last attempt, which a retry resets to the table's defaults.
@@ -212,7 +212,7 @@ def test_the_live_leaf_is_no_model_of_the_project() -> None:
     assert LiveJob not in apps.get_models(include_auto_created=True)
     assert {model.__name__ for model in apps.get_app_config("django_pgqueue").get_models()} == {
         "Job", "JobStat", "Limit", "Pause", "Queue", "QueueStatus", "Rate", "Ring", "Schedule",
-        "ScheduleTick", "UniqueWindow", "Worker",
+        "ScheduleTick", "Step", "UniqueWindow", "Worker",
     }  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from django_pgqueue import (
     enqueue_many,
     rate_limit,
     set_limit,
+    signal,
+    step,
     task,
 )
 from django_pgqueue.testing import assert_enqueued, call_task, immediate_jobs, run_jobs, travel
@@ -194,3 +196,36 @@ def wrong_tests() -> None:
     assert_enqueued(plain)  # refused
     assert_enqueued(send, queue_name=1)  # refused
     immediate_jobs(True)  # refused
+
+
+def render(order_id: int, *, dpi: int = 72) -> str:
+    return f"{order_id} {dpi}"
+
+
+@step
+def upload(path: str) -> int:
+    return len(path)
+
+
+@step(name="charge", atomic=True)
+def charge(amount: int) -> bool:
+    return amount > 0
+
+
+async def wrong_steps() -> None:
+    job = current_job()
+    job.step("render", render, "5")  # refused
+    job.step("render", render, 5, dpx=1)  # refused
+    job.step(render, 5)  # refused
+    number: int = job.step("render", render, 5)  # refused
+    await job.astep("render", render, 5)  # refused
+    upload(5)  # refused
+    upload.named(5)  # refused
+    upload.named("x")(5)  # refused
+    charge("3")  # refused
+    step(atomic="yes")  # refused
+    job.sleep("nap", "long")  # refused
+    job.wait_for(5)  # refused
+    signal(5, 5)  # refused
+    signal(job)  # refused
+    print(number)

@@ -42,6 +42,8 @@ from django_pgqueue import (
     retry,
     schedule,
     set_limit,
+    signal,
+    step,
     task,
 )
 from django_pgqueue.models import Job, Pause, Worker
@@ -345,3 +347,42 @@ class InDummyMode: ...
 def in_dummy_mode() -> None:
     with dummy_jobs() as jobs:
         assert_type(jobs, list[Job])
+
+
+def render(order_id: int, *, dpi: int = 72) -> str:
+    return f"{order_id} {dpi}"
+
+
+async def download(url: str) -> bytes:
+    return url.encode()
+
+
+@step
+def upload(path: str) -> int:
+    return len(path)
+
+
+@step(name="charge", atomic=True)
+def charge(amount: int) -> bool:
+    return amount > 0
+
+
+@step
+async def fetch(url: str) -> bytes:
+    return await download(url)
+
+
+async def steps(job: CurrentJob) -> None:
+    assert_type(job.step("render", render, 5, dpi=144), str)
+    assert_type(job.atomic_step("render", render, 5), str)
+    assert_type(await job.astep("download", download, "x"), bytes)
+    assert_type(upload("p"), int)
+    assert_type(upload.named("p-2")("p"), int)
+    assert_type(charge(3), bool)
+    assert_type(await fetch("x"), bytes)
+    job.sleep("cool-down", timedelta(hours=1))
+    await job.asleep("nap", 5)
+    job.wait_for("approved", timeout=timedelta(days=3))
+    await job.await_for("approved")
+    assert_type(signal(5, "approved", {"by": "ann"}), bool)
+    assert_type(signal(job, "approved"), bool)

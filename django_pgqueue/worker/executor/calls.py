@@ -35,6 +35,8 @@ async def await_task(running: RunningJob) -> Any:
         if running.timeout is not None and running.timeout.timed_out and not running.asked_to_stop:
             raise TaskTimeout from error
         raise
+    finally:
+        await running.finish_records()
 
 
 def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
-from ...exceptions import CancelJob, RetryLater, Snooze, WorkerLost
-from ...lifecycle.finish import Outcome
+from ...exceptions import CancelJob, RetryLater, Snooze, StepError, Suspended, WaitTimeout, WorkerLost
+from ...lifecycle.finish import Kind, Outcome
 from ...payload import encode_result
 from ...policy import delay_before_retry, exponential, should_retry
 from ...validation import CENTURY
@@ -59,6 +59,12 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
     """Return the outcome of a task that returned. Raises ``BadResult`` if the result cannot be stored."""
     row = running.row
     ran = running.ran
+    if running.suspended is not None:
+        raise StepError(
+            f"The job waits for {running.suspended.name!r}, but its task went on and returned. "
+            "Let the exception Suspended pass."
+        )
+    running.warn_of_unused_steps()
     if value is None:
         return Outcome(row.id, row.lease, started=running.started, ran=ran, log=running.logged())
     try:
@@ -89,6 +95,12 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(reason))
     if isinstance(error, asyncio.CancelledError) and running.asked_to_stop:
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason="asked to stop")
+    if isinstance(error, Suspended):
+        kind: Kind = "wait" if error.kind == "signal" else "snooze"
+        reason = _reason(str(error))
+        return Outcome(row.id, row.lease, kind, delay=error.seconds, started=running.started, reason=reason)
+    if isinstance(error, WaitTimeout):
+        return _failed(running, error)  # the time is over for every further attempt as well
     if isinstance(error, Snooze):
         return Outcome(row.id, row.lease, "snooze", delay=_until(error.until), started=running.started)
     return _failed(running, error, _delay(running, error, backoffs))
@@ -160,7 +172,7 @@ def _entry(running: RunningJob, error: BaseException) -> str:
 def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> float | None:
     """Return the seconds until the next attempt; None if there is none."""
     row, task, settings = running.row, running.task, conf.current()
-    attempt = row.attempts - row.forgiven_attempts
+    attempt = row.attempts - running.forgiven_attempts
     limit = row.max_attempts or task.max_attempts or settings.max_attempts
     if attempt >= limit:
         return None

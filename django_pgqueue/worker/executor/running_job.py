@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
+import logging
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from threading import Event, Lock
@@ -17,14 +20,15 @@ from ...exceptions import duration
 from ...models.current import CurrentJob
 from ...results import task_result
 from .failure import Failure
+from .steps import JobSteps
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
     from datetime import timedelta
 
     from ...compat import TaskResult
     from ...definition import Task
+    from ...exceptions import Suspended
     from ...lifecycle.claimed import Claimed
     from ...lifecycle.finish import Outcome
     from ...models import Job
@@ -35,6 +39,8 @@ __all__ = ["RunningJob"]
 
 # Race: the task may read its event at the same time as the worker asks it to stop.
 _LOCK = Lock()
+
+logger = logging.getLogger(__name__)
 
 _EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
 
@@ -67,6 +73,10 @@ class RunningJob:
         self.in_outer_transaction = False
         """Whether it was claimed in an open transaction (``outer_transaction``)."""
         self.asked_to_stop = False
+        self.forgiven_attempts = row.forgiven_attempts
+        """The attempts that do not count: a step that this attempt has recorded forgives those before it."""
+        self.suspended: Suspended | None = None
+        """Why the job has to wait, if its task has reached such a place."""
         self._event: Event | None = None
 
     @property
@@ -144,11 +154,33 @@ class RunningJob:
             on_lost=row.on_lost, unique_key=DEFERRED, unique_scope=DEFERRED,
             limit_key=DEFERRED, line=DEFERRED, group_key=row.group_key,
             attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
-            crash_count=row.crash_count, worker=self.worker, lease=row.lease,
+            crash_count=row.crash_count, marks=row.marks, current_step=DEFERRED, steps=None,
+            worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
             waiting_reason="", errors=json.loads(row.errors), error_fingerprint="",
             context=None if row.context is None else json.loads(row.context), logs=DEFERRED,
         )  # fmt: skip
+
+    @cached_property
+    def steps(self) -> JobSteps:
+        """The steps of the job. Made on demand, because most jobs have none."""
+        return JobSteps(self)
+
+    async def finish_records(self) -> None:
+        """Wait until the steps that have run are recorded."""
+        if "steps" in self.__dict__:
+            with suppress(asyncio.CancelledError):
+                await self.steps.finish_records()
+
+    def warn_of_unused_steps(self) -> None:
+        """Log a warning if the job has recorded steps that its last attempt did not use."""
+        if "steps" in self.__dict__ and (names := self.steps.unused):
+            logger.warning(
+                "job %s did not use the recorded steps %s. Their names have probably changed, so that they "
+                "ran again under the new ones.",
+                self.row.id,
+                ", ".join(map(repr, names)),
+            )
 
     def failed_result(self, entry: str) -> TaskResult[..., Any]:
         """Return this attempt as a failure, with ``entry`` (JSON) added to its errors."""

@@ -1,0 +1,41 @@
+"""``Step``: what a live job has recorded of its steps, sleeps and signals."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+__all__ = ["Step"]
+
+
+class Step(models.Model):
+    """One step of a job that is not over. For other jobs, ``Job.steps`` contains the same as JSON."""
+
+    class Kind(models.TextChoices):
+        """What the job did."""
+
+        STEP = "step", _("step")
+        SLEEP = "sleep", _("sleep")
+        SIGNAL = "signal", _("signal")
+        TIMEOUT = "timeout", _("signal that did not come in time")
+
+    pk = models.CompositePrimaryKey("job_id", "name")
+    job_id = models.BigIntegerField(_("job"))
+    name = models.CharField(_("name"), max_length=100)
+    kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices, db_default=Kind.STEP.value)
+    attempt = models.IntegerField(_("attempt"), db_default=0)
+    seconds = models.FloatField(_("duration in seconds"), null=True)
+    wake_at = models.DateTimeField(_("wakes at"), null=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    inputs = models.BigIntegerField(_("checksum of the arguments"), null=True)
+    result = models.JSONField(_("result"), null=True)
+
+    class Meta:
+        db_table = "pgqueue_step"
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("step")
+        verbose_name_plural = _("steps")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.job_id})"

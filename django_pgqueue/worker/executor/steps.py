@@ -1,0 +1,274 @@
+"""The steps of a running job: run each once, record its result, and return that when the job runs again.
+
+A record is one durable call under the lease of the job (``record_step_v1.sql``). What a job has recorded is
+read at its first step, and only if the claim has said that there is something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import zlib
+from functools import cached_property
+from inspect import iscoroutinefunction
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+
+from ... import conf
+from ...exceptions import LeaseLost, PayloadError, StepError, Suspended, WaitTimeout, duration
+from ...payload import encode_arguments, encode_result
+from ...step_names import MOST_STEPS, step_name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import timedelta
+
+    from .running_job import RunningJob
+
+__all__ = ["JobSteps"]
+
+logger = logging.getLogger(__name__)
+
+HAS_STEPS = 1
+"""The bit of ``Job.marks`` that says so."""
+
+_LONGEST_WAIT = 3.1e9  # seconds; a little less than the century that a job may be delayed
+_LOAD_SQL = (
+    "SELECT name, kind, finished_at IS NOT NULL, inputs, result::text FROM pgqueue_step WHERE job_id = %s"
+)
+_RECORD_SQL = "SELECT pgqueue_record_step_v1(%s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
+_WAIT_SQL = (
+    "SELECT held, kind, ready, timed_out, result::text, remaining FROM pgqueue_wait_v1(%s, %s, %s, %s, %s)"
+)
+
+
+class _Stored(NamedTuple):
+    """A row of ``pgqueue_step``."""
+
+    kind: str
+    is_over: bool
+    inputs: int | None
+    result: str | None
+
+
+class JobSteps:
+    """The steps of one attempt of a job."""
+
+    def __init__(self, running: RunningJob) -> None:
+        self._running = running
+        self._used: set[str] = set()
+        self._recorded = 0
+        self._records: set[asyncio.Future[Any]] = set()
+
+    # -- steps
+
+    def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a step, or return its recorded result."""
+        self._refuse_transaction("step", name)
+        return self._run("step", name, function, args, kwargs)
+
+    def run_atomic(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a step and record it in one transaction of the database of the queue."""
+        self._refuse_transaction("atomic_step", name)
+        with transaction.atomic(using=self._running.alias):
+            return self._run("atomic_step", name, function, args, kwargs)
+
+    async def arun(self, name: str, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> Any:
+        """Await a step, or return its recorded result."""
+        if not self._is_loaded:
+            await sync_to_async(self._load)()
+        inputs = _checksum(args, kwargs)
+        stored = self._begin("astep", name, inputs)
+        if stored is not None:
+            return _value(stored.result)
+        began = monotonic()
+        try:
+            value = await function(*args, **kwargs)
+        except BaseException:
+            self._used.discard(name)
+            raise
+        # Another step of the job may fail now, which cancels this one. What has run is recorded nevertheless.
+        record = asyncio.ensure_future(sync_to_async(self._record)(name, value, monotonic() - began, inputs))
+        self._records.add(record)
+        return await asyncio.shield(record)
+
+    async def finish_records(self) -> None:
+        """Wait for the records that are on their way, before the outcome of the attempt ends the lease."""
+        await asyncio.gather(*self._records, return_exceptions=True)
+
+    def _run(self, call: str, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if iscoroutinefunction(function):
+            raise StepError(
+                f"{call}({name!r}, ...) takes a function. For a coroutine function, await astep()."
+            )
+        inputs = _checksum(args, kwargs)
+        stored = self._begin(call, name, inputs)
+        if stored is not None:
+            return _value(stored.result)
+        began = monotonic()
+        try:
+            value = function(*args, **kwargs)
+        except BaseException:
+            self._used.discard(name)  # it has not been recorded, so the task may try it again
+            raise
+        return self._record(name, value, monotonic() - began, inputs)
+
+    def _begin(self, call: str, name: str, inputs: int | None) -> _Stored | None:
+        """Return what is recorded of a step, or None if it has to run."""
+        self._use(call, name)
+        stored = self._stored.get(name)
+        if stored is None:
+            if len(self._stored) + self._recorded >= MOST_STEPS:
+                raise StepError(
+                    f"{call}({name!r}): the job has {MOST_STEPS:,} steps, which is the limit. "
+                    "Let it enqueue jobs."
+                )
+            return None
+        if stored.kind != "step":
+            self._refuse_kind(call, name, stored.kind)
+        if inputs is not None and stored.inputs is not None and inputs != stored.inputs:
+            logger.warning(
+                "job %s: the step %r was recorded with other arguments. Its recorded result is used.",
+                self._running.row.id,
+                name,
+            )
+        return stored
+
+    def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
+        running = self._running
+        try:
+            text = encode_result(value, conf.current().max_payload_bytes)
+        except PayloadError as error:
+            raise StepError(f"The result of the step {name!r} cannot be recorded: {error}") from error
+        row = running.row
+        with connections[running.alias].cursor() as cursor:
+            cursor.execute(
+                _RECORD_SQL,
+                [row.id, row.lease, self._recorded == 0, row.attempts, name, seconds, inputs, text],
+            )
+            (answer,) = cursor.fetchone()
+        if answer == "lost":
+            self._refuse_lease()
+        if answer == "taken":
+            self._refuse_kind("step", name, "signal")
+        self._recorded += 1
+        running.forgiven_attempts = max(running.forgiven_attempts, row.attempts - 1)
+        return _value(text)
+
+    # -- waits
+
+    def sleep(self, name: str, length: float | timedelta) -> None:
+        """Go on when the time is over. Raises ``Suspended``."""
+        self._wait("sleep", name, "sleep", duration("sleep(name, length)", length))
+
+    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
+        """Return the value of a signal. Raises ``Suspended`` if it has not come yet."""
+        seconds = _LONGEST_WAIT if timeout is None else duration("wait_for(name, timeout)", timeout)
+        return self._wait("wait_for", name, "signal", seconds)
+
+    def _wait(self, call: str, name: str, kind: str, seconds: float) -> Any:
+        self._refuse_transaction(call, name)
+        self._use(call, name)
+        stored, row = self._stored.get(name), self._running.row
+        if stored is not None and stored.is_over:
+            return self._over(call, name, kind, stored.kind, stored.result)
+        with connections[self._running.alias].cursor() as cursor:
+            cursor.execute(_WAIT_SQL, [row.id, row.lease, name, kind, min(seconds, _LONGEST_WAIT)])
+            held, found, ready, _timed_out, result, remaining = cursor.fetchone()
+        if not held:
+            self._refuse_lease()
+        if ready or found != kind:
+            return self._over(call, name, kind, found, result)
+        self._running.suspended = Suspended(kind, name, max(0.0, remaining))
+        raise self._running.suspended
+
+    def _over(self, call: str, name: str, kind: str, found: str, result: str | None) -> Any:
+        if found == "timeout" and kind == "signal":
+            raise WaitTimeout(f"The signal {name!r} did not come in time.")
+        if found != kind:
+            self._refuse_kind(call, name, found)
+        return _value(result)
+
+    # -- what both need
+
+    @property
+    def unused(self) -> list[str]:
+        """The recorded steps for which this attempt has not asked. Their names have probably changed."""
+        if not self._is_loaded:
+            return []
+        return sorted(
+            name for name, stored in self._stored.items() if stored.kind == "step" and name not in self._used
+        )
+
+    @cached_property
+    def _stored(self) -> dict[str, _Stored]:
+        if not self._running.row.marks & HAS_STEPS:
+            return {}
+        with connections[self._running.alias].cursor() as cursor:
+            cursor.execute(_LOAD_SQL, [self._running.row.id])
+            return {name: _Stored(*rest) for name, *rest in cursor.fetchall()}
+
+    @property
+    def _is_loaded(self) -> bool:
+        return "_stored" in self.__dict__
+
+    def _load(self) -> None:
+        _ = self._stored
+
+    def _use(self, call: str, name: str) -> None:
+        step_name(f"{call}(name, ...)", name)
+        if self._running.suspended is not None:
+            raise StepError(
+                f"{call}({name!r}): the job waits for {self._running.suspended.name!r}, and its task went "
+                "on. Let the exception Suspended pass."
+            )
+        if name in self._used:
+            raise StepError(
+                f"{call}({name!r}): this attempt has used the name {name!r} before. Give each step a name of "
+                "its own, for instance with a number."
+            )
+        self._used.add(name)
+
+    def _refuse_transaction(self, call: str, name: str) -> None:
+        """A step in a transaction could be recorded although its effects are rolled back, and the other way
+        round.
+        """
+        if self._running.task.atomic:
+            raise StepError(f"{call}({name!r}): a task with atomic=True is one step. Remove atomic=True.")
+        connection = connections[self._running.alias]
+        # A test case runs each test in a transaction of its own.
+        blocks: Any = connection.atomic_blocks
+        if connection.in_atomic_block and not blocks[-1]._from_testcase:
+            raise StepError(
+                f"{call}({name!r}) was called in transaction.atomic(). Call it outside, or use "
+                "atomic_step(), which runs the step in a transaction together with its record."
+            )
+
+    def _refuse_kind(self, call: str, name: str, kind: str) -> NoReturn:
+        what = "signal" if kind == "timeout" else kind
+        raise StepError(f"{call}({name!r}): the job has a {what} with the name {name!r}. Use another name.")
+
+    def _refuse_lease(self) -> NoReturn:
+        raise LeaseLost(
+            f"Job {self._running.row.id} was given to another worker while this one ran it. "
+            "What this attempt does no longer counts."
+        )
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _checksum(args: Any, kwargs: Any) -> int | None:
+    """Return a checksum of the arguments, or None if they are not JSON, which the arguments of a step need
+    not be.
+    """
+    try:
+        positional, named = encode_arguments(args, kwargs, conf.current().max_payload_bytes)
+    except PayloadError:
+        return None
+    return zlib.crc32(f"{positional}{named}".encode())

@@ -1,0 +1,1 @@
+SELECT pgqueue_signal(57, 'decided', '{"by": "ann", "decision": "yes"}');

@@ -1,0 +1,54 @@
+"""The steps of a job on its page."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from django_pgqueue.models.step import Step
+from tests.support.factories import JobFactory
+
+from .helpers import body, url
+
+pytestmark = pytest.mark.django_db
+
+STEP = {
+    "name": "render",
+    "kind": "step",
+    "attempt": 2,
+    "seconds": 1.5,
+    "wake_at": None,
+    "finished_at": "2026-11-23T07:08:09.123+00:00",
+    "result": "<b>done</b>",
+}
+
+
+def steps_on(client: Client, pk: int) -> str:
+    page = body(client, url("change", pk))
+    return page.split('id="pgqueue-steps"')[1].split("</section>")[0] if "pgqueue-steps" in page else ""
+
+
+def test_the_steps_of_a_job_that_is_over_come_from_its_row(root: Client) -> None:
+    shown = steps_on(root, JobFactory.create(failed=True, steps=[STEP]).pk)
+    for text in ("render", "<td>2</td>", "1.5 s", "2026-11-23 07:08:09", "&lt;b&gt;done&lt;/b&gt;"):
+        assert text in shown
+
+
+def test_the_steps_of_a_live_job_come_from_their_table(root: Client) -> None:
+    job = JobFactory.create(marks=1)
+    Step.objects.create(job_id=job.pk, name="approved", kind="signal")
+    shown = steps_on(root, job.pk)
+    assert "approved" in shown
+    assert "waits" in shown
+
+
+def test_a_job_without_steps_has_no_table(root: Client) -> None:
+    assert steps_on(root, JobFactory.create().pk) == ""
+    assert steps_on(root, JobFactory.create(done=True).pk) == ""
+
+
+def test_odd_values_in_history_do_not_break_the_page(root: Client) -> None:
+    odd = [{"name": "<i>x</i>", "finished_at": "odd"}, {"kind": "sleep", "wake_at": STEP["finished_at"]}]
+    shown = steps_on(root, JobFactory.create(done=True, steps=odd).pk)
+    assert "&lt;i&gt;" in shown
+    assert "until 2026-11-23" in shown
