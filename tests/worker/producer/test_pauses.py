@@ -241,8 +241,9 @@ def test_a_running_worker_lets_jobs_continue_at_once() -> None:
 
 
 def test_a_pause_of_a_task_ends_by_itself() -> None:
-    pause(task=noop, until=timedelta(milliseconds=500))
     with working():
+        ended(enqueue(noop))  # the worker is ready, so that it claims the next job during the pause
+        pause(task=noop, until=timedelta(seconds=1))
         job = enqueue(noop)
         until(lambda: states(job) == ["blocked"])
         ended(job)
