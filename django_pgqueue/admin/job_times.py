@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["line", "now", "summary"]
 
+_A_LIFETIME = timedelta(days=50 * 365)
+
 
 def summary(job: Any) -> str:
     """Return the time that matters for the status of the job, how long it waited and ran, and the attempt."""
@@ -45,9 +47,10 @@ def now(job: Any) -> str:
 
 def line(job: Any) -> str:
     """Return the past and future events of the job in the order of time, and how long it waited and ran."""
+    has_time = _was_to_wait(job) and not _waits_without_a_time(job)
     steps = [
         (job.enqueued_at, _("enqueued"), ""),
-        (job.run_after if _was_to_wait(job) else None, _("run after"), _until(job)),
+        (job.run_after if has_time else None, _("run after"), _until(job)),
         (job.started_at if job.attempts > 1 else None, _("first started"), ""),
         (_last_start(job), _("last started") if job.attempts > 1 else _("started"), _waited(job)),
         (job.cancel_requested_at, _("asked to stop"), ""),
@@ -77,7 +80,7 @@ def _main(job: Any) -> tuple[str, datetime]:
     if job.status == Status.RUNNING:
         began = job.last_attempted_at or job.started_at or here
         return _("running for %(period)s") % {"period": display.period(here - began)}, began
-    if job.status == Status.BLOCKED:
+    if job.status == Status.BLOCKED or _waits_without_a_time(job):
         waiting = display.period(here - job.enqueued_at)
         return _("waiting for %(period)s") % {"period": waiting}, job.enqueued_at
     if job.run_after > here:
@@ -92,6 +95,11 @@ def _full(moment: datetime) -> str:
 def _was_to_wait(job: Any) -> bool:
     """Return whether the job was enqueued to run later. Most jobs are due as soon as they are enqueued."""
     return bool(job.run_after - job.enqueued_at > timedelta(seconds=1))
+
+
+def _waits_without_a_time(job: Any) -> bool:
+    """Return whether the job waits for a signal that may come at any time. It is due in almost a century."""
+    return not job.is_over and bool(job.run_after - job.now > _A_LIFETIME)
 
 
 def _until(job: Any) -> str:

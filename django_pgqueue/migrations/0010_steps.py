@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                                     ("step", "step"),
                                     ("sleep", "sleep"),
                                     ("signal", "signal"),
-                                    ("timeout", "signal that did not come in time"),
+                                    ("timeout", "no signal in time"),
                                 ],
                                 db_default="step",
                                 max_length=8,

@@ -17,7 +17,7 @@ class Step(models.Model):
         STEP = "step", _("step")
         SLEEP = "sleep", _("sleep")
         SIGNAL = "signal", _("signal")
-        TIMEOUT = "timeout", _("signal that did not come in time")
+        TIMEOUT = "timeout", _("no signal in time")
 
     pk = models.CompositePrimaryKey("job_id", "name")
     job_id = models.BigIntegerField(_("job"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from django_pgqueue.models.step import Step
 from tests.support.factories import JobFactory
@@ -52,3 +55,10 @@ def test_odd_values_in_history_do_not_break_the_page(root: Client) -> None:
     shown = steps_on(root, JobFactory.create(done=True, steps=odd).pk)
     assert "&lt;i&gt;" in shown
     assert "until 2026-11-23" in shown
+
+
+def test_a_job_that_waits_for_a_signal_is_not_due_in_a_century(root: Client) -> None:
+    job = JobFactory.create(marks=1, run_after=timezone.now() + timedelta(seconds=3.1e9))
+    page = body(root, url("change", job.pk))
+    assert "waiting for" in page
+    assert "run after" not in page
