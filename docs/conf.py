@@ -54,6 +54,6 @@ nitpick_ignore_regex = [
     ("py:.*", r"(.*\.)?(datetime|timedelta|Mapping|Iterable|Callable|Sequence|TaskResult|BaseTaskBackend)"),
     (
         "py:.*",
-        r"(.*\.)?(AnyTask|GenericTask|QuerySet|How|Job|Pause|Worker|EnqueueOutcome|_Decorator|_ContextDecorator)",
+        r"(.*\.)?(AnyTask|GenericTask|QuerySet|How|Job|Pause|Worker|EnqueueOutcome|_Decorator|_ContextDecorator|StepFunction|_StepMaker)",
     ),
 ]
