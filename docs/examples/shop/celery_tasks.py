@@ -5,8 +5,8 @@ from .idempotent import bank
 from .models import Order
 
 
+# In the settings: CELERY_TASK_ROUTES = {"shop.celery_tasks.*": {"queue": "billing"}}
 @shared_task(
-    queue="billing",
     acks_late=True,
     autoretry_for=(ConnectionError,),
     retry_backoff=10,
