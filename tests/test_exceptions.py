@@ -7,7 +7,15 @@ import pytest
 
 from django_pgqueue import exceptions
 from django_pgqueue.backend import BadParameters
-from django_pgqueue.exceptions import CancelJob, JobExists, PayloadError, RetryLater, Snooze, TaskTimeout
+from django_pgqueue.exceptions import (
+    CancelJob,
+    JobExists,
+    PayloadError,
+    RetryLater,
+    Snooze,
+    Suspended,
+    TaskTimeout,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,11 +27,12 @@ from django_pgqueue.exceptions import CancelJob, JobExists, PayloadError, RetryL
         Snooze(timedelta(hours=1)),
         CancelJob(reason="not needed"),
         TaskTimeout(),
+        Suspended("sleep", "nap", 5.0),
         BadParameters("wrong", hint="right"),
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_exceptions_survive_pickling(error: Exception) -> None:
+def test_exceptions_survive_pickling(error: BaseException) -> None:
     """They are sent between processes, as by pytest-xdist or a process pool. Keyword-only ones would fail."""
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
@@ -31,4 +40,4 @@ def test_exceptions_survive_pickling(error: Exception) -> None:
 
 def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
     own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
-    assert own == {"JobExists", "RetryLater", "Snooze", "CancelJob", "TaskTimeout"}
+    assert own == {"JobExists", "RetryLater", "Snooze", "CancelJob", "Suspended", "TaskTimeout"}

@@ -68,11 +68,15 @@ def test_a_drain_of_short_jobs_overlaps(monkeypatch: pytest.MonkeyPatch, overlap
         return kept[-1]
 
     monkeypatch.setattr(Demand, "goes_on_at_once", look)
-    enqueue_many(tasks.noop.bind() for _ in range(10_000))
-    producer = make_producer(burst=True)
-    producer.run()
-    producer._waker.close()
-    assert Job.objects.filter(status="done").count() == 10_000
+    drains = 0
+    # On a busy machine, a drain may leave its worker so little of the processor that it never gets ahead.
+    while not any(kept) and drains < 5:
+        drains += 1
+        enqueue_many(tasks.noop.bind() for _ in range(10_000))
+        producer = make_producer(burst=True)
+        producer.run()
+        producer._waker.close()
+    assert Job.objects.filter(status="done").count() == drains * 10_000
     assert any(kept)
 
 

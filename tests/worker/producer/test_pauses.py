@@ -185,10 +185,11 @@ def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.
 
 
 def test_a_pause_ends_by_itself() -> None:
-    job = enqueue(noop)
-    pause(everything=True, until=timedelta(milliseconds=300))
     with working() as worker:
+        ended(enqueue(noop))  # the worker is ready, so that it hears of the pause before its end
+        pause(everything=True, until=timedelta(seconds=1))
         until(lambda: worker.producer._pauses.everything)
+        job = enqueue(noop)
         assert states(job) == ["pending"]
         ended(job)
     until_then = Pause.objects.values_list("until", flat=True).first()
