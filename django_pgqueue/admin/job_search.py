@@ -80,8 +80,10 @@ def search(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
         )
         return jobs.filter(is_one, shelf=LIVE_SHELF)
     try:
-        key = results.parse_id(term)[1]
+        alias, key = results.parse_id(term)
     except ValueError:
+        return _with_text(jobs, term, period)
+    if ":" in term and alias != jobs.db:  # another database: its job with this number is not the one here
         return _with_text(jobs, term, period)
     by_id = jobs.filter(pk=key)
     # A number may also be in the arguments.

@@ -54,7 +54,8 @@ def test_a_number_is_an_id_first_and_a_text_if_there_is_no_such_job(root: Client
     job = JobFactory.create(args=[1])
     other = JobFactory.create(args=[job.pk, 987654321])
     assert listed(root, q=str(job.pk)) == [job.pk]
-    assert listed(root, q=f"other:{job.pk}") == [job.pk]
+    assert listed(root, q=f"default:{job.pk}") == [job.pk]
+    assert listed(root, q=f"other:{job.pk}") == []  # a job of another database, whatever is here
     assert listed(root, q="987654321") == [other.pk]
 
 
