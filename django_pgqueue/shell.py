@@ -6,7 +6,7 @@
     run(5)                           run a waiting job here, with its exception
     retry(5), cancel(5), enqueue(...), Job
 
-Jobs are given as ids or objects.
+Jobs are given as ids (``5``, or ``"other:5"`` in another database) or objects.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .compat import DjangoTask
 from .lifecycle.control import cancel, retry
 from .lifecycle.enqueue import enqueue
 from .models import Job
+from .results import parse_id
 from .routing import default_backend
 from .why import why as reason
 from .worker.one_job import run_job
@@ -40,7 +41,7 @@ def jobs(
     return found.filter(queue_name=queue) if queue else found
 
 
-def failure(job: Job | int | None = None, *, using: str | None = None) -> Job | None:
+def failure(job: Job | int | str | None = None, *, using: str | None = None) -> Job | None:
     """Print why a job failed, with the traceback, and return it. Without a job: the last one that failed an
     attempt.
     """
@@ -56,13 +57,13 @@ def failure(job: Job | int | None = None, *, using: str | None = None) -> Job | 
     return found
 
 
-def why(job: Job | int, *, using: str | None = None) -> None:
+def why(job: Job | int | str, *, using: str | None = None) -> None:
     """Print why a job does not run, or how it ended."""
     found = _fresh(job, using)
     print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason(found)}")  # noqa: T201
 
 
-def run(job: Job | int, *, using: str | None = None) -> Any:
+def run(job: Job | int | str, *, using: str | None = None) -> Any:
     """Run a waiting job here and now, and return its result. Raise what its task raises."""
     found = _fresh(job, using)
     result = run_job(found.pk, found._state.db or _alias(using))
@@ -79,9 +80,17 @@ def _last_failure(alias: str) -> Job | None:
     return max(both, key=lambda job: job.last_attempted_at or job.enqueued_at, default=None)
 
 
-def _fresh(job: Job | int, using: str | None) -> Job:
-    alias = _alias(using or (job._state.db if isinstance(job, Job) else None))
-    return Job.objects.using(alias).get(pk=job.pk if isinstance(job, Job) else job)
+def _fresh(job: Job | int | str, using: str | None) -> Job:
+    if isinstance(job, str):  # as TaskResult.id
+        named, pk = parse_id(job)
+        alias = using or named
+    else:
+        alias = _alias(using or (job._state.db if isinstance(job, Job) else None))
+        pk = job.pk if isinstance(job, Job) else job
+    found = Job.objects.using(alias).filter(pk=pk).first()
+    if found is None:
+        raise Job.DoesNotExist(f"There is no job {pk} in the database {alias!r}.")
+    return found
 
 
 def _alias(using: str | None) -> str:

@@ -69,6 +69,18 @@ def test_run_and_retry(shell: Any, bodies: dict[str, Any]) -> None:
     assert shell(f"retry({bad.pk}); print(run({bad.pk}))") == "mended"
 
 
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_ids_of_another_database(shell: Any, bodies: dict[str, Any]) -> None:
+    bodies.update(good=lambda: 42)
+    job = enqueue(tasks.run_body.using(database="other"), "good")
+    assert shell(f"print(run('other:{job.pk}'))") == "42"
+    assert shell(f"why('other:{job.pk}')").endswith("It is done.")
+    with pytest.raises(ValueError, match="'first' is not the id of a job"):
+        shell("why('first')")
+    with pytest.raises(Job.DoesNotExist, match=f"There is no job {job.pk} in the database 'default'"):
+        shell(f"why({job.pk})")
+
+
 def test_why(shell: Any, bodies: dict[str, Any]) -> None:
     job, later = enqueue(tasks.run_body, "good"), enqueue(tasks.later, "good")
     bodies.update(good=lambda: shell(f"why({job.pk})"), bad=fail)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from ..exceptions import PgQueueError
 from ..lifecycle.control import run_now
 from ..models import Job
+from ..results import public_id
 from .inline_places import one_job
 from .keeper import Keeper
 from .one_process import DebuggedWorker
@@ -97,4 +98,6 @@ def _why_not(job: Job) -> str:
         return f"{what} it is blocked ({job.waiting_reason})."
     if job.status in (Job.Status.PENDING, Job.Status.RETRY):
         return f"{what} another transaction has locked it, or its queue has reached a limit."
-    return f"{what} it is over ({job.status}). Enqueue it again with: retry({job.pk})"
+    public = public_id(job.pk, job._state.db)  # the number alone may be another job
+    again = f"retry({job.pk if public == str(job.pk) else repr(public)})"
+    return f"{what} it is over ({job.status}). Enqueue it again with: {again}"

@@ -293,11 +293,21 @@ def test_jobs_that_cannot_be_run(bodies: Any) -> None:
 def test_another_database(bodies: Any) -> None:
     bodies["x"] = lambda: 1
     elsewhere = tasks.run_body.using(database="other")
+    out = StringIO()
+    public = f"other:{enqueue(elsewhere, 'x').pk}"
+    call_command("pgqueue", "run", public, stdout=out)
+    assert "done in" in out.getvalue()
+    with pytest.raises(CommandError, match=rf"retry\('{public}'\)"):
+        call_command("pgqueue", "run", public)
+    with pytest.raises(CommandError, match="'gone' is not in DATABASES"):
+        call_command("pgqueue", "run", "gone:1")
+    with pytest.raises(CommandError, match="'first' is not the id of a job"):
+        call_command("pgqueue", "run", "first")
     first, second, third = enqueue(elsewhere, "x"), enqueue(elsewhere, "x"), enqueue(tasks.run_body, "x")
     assert "done in" in run(first, "--database", "other")
     work("--burst", "--database", "other")
     found = Job.objects.using("other").order_by("pk").values_list("pk", "status")
-    assert list(found) == [(first.pk, "done"), (second.pk, "done")]
+    assert list(found)[1:] == [(first.pk, "done"), (second.pk, "done")]
     assert fresh(third).attempts == 0
 
 
