@@ -80,7 +80,7 @@ class Command(BaseCommand):
             "--async-slots",
             type=at_least(1),
             metavar="N",
-            help="async jobs that a process runs besides those in its threads (default: as in --threads)",
+            help="async jobs that a process runs besides those in its threads (default: share them)",
         )
         add("--burst", action="store_true", help="stop when no more jobs are due")
         add("--schedules", action="store_true", help="begin a burst with the schedules that are due")
