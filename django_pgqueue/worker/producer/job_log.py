@@ -20,6 +20,7 @@ MESSAGE_LIMIT = 200
 _WORDS = {
     "retry": "failed",
     "snooze": "snoozed",
+    "release": "requeued",
     "wait": "waits for a signal",
     "crash": "crashed its process",
     "lost": "lost its lease",
