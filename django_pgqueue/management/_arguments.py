@@ -84,7 +84,10 @@ def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -
     for option, default in _NOT_FOR_ONE_PROCESS.items():
         if given[option.removeprefix("--").replace("-", "_")] not in default:
             raise ArgumentTypeError(
-                _("%(option)s and --one-process cannot be used together: one process runs one job at a time.")
+                _(
+                    "%(option)s and --one-process cannot be used together. It runs one job at a time, in "
+                    "this process."
+                )
                 % {"option": option}
             )
     if any(weight is not None for weight in queues.values()):
