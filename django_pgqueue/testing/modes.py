@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from django.test import TestCase
 from django.test.utils import TestContextDecorator, override_settings
 
 from ..compat import task_backends
@@ -43,6 +44,19 @@ class _Mode(TestContextDecorator):
         """Decorate a test function or a ``SimpleTestCase`` class."""
         made: T = super().__call__(cast("Any", decorated))
         return made
+
+    def decorate_class(self, cls: Any) -> Any:
+        """Decorate ``setUpTestData``, too. Django's own method leaves it out."""
+        decorated = super().decorate_class(cls)
+        if issubclass(decorated, TestCase):
+            prepare = decorated.setUpTestData.__func__  # type: ignore[attr-defined]
+
+            def set_up_test_data(of: type[TestCase]) -> None:
+                with self:
+                    prepare(of)
+
+            decorated.setUpTestData = classmethod(set_up_test_data)  # type: ignore[method-assign, assignment]
+        return decorated
 
     def enable(self) -> Any:
         """Override TASKS."""

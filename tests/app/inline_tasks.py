@@ -40,6 +40,12 @@ def see_too(what: Any) -> None:
     SEEN.append(what)
 
 
+@task
+def violate() -> None:
+    with transaction.atomic():
+        Entry(key=None).save()
+
+
 @task(fail_on=[Fatal], max_attempts=3)
 def end(how: str) -> Any:
     Entry.objects.create(key=how)

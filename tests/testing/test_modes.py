@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models.signals import post_delete
 from django.test import SimpleTestCase, TestCase
 
 from django_pgqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
@@ -141,6 +142,59 @@ def test_jobs_run_at_the_commit(kind: int) -> None:
 
 
 @pytest.mark.django_db
+def test_a_block_without_a_savepoint_is_a_transaction_as_well(immediate_jobs: None) -> None:
+    with transaction.atomic(savepoint=False):
+        with transaction.atomic():
+            enqueue(see, 1)
+        with transaction.atomic(savepoint=False):
+            enqueue(see, 2)
+        assert tasks.SEEN == []
+    assert tasks.SEEN == [1, 2]
+    with pytest.raises(tasks.Fatal), transaction.atomic(savepoint=False):
+        enqueue(tasks.end, "fail")
+    enqueue(see, 3)
+    with pytest.raises(ZeroDivisionError):
+        transaction.atomic(savepoint=False)(roll_back)()
+    assert connection.needs_rollback, "Django cannot undo such a block"
+    assert tasks.SEEN == [1, 2, 3]
+
+
+@pytest.mark.django_db
+def test_a_receiver_of_a_deletion_enqueues(immediate_jobs: None) -> None:
+    entry = Entry.objects.create(key="a")
+
+    def receive(**kwargs: Any) -> None:
+        enqueue(see, entry.key)
+        assert tasks.SEEN == []
+
+    post_delete.connect(receive, sender=Entry)
+    try:
+        entry.delete()
+    finally:
+        post_delete.disconnect(receive, sender=Entry)
+    assert tasks.SEEN == ["a"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_an_error_of_the_database_at_the_commit_does_not_break_the_test(
+    savepoint: bool, immediate_jobs: None
+) -> None:
+    @transaction.atomic(savepoint=savepoint)
+    def commit() -> None:
+        Entry.objects.create(key="committed")
+        enqueue(tasks.violate)
+
+    with pytest.raises(IntegrityError):
+        commit()
+    assert Entry.objects.get().key == "committed"
+    assert "savepoint_commit" not in connection.__dict__
+    assert "savepoint_rollback" not in connection.__dict__
+    with pytest.raises(ZeroDivisionError):
+        roll_back()
+
+
+@pytest.mark.django_db
 def test_jobs_may_run_before_the_commit() -> None:
     with immediate_jobs(at_once=True), transaction.atomic():
         enqueue(see, 1)
@@ -195,6 +249,20 @@ class OfAClass(SimpleTestCase):
 
     def test_each_test_begins_without_jobs(self) -> None:
         assert_not_enqueued(see)
+
+
+@immediate_jobs()
+class WithData(TestCase):
+    @classmethod
+    def setUpTestData(cls) -> None:
+        super().setUpTestData()
+        assert cls is WithData
+        with transaction.atomic():
+            cls.job = enqueue(see, "data")
+
+    def test_jobs_of_the_data_have_run(self) -> None:
+        self.job.refresh_from_db()
+        assert self.job.status == "done"
 
 
 class OfAMethod(TestCase):
