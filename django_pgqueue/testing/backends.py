@@ -38,7 +38,10 @@ class ImmediateBackend(PgQueueBackend):
 
 
 class DummyBackend(PgQueueBackend):
-    """Keeps jobs in memory and runs none. It needs no database."""
+    """Keeps jobs in memory and runs none. It needs no database.
+
+    The jobs are kept until ``clear()``, as with Django's own. pytest calls it after each test.
+    """
 
     @property
     def keeper(self) -> Any:
@@ -46,6 +49,12 @@ class DummyBackend(PgQueueBackend):
         from .memory import Memory
 
         return Memory()
+
+    def clear(self) -> None:
+        """Forget the jobs, those of all backends of this class."""
+        from .memory import clear
+
+        clear()
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the result of a job in memory. Raise TaskResultDoesNotExist if there is none."""

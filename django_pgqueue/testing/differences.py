@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+from django.utils.timezone import is_naive
 
 from ..payload import encode_arguments
 
@@ -30,6 +33,7 @@ class Expected:
     def of(cls, **given: Any) -> Expected:
         """Take what was given, with arguments as a job stores them."""
         values = {name: value for name, value in given.items() if value is not ANY}
+        _check(values)
         if "args" in values:
             values["args"] = json.loads(encode_arguments(list(values["args"]), {}, _NO_LIMIT)[0])
         if "kwargs" in values:
@@ -48,6 +52,19 @@ class Expected:
             elif (found := getattr(job, name)) != wanted:
                 lines += _difference(name, found, wanted)
         return lines
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Raise ``TypeError`` or ``ValueError`` for what no job could have, because of a slip in the test."""
+    if isinstance(args := values.get("args", ()), str) or not isinstance(args, Iterable):
+        raise TypeError(f"args takes a list of the arguments, args=[{args!r}], not {args!r}.")
+    if not isinstance(kwargs := values.get("kwargs", {}), Mapping):
+        raise TypeError(f"kwargs takes a dict of the arguments, not {kwargs!r}.")
+    run_after = values.get("run_after")
+    if run_after is not None and not isinstance(run_after, (datetime, timedelta)):
+        raise TypeError(f"run_after takes an aware datetime, a timedelta or None, not {run_after!r}.")
+    if isinstance(run_after, datetime) and is_naive(run_after):
+        raise ValueError(f"run_after takes an aware datetime, and {run_after!r} has no time zone.")
 
 
 def _difference(name: str, found: Any, wanted: Any) -> list[str]:

@@ -13,19 +13,22 @@ import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from ..database_settings import changed
+from ..lifecycle.control import locate
 from ..models import Job, Worker
 from ..worker.processes.popen import child_environment
 from .databases import alias_of, check_is_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from ..compat import TaskResult
 
 __all__ = ["RunningWorker", "running_worker"]
 
@@ -50,13 +53,17 @@ class RunningWorker:
         """What it has written so far."""
         return self._log.read_text(errors="replace")
 
-    def wait_for(self, job: Job | int, *, timeout: float = 30.0) -> Job:
+    def wait_for(self, job: Job | int | str | TaskResult[..., Any], *, timeout: float = 30.0) -> Job:
         """Wait until a job is over, and return it as it is then.
+
+        ``job``: a job, its id, or its ``TaskResult``. An int is an id in the database of the worker.
 
         Raise ``AssertionError``, with the log of the worker, if that takes longer than ``timeout`` seconds,
         or if the worker ends.
         """
-        pk = job if isinstance(job, int) else job.pk
+        alias, pk = (self.using, job) if isinstance(job, int) else locate(job)
+        if alias != self.using:
+            raise ValueError(f"Job {pk} is in the database {alias!r}, and the worker is in {self.using!r}.")
         end = monotonic() + timeout
         while True:
             found = Job.objects.using(self.using).get(pk=pk)

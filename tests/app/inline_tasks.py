@@ -43,7 +43,7 @@ def see_too(what: Any) -> None:
 @task
 def violate() -> None:
     with transaction.atomic():
-        Entry(key=None).save()
+        Entry.objects.bulk_create([Entry(pk=1), Entry(pk=1)])
 
 
 @task(fail_on=[Fatal], max_attempts=3)

@@ -91,6 +91,19 @@ def test_the_messages_of_counts_show_what_was_found() -> None:
         assert_not_enqueued(add, args=[1])
 
 
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"args": 1}, r"args=\[1\], not 1"),
+    ({"args": "ab"}, r"args=\['ab'\], not 'ab'"),
+    ({"kwargs": [1]}, "kwargs takes a dict"),
+    ({"run_after": 60}, "run_after takes an aware datetime, a timedelta or None, not 60"),
+    ({"run_after": datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)}, "has no time zone"),
+])  # fmt: skip
+def test_values_that_no_job_could_have_are_refused(wrong: dict[str, Any], message: str) -> None:
+    for check in (assert_enqueued, assert_not_enqueued):
+        with pytest.raises((TypeError, ValueError), match=message):
+            check(add, **wrong)
+
+
 @pytest.mark.parametrize("call", [lambda: assert_enqueued(WRONG), lambda: assert_not_enqueued(WRONG)])
 def test_what_is_no_task_is_refused(call: Any) -> None:
     with pytest.raises(TypeError, match="takes a task, or the path of a task"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -231,6 +231,13 @@ def test_results_of_dummy_mode(dummy_jobs: list[Job]) -> None:
         see.get_result("999999")
 
 
+def test_dummy_jobs_can_be_forgotten(settings: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": "django_pgqueue.testing.DummyBackend"}}
+    enqueue(see, 1)
+    cast("DummyBackend", default_backend()).clear()
+    assert_not_enqueued(see)
+
+
 def test_calls_are_checked_in_dummy_mode_too(dummy_jobs: list[Job]) -> None:
     with pytest.raises(TypeError):
         enqueue(see)  # type: ignore[call-arg]
@@ -253,6 +260,8 @@ class OfAClass(SimpleTestCase):
 
 @immediate_jobs()
 class WithData(TestCase):
+    job: Job
+
     @classmethod
     def setUpTestData(cls) -> None:
         super().setUpTestData()

@@ -19,6 +19,10 @@ def test_a_worker_runs_the_jobs_of_the_test_database(pgqueue_worker: RunningWork
     assert job.result["database"] == connection.settings_dict["NAME"]
     failed = enqueue(inline_tasks.end, "fail")
     assert pgqueue_worker.wait_for(failed.pk).status == "failed"
+    result = inline_tasks.see.enqueue(1)
+    assert pgqueue_worker.wait_for(result).status == pgqueue_worker.wait_for(result.id).status == "done"
+    with pytest.raises(ValueError, match="in the database 'other', and the worker is in 'default'"):
+        pgqueue_worker.wait_for("other:5")
     assert "Fatal" in pgqueue_worker.log
     with pytest.raises(AssertionError, match=r"is (pending|running) after 0 s\n\nThe log.*\n(.|\n)*Fatal"):
         pgqueue_worker.wait_for(enqueue(inline_tasks.see.using(priority=-1), 1), timeout=0)
