@@ -88,7 +88,8 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
     if not _has_django_tasks() or any(broken_entries()):
         return []
     configs = apps.get_app_configs() if app_configs is None else app_configs
-    return [*_modules(configs), *_paths(), *_limits()]
+    broken: set[str] = set()
+    return [*_modules(configs, broken), *_paths(broken), *_limits()]
 
 
 @register(TAG)
@@ -137,8 +138,8 @@ def _has_django_tasks() -> bool:
     return not check_django_tasks(None)
 
 
-def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
-    """Import the modules of each app that may declare tasks, as a worker does."""
+def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMessage]:
+    """Import the modules of each app that may declare tasks, as a worker does. Add those that raise."""
     from .compat import InvalidTask
     from .discovery import task_modules
 
@@ -146,13 +147,14 @@ def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
         try:
             import_module(name)
         except InvalidTask as error:
+            broken.add(name)
             yield Error(
                 f"{name} declares an invalid task: {error}",
-                hint="A task must be a function at the top level of its module, with @task above all other "
-                "decorators.",
+                hint="Correct it. Until then, the module cannot be imported, so none of its tasks can run.",
                 id=f"{TAG}.E008",
             )
         except Exception as error:  # a module may raise anything; its tasks may not belong to this queue
+            broken.add(name)
             yield CheckWarning(
                 f"{name} cannot be imported, so no worker can run its tasks: {type(error).__name__}: {error}",
                 hint=f'Try: python manage.py shell -c "import {name}"',
@@ -160,15 +162,15 @@ def _modules(configs: Iterable[AppConfig]) -> Iterator[CheckMessage]:
             )
 
 
-def _paths() -> Iterator[CheckMessage]:
-    """Find declared tasks that cannot be imported by their path."""
+def _paths(broken: set[str]) -> Iterator[CheckMessage]:
+    """Find declared tasks that cannot be imported by their path. Those of modules that raise are known."""
     from .compat import InvalidTask
     from .definition import declared_tasks
     from .paths import check_path
 
     said = set()
     for task in declared_tasks():
-        if task.func.__module__ == "__main__" or task.module_path in said:
+        if task.func.__module__ in {"__main__", *broken} or task.module_path in said:
             continue
         try:
             check_path(task)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import builtins
 import gc
 import re
 import subprocess
@@ -53,7 +54,7 @@ def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = definition.declared_tasks
 
     def declared() -> Iterator[Task[..., Any]]:
-        return (each for each in everything() if each.func.__module__ == __name__)
+        return (each for each in everything() if each.func.__module__.startswith((__name__, "app_")))
 
     monkeypatch.setattr(definition, "declared_tasks", declared)
 
@@ -394,6 +395,17 @@ def test_e008_a_module_that_declares_a_bad_task(app_with_tasks: Any) -> None:
     assert message.id == "pgqueue.E008"
     assert f"{configs[0].name}.tasks" in message.msg
     assert "is a lambda" in message.msg
+
+
+@pytest.mark.parametrize(("line", "found"), [("task(lambda x: x)", "E008"), ("1 / 0", "W002")])
+def test_tasks_above_the_line_that_raises_are_fine(app_with_tasks: Any, line: str, found: str) -> None:
+    good = "from django_pgqueue import task\n@task\ndef good(): pass\n"
+    configs = app_with_tasks(f"import builtins\n{good}builtins.kept = good\n{line}\n")
+    try:
+        (message,) = checks.check_tasks(configs)
+    finally:
+        del builtins.kept  # type: ignore[attr-defined]
+    assert message.id == f"pgqueue.{found}"
 
 
 @pytest.mark.parametrize("source", ["import celery_of_somebody_else", "1 / 0", "def ("])
