@@ -1,7 +1,7 @@
 """The same names for ``django.tasks`` of Django 6 and for the ``django-tasks`` package on older versions.
 
 Type checkers always see ``django.tasks``. `Task` is generic in the stubs but not in Django itself.
-`GenericTask` is a base class that is generic in both.
+`GenericTask` and `GenericResult` are base classes that are generic in both.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from django.tasks.signals import task_started as task_started
 
     GenericTask = DjangoTask
+    GenericResult = TaskResult
 elif django.VERSION >= (6, 0):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
@@ -47,6 +48,11 @@ elif django.VERSION >= (6, 0):
         """Django's Task, made subscriptable."""
 
         __slots__ = ()
+
+    class GenericResult(TaskResult, Generic[P, R]):
+        """Django's TaskResult, made subscriptable."""
+
+        __slots__ = ()
 else:
     try:
         from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
@@ -65,11 +71,21 @@ else:
     # This import also makes the backport follow override_settings(TASKS=...).
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
     GenericTask = DjangoTask
+
+    class GenericResult(TaskResult[R], Generic[P, R]):
+        """The TaskResult of the backport, with the parameters of the stubs."""
+
+        __slots__ = ()
+
 
 __all__ = [
     "BaseTaskBackend",
     "DjangoTask",
+    "GenericResult",
     "GenericTask",
     "InvalidTask",
     "InvalidTaskBackend",

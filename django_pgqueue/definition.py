@@ -33,7 +33,8 @@ from .variants import changed_values, differences, field_names, set_values
 if TYPE_CHECKING:
     from typing import Self
 
-    from .compat import BaseTaskBackend, TaskResult
+    from .compat import BaseTaskBackend
+    from .task_results import QueueTaskResult
 
 __all__ = ["BoundTask", "Task", "adopt", "declared_tasks", "find_task"]
 
@@ -174,18 +175,26 @@ class Task(Habits, GenericTask[P, R]):
             object.__setattr__(variant, name, changes[name] if name in changes else getattr(self, name))
         return variant  # type: ignore[no-any-return]
 
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> QueueTaskResult[P, R]:
         """Enqueue one call through Django's interface. See `django_pgqueue.enqueue` for ours.
 
         Raise the same exceptions as that function, such as TypeError for arguments that do not fit.
         """
         backend = self.get_backend()
-        return backend.enqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
+        return backend.enqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type,return-value]
 
-    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> QueueTaskResult[P, R]:
         """Like `enqueue`, for async code."""
         backend = self.get_backend()
-        return await backend.aenqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type]
+        return await backend.aenqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type,return-value]
+
+    if TYPE_CHECKING:
+
+        def get_result(self, result_id: str) -> QueueTaskResult[P, R]:
+            """Return the result with this id."""
+
+        async def aget_result(self, result_id: str) -> QueueTaskResult[P, R]:
+            """Like `get_result`, for async code."""
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask:
         """Return this task with arguments, for `enqueue_many`. Raise TypeError if they do not fit."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS
 
-from .compat import TaskError, TaskResult, TaskResultStatus
+from .compat import TaskError, TaskResultStatus
+from .task_results import QueueTaskResult
 
 if TYPE_CHECKING:
     from .definition import Task
@@ -46,9 +47,9 @@ def parse_id(public: str) -> tuple[str, int]:
     return alias or DEFAULT_DB_ALIAS, int(number)
 
 
-def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResult[..., Any]:
+def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
     """Return the TaskResult of `job`, which is a call of `task`, for the backend `backend_alias`."""
-    result: TaskResult[..., Any] = TaskResult(
+    result: QueueTaskResult[..., Any] = QueueTaskResult(
         task=task,
         id=public_id(job.pk, job._state.db),
         status=_STATUSES[job.status],
@@ -66,13 +67,13 @@ def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResul
     return result
 
 
-def forgotten_result(job: Job, task: Task[..., Any], backend_alias: str) -> TaskResult[..., Any]:
+def forgotten_result(job: Job, task: Task[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:
     """Return a result for a job of which only the id is known, because it is over and no longer kept.
 
     Such a job is found by an enqueue within the window of its unique key. Nothing is known about how it
     ended, and `django.tasks` has no status for that, so it counts as successful.
     """
-    result: TaskResult[..., Any] = TaskResult(
+    result: QueueTaskResult[..., Any] = QueueTaskResult(
         task=task,
         id=public_id(job.pk, job._state.db),
         status=TaskResultStatus.SUCCESSFUL,

@@ -19,7 +19,11 @@ from django.utils.module_loading import import_string
 from .compat import BaseTaskBackend, DjangoTask, task_backends
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from typing_extensions import TypeIs
+
+    from .compat import TaskResult
 
 __all__ = [
     "IMPLICIT",
@@ -59,6 +63,14 @@ class QueueBackend(BaseTaskBackend):
     @abstractmethod
     def check_queue(self, task: DjangoTask[..., Any]) -> None:
         """Raise InvalidTask for a queue that QUEUES does not declare."""
+
+    @abstractmethod
+    def join(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
+        """Wait until the job of a result is over, and refresh the result."""
+
+    @abstractmethod
+    async def ajoin(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
+        """Like `join`, for async code."""
 
 
 @overload

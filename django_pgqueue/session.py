@@ -185,16 +185,17 @@ class Session:
             logger.debug("closing the connection failed", exc_info=True)
 
 
-def connect(alias: str) -> Session:
-    """Open a new session of the database ``alias``.
+def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) -> Session:
+    """Open a new session of the database ``alias``. ``name``: its ``application_name``, unless OPTIONS set
+    another one.
 
-    Raise ``StandbyError`` if the server is a standby, and another ``psycopg.OperationalError`` if no server
-    can be reached.
+    Raise ``StandbyError`` if the server is a standby, unless ``standby`` allows one, and another
+    ``psycopg.OperationalError`` if no server can be reached.
     """
-    connection = psycopg.connect(**_parameters(alias), autocommit=True)
+    connection = psycopg.connect(**_parameters(alias, name), autocommit=True)
     try:
         role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
-        return _enter(connection, role)
+        return _enter(connection, role, standby=standby)
     except BaseException:
         connection.close()
         raise
@@ -213,13 +214,13 @@ def is_standby(alias: str) -> bool:
     return row == (True,)
 
 
-def _parameters(alias: str) -> dict[str, Any]:
+def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
     """Return the parameters of Django's own connections, with those that a worker adds."""
     parameters = connections[alias].get_connection_params()
     for name in ("cursor_factory", "context", "autocommit"):
         parameters.pop(name, None)
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
-    defaults = {"application_name": "pgqueue worker", "connect_timeout": 10, **_HALF_OPEN}
+    defaults = {"application_name": name, "connect_timeout": 10, **_HALF_OPEN}
     return {
         **{name: value for name, value in defaults.items() if name in known},  # an old libpq has fewer
         **parameters,
@@ -227,7 +228,7 @@ def _parameters(alias: str) -> dict[str, Any]:
     }
 
 
-def _enter(connection: psycopg.Connection[Any], role: str) -> Session:
+def _enter(connection: psycopg.Connection[Any], role: str, *, standby: bool) -> Session:
     for name in ("jsonb", "timestamptz"):
         # As text: the thread that runs the job converts the values that are needed.
         connection.adapters.register_loader(name, TextLoader)
@@ -236,7 +237,7 @@ def _enter(connection: psycopg.Connection[Any], role: str) -> Session:
     ).fetchone()
     assert about is not None
     backend_pid, in_recovery, commit = about
-    if in_recovery:
+    if in_recovery and not standby:
         raise StandbyError
     pooled = backend_pid != connection.info.backend_pid
     session = Session(connection, pooled=pooled, commit=commit, role=role)

@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from . import changes
+from .joins import Joins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -232,7 +233,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(JobFields):
+class Job(Joins, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from ..compat import TaskResultDoesNotExist
 from ..definition import find_task
 
 if TYPE_CHECKING:
-    from ..compat import TaskResult
+    from ..definition import Task
+    from ..models import Job
 
 __all__ = ["DummyBackend", "ImmediateBackend"]
 
@@ -56,13 +57,13 @@ class DummyBackend(PgQueueBackend):
 
         clear()
 
-    def get_result(self, result_id: str) -> TaskResult[..., Any]:
-        """Return the result of a job in memory. Raise TaskResultDoesNotExist if there is none."""
+    def _find(self, result_id: str) -> tuple[Job, Task[..., Any]]:
+        """Return a job in memory, and its task."""
         from .memory import JOBS
 
         for job in JOBS:
             if str(job.pk) == str(result_id):
-                return self._result_of(job, self._task_of(job, find_task(job.task_path)))
+                return job, find_task(job.task_path)
         raise TaskResultDoesNotExist(f"No job {result_id!r} was enqueued in dummy mode.")
 
 

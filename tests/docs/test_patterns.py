@@ -1,4 +1,4 @@
-"""What stands in for features that do not exist yet: cron, uniqueness, rate limits, waiting, progress."""
+"""What stands in for features that do not exist yet: cron, uniqueness, rate limits, progress. And waiting."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from django.db import connections
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
+from tests.support.coroutines import run as run_async
+from tests.support.workers import working
 
-from .shop import example, fresh, in_shop, run, seconds_until, working
+from .shop import example, fresh, in_shop, run, seconds_until
 
 TODAY = date(2026, 11, 22)
 
@@ -62,11 +64,10 @@ def test_a_rate_limit_of_another_system(monkeypatch: pytest.MonkeyPatch) -> None
 @in_shop
 def test_wait_for_a_result() -> None:
     order = example("models").Order.objects.create(email="ann@example.com")
-    job = enqueue(example("tasks").send_receipt, order.pk)
-    assert not example("waiting").wait_for(job, 0.0)
+    assert example("waiting").address_of(order.pk, 0.0) is None
     with working():
-        assert example("waiting").wait_for(job, 20.0)
-    assert (job.status, job.result) == ("done", "ann@example.com")
+        assert example("waiting").address_of(order.pk, 20.0) == "ann@example.com"
+        assert run_async(example("waiting").addresses_of([order.pk])) == ["ann@example.com"]
 
 
 @in_shop

@@ -10,6 +10,7 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.lifecycle.claim import claim_sql
+from django_pgqueue.poller import LIVE_SQL
 from tests.support.jobs import LONG_AGO, Range, add, cancel, claim, finish, retry, value
 from tests.support.plans import MODES, fill, nodes, plan, reads
 from tests.support.sessions import Connection, open_raw
@@ -156,3 +157,19 @@ def test_unique_keys(one: Connection) -> None:
             add(one, options='{"unique_key": "500"}')
             assert finish(one, [running], "retry") == [running]
         assert counts.of(LIVE, "pgqueue_job_unique") <= 200, (mode, counts)
+
+
+@pytest.mark.parametrize("waiters", [1, 100, 1_000])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_look_for_jobs_that_are_waited_for_reads_these_jobs(
+    one: Connection, mode: str, waiters: int
+) -> None:
+    one.execute(f"SET plan_cache_mode = {mode}")
+    rows = one.execute(f"SELECT id FROM {LIVE} ORDER BY random() LIMIT {waiters}").fetchall()
+    jobs = [row[0] for row in rows]
+    over = one.execute(f"SELECT id FROM pgqueue_job_kept LIMIT {waiters}").fetchall()
+    with reads(one) as counts:
+        found = one.execute(LIVE_SQL, ([*jobs, *(row[0] for row in over)],), prepare=True).fetchall()
+    assert {row[0] for row in found} == set(jobs)
+    assert counts.of(LIVE) <= 2 * waiters
+    assert counts.of(*HISTORY) == 0

@@ -27,7 +27,7 @@ LAYERS = """
     conf_values
     any_task compat conf database_settings exceptions habits operations prepared sentry wording
     job_log paths payload routing schedules.cron session signatures step_names tracing
-    context
+    context poller task_results
     middleware
     concurrency unique validation
     grouping
@@ -68,6 +68,7 @@ INSIDE_FUNCTIONS = {
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
     "checks": "E006 tells that compat cannot be imported",
     "checks_backends": "E006 tells that compat cannot be imported",
+    "models.joins": "the poller needs compat, of which E006 tells that it cannot be imported",
     "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
     "models.changes": "E006 tells that compat cannot be imported, so models must not need it",
     "management.commands.runqueueworker": "a supervisor has nothing in memory that runs jobs",

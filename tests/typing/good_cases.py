@@ -210,6 +210,9 @@ def sync_code() -> None:
 
     assert_type(send.enqueue(1, note="x").return_value, str)
     assert_type(bare.enqueue(1).return_value, list[int])
+    assert_type(bare.enqueue(1).join(5).return_value, list[int])
+    assert_type(bare.get_result("5").join(timedelta(seconds=5)).return_value, list[int])
+    assert_type(enqueue(sleepy, 1).join(), Job)
     assert_type(sleepy.enqueue(1).return_value, str)
     assert_type(bare.get_result("5").return_value, list[int])
 

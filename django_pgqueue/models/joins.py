@@ -1,0 +1,189 @@
+"""``job.join()``: wait until a job is over.
+
+The job is read on the caller's connection before and after the wait. In between the ``poller`` looks for all
+waiters of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent import futures
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import InterfaceError, OperationalError, connections, router
+from django.db.transaction import TransactionManagementError
+
+from ..exceptions import duration
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Self
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+__all__ = ["Joins"]
+
+#: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
+SLICE = 1.0
+
+
+class Joins:
+    """The methods of ``Job`` that wait for its end."""
+
+    def join(self, timeout: float | timedelta | None = None) -> Self:
+        """Wait until the job is over, refresh it, and return it. Look at ``status`` then.
+
+        Raise ``TimeoutError`` if it is not over after ``timeout`` (seconds or a timedelta; None: wait
+        forever), ``Job.DoesNotExist`` if it was not committed or is no longer kept, and
+        ``TransactionManagementError`` in a transaction of its database.
+        """
+        wait = _Wait(self, timeout)
+        while not wait.is_over():
+            future = wait.watch()
+            try:
+                while not future.done() and not wait.has_timed_out:
+                    futures.wait([future], min(SLICE, wait.left))
+            finally:
+                future.cancel()
+            wait.check(future)
+        return self
+
+    async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
+        """Like ``join()``, for async code. It takes no thread while it waits."""
+        wait = _Wait(self, timeout)
+        while not await sync_to_async(wait.is_over)():
+            future = wait.watch()
+            ours = asyncio.wrap_future(future)
+            try:
+                await asyncio.wait([ours], timeout=min(wait.left, 86400.0))
+            finally:
+                if not ours.cancel() and not ours.cancelled():
+                    ours.exception()  # read here, so that asyncio does not log that nobody has read it
+                future.cancel()
+            wait.check(future)
+        return self
+
+
+class _Wait:
+    """One wait for a job."""
+
+    def __init__(self, job: Any, timeout: float | timedelta | None) -> None:
+        self._seconds = None if timeout is None else duration("join(timeout=...)", timeout)
+        self._until = None if self._seconds is None else monotonic() + self._seconds
+        self._job = job
+        self._alias: str = job._state.db or router.db_for_write(type(job))
+        self._has_looked = False
+        _check_is_row(job)
+
+    @property
+    def left(self) -> float:
+        """How many seconds the wait may still last."""
+        return float("inf") if self._until is None else max(0.0, self._until - monotonic())
+
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether the timeout is over."""
+        return not self.left
+
+    def watch(self) -> futures.Future[None]:
+        """Return a Future that has a result when the job is not live any more."""
+        from ..poller import watch
+
+        return watch(self._alias, self._job.pk)
+
+    def check(self, future: futures.Future[None]) -> None:
+        """Raise what the poller could not do."""
+        if not future.cancelled() and (error := future.exception()):
+            raise error
+
+    def is_over(self) -> bool:
+        """Read the job, and return whether it is over. Raise ``TimeoutError`` if it is not and it must be.
+
+        A job that has left the live leaf may be live again, because somebody has retried it.
+        """
+        is_last = self._has_looked and self.has_timed_out
+        lost, in_test = None, False
+        try:
+            in_test = _check_transaction(connections[self._alias], self._job)
+            self._read()
+        except (OperationalError, InterfaceError) as error:
+            if not self._has_looked or not _has_lost(connections[self._alias]):
+                raise
+            lost = error  # the poller connects again, and then this does, too
+        self._has_looked = True
+        if lost is None and self._job.is_over:
+            return True
+        if in_test:
+            raise TransactionManagementError(_IN_TEST.format(job=_name(self._job), status=self._job.status))
+        if is_last or self._seconds == 0:
+            raise TimeoutError(self._timed_out(lost)) from lost
+        return False
+
+    def _read(self) -> None:
+        columns = [field.attname for field in self._job._meta.concrete_fields]  # also those that are deferred
+        try:
+            self._job.refresh_from_db(using=self._alias, fields=columns)
+        except ObjectDoesNotExist:
+            raise type(self._job).DoesNotExist(
+                f"Job {self._job.pk} is not in the database {self._alias!r}. Either the transaction that "
+                "enqueued it has not committed or was rolled back, or the job is over and no longer kept: "
+                "see RETENTION, and keep_done and keep_failed of its queue."
+            ) from None
+
+    def _timed_out(self, lost: Exception | None) -> str:
+        job = self._job
+        state = f"it is {job.status}"
+        if lost is not None:
+            state = "its database cannot be reached"
+        elif job.status in ("pending", "retry") and job.run_after > datetime.now(UTC):
+            state += f" until {job.run_after.isoformat(sep=' ', timespec='seconds')}"
+        reason = f" ({job.waiting_reason})" if job.waiting_reason and lost is None else ""
+        return f"{_name(job)} is not over after {self._seconds:g} s: {state}{reason}."
+
+
+_IN_TEST = (
+    "{job} is {status}, and no worker can see it: this test is one transaction. Call run_jobs() of "
+    "django_pgqueue.testing before join(), or use immediate_jobs(). A test with a real worker is a "
+    "TransactionTestCase."
+)
+
+
+def _check_is_row(job: Any) -> None:
+    if job._state.adding:
+        raise ValueError(
+            f"{_name(job)} is not in a database, so it will never be over. dummy_jobs() and DummyBackend "
+            "keep jobs in memory and run none. To run it in a test, use immediate_jobs() or run_jobs()."
+        )
+    if hasattr(job, "_running"):
+        raise ValueError(f"{_name(job)} is the job that is running here, and it cannot wait for itself.")
+
+
+def _check_transaction(connection: BaseDatabaseWrapper, job: Any) -> bool:
+    """Refuse a transaction of the code. Return whether there is one of a ``TestCase``.
+
+    A job of this transaction would never run, and a snapshot of a stricter isolation would never change.
+    """
+    blocks: list[Any] = connection.atomic_blocks
+    if all(block._from_testcase for block in blocks) and (blocks or connection.get_autocommit()):
+        return bool(blocks)
+    raise TransactionManagementError(
+        f"{_name(job)} cannot be waited for in a transaction of its database {connection.alias!r}: a worker "
+        "sees a job only after the commit. Call join() after the atomic() block. In a view with "
+        "ATOMIC_REQUESTS, return the id of the job, and let the browser ask again."
+    )
+
+
+def _has_lost(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether an error has ended the connection. If so, the next query connects again."""
+    connection.close_if_unusable_or_obsolete()
+    return connection.connection is None
+
+
+def _name(job: Any) -> str:
+    if "task_path" in job.get_deferred_fields():
+        return f"Job {job.pk}"
+    return f"Job {job.pk} ({job.task_path})"

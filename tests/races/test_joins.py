@@ -1,0 +1,86 @@
+"""Somebody waits for a job that ends, or is retried, at this moment."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import Any
+
+import pytest
+
+from django_pgqueue import cancel, enqueue, poller
+from django_pgqueue.models import joins
+from django_pgqueue.poller import Poller, watch
+from tests.app import worker_tasks
+from tests.support.coroutines import run
+from tests.support.sessions import Connect
+from tests.support.waiting import DEADLINE
+
+pytestmark = pytest.mark.django_db(transaction=True)
+in_both_ways = pytest.mark.parametrize("how", ["join", "ajoin"])
+
+
+def joined(job: Any, how: str) -> Any:
+    return job.join(DEADLINE) if how == "join" else run(job.ajoin(DEADLINE))
+
+
+@in_both_ways
+def test_the_job_ends_between_the_look_and_the_wait(
+    connect: Connect, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, other = enqueue(worker_tasks.noop), connect(autocommit=True)
+
+    def late(alias: str, pk: int) -> Any:
+        other.execute("SELECT pgqueue_cancel(%s)", (pk,))
+        future = watch(alias, pk)
+        future.result(DEADLINE)  # told by the thread, and not by the last look after the timeout
+        return future
+
+    monkeypatch.setattr(poller, "watch", late)
+    assert joined(job, how).status == "cancelled"
+
+
+@in_both_ways
+def test_the_job_is_retried_before_its_end_is_read(
+    connect: Connect, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the wait goes on, until the next end."""
+    job, other = enqueue(worker_tasks.noop), connect(autocommit=True)
+    looks: list[str] = []
+    check = joins._Wait.check
+
+    def retried(wait: Any, future: Any) -> None:
+        check(wait, future)
+        looks.append("retried" if not looks else "cancelled")
+        if len(looks) == 1:
+            other.execute("SELECT pgqueue_retry(%s)", (job.pk,))
+
+    def ended(alias: str, pk: int) -> Any:
+        other.execute("SELECT pgqueue_cancel(%s)", (pk,))
+        return watch(alias, pk)
+
+    monkeypatch.setattr(joins._Wait, "check", retried)
+    monkeypatch.setattr(poller, "watch", ended)
+    assert joined(job, how).status == "cancelled"
+    assert looks == ["retried", "cancelled"]
+
+
+def test_somebody_begins_to_wait_while_the_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = enqueue(worker_tasks.noop)
+    cancel(job)
+    ends, goes_on = Event(), Event()
+
+    class Slow(Poller):
+        def _wait_for_due(self) -> Any:
+            due = super()._wait_for_due()
+            if not due:
+                ends.set()
+                assert goes_on.wait(DEADLINE)
+            return due
+
+    slow = Slow("default")
+    slow.watch(job.pk).result(DEADLINE)
+    assert ends.wait(DEADLINE)
+    try:
+        slow.watch(job.pk).result(5.0)
+    finally:
+        goes_on.set()
