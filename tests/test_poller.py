@@ -166,7 +166,7 @@ def test_a_forked_process_has_a_thread_of_its_own() -> None:
 
 @pytest.fixture
 def pooled() -> Iterator[str]:
-    """An alias behind a pooler, for which a role is assumed in each transaction."""
+    """An alias behind a pooler in transaction mode."""
     with pgbouncer() as pooler, alias("pooled", **pooler.address()) as name:
         yield name
 
