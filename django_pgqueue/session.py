@@ -217,12 +217,12 @@ def is_standby(alias: str) -> bool:
 def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
     """Return the parameters of Django's own connections, with those that a worker adds."""
     parameters = connections[alias].get_connection_params()
-    for name in ("cursor_factory", "context", "autocommit"):
-        parameters.pop(name, None)
+    for unwanted in ("cursor_factory", "context", "autocommit"):
+        parameters.pop(unwanted, None)
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     defaults = {"application_name": name, "connect_timeout": 10, **_HALF_OPEN}
     return {
-        **{name: value for name, value in defaults.items() if name in known},  # an old libpq has fewer
+        **{key: value for key, value in defaults.items() if key in known},  # an old libpq has fewer
         **parameters,
         "prepare_threshold": None,  # nothing is prepared before it is known that there is no pooler
     }

@@ -52,6 +52,12 @@ def test_both_ends_find_out_within_half_a_minute_that_the_other_has_vanished() -
         assert servers_options(session) == ["10", "5", "3", "10000"]
 
 
+def test_a_session_has_the_name_of_its_purpose() -> None:
+    with closing(connect("default")) as one, closing(connect("default", name="pgqueue join")) as other:
+        names = [each.connection.info.get_parameters()["application_name"] for each in (one, other)]
+        assert names == ["pgqueue worker", "pgqueue join"]
+
+
 def test_options_of_the_database_come_first() -> None:
     options = {
         "keepalives_idle": 100, "tcp_user_timeout": 0, "connect_timeout": 3, "application_name": "mine",
