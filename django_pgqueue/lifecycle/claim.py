@@ -14,8 +14,9 @@ worker and is never reused. A finish is always durable.
 Picked jobs with a concurrency key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
 Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``),
 and those that the gate has let follow at the last claim, are read first in their ranges, so that they keep
-their place. If queues have limits, the statement also
-asks how many jobs may start in them (``sql/room_v1.sql``), and charges their rates.
+their place. Race: another worker may be claiming one of them, so they are locked as well. If queues have
+limits, the statement also asks how many jobs may start in them (``sql/room_v1.sql``), and charges their
+rates.
 
 If a (queue, priority) has jobs with a group, each range is one of its groups, with a quota: how many jobs of
 it to take. The worker names them in turn (``worker/producer/groups.py``).
@@ -59,6 +60,7 @@ _PICK = """{picked} AS MATERIALIZED (
             WITH released AS MATERIALIZED (
                 SELECT {released} FROM {table} AS job
                 WHERE job.status IN ('pending', 'retry') AND job.id = ANY ({first})
+                FOR NO KEY UPDATE SKIP LOCKED
             )
             SELECT due.*
             FROM unnest(%(queues)s::text[], %(priorities)s::smallint[], %(marks)s::timestamptz[],

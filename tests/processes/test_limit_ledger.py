@@ -64,6 +64,7 @@ class Interval(NamedTuple):
 
     begin: float
     end: float
+    run: Run | None = None
 
 
 class Work:
@@ -174,12 +175,15 @@ class Shown:
                 continue
             end = ended(run, kills)
             if end is not None and end >= run.began:
-                intervals[path, key].append(Interval(run.began, end))
+                intervals[path, key].append(Interval(run.began, end, run))
         self.keys = len(intervals) + len(claims)
         self.reached: dict[str, int] = defaultdict(int)
         """How many jobs of a key ran at once, at most, by the path of the task."""
         for (path, _), found in intervals.items():
-            self.reached[path] = max(self.reached[path], at_once(found))
+            most = at_once(found)
+            self.reached[path] = max(self.reached[path], most)
+            if most > MOST[path]:
+                print(f"{path}: more at once than its limit:", *crowd(found), sep="\n  ")
         self.starts = {
             window: max(
                 (most_in_window(each, timedelta(seconds=window)) for each in claims.values()), default=0
@@ -226,6 +230,12 @@ def at_once(intervals: Sequence[Interval]) -> int:
         now += change
         most = max(most, now)
     return most
+
+
+def crowd(intervals: Sequence[Interval]) -> list[Interval]:
+    """Return those that overlap where most of them do."""
+    start = max(intervals, key=lambda one: sum(each.begin <= one.begin < each.end for each in intervals))
+    return [each for each in intervals if each.begin <= start.begin < each.end]
 
 
 def test_overlaps_are_counted() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.lifecycle.claim import claim_sql
-from tests.support.jobs import Range, add, cancel, claim, value
+from tests.support.jobs import Range, add, cancel, claim, claim_and_tell, value
 from tests.support.sessions import Connect, Connection, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -78,3 +78,14 @@ def test_many_claims_at_once_share_the_jobs_out(connect: Connect) -> None:
     drains = [start(connection, drain, number) for number, connection in enumerate(workers)]
     taken = [job for drained in drains for job in drained.result()]
     assert sorted(taken) == jobs
+
+
+def test_a_job_that_is_to_be_claimed_first_is_not_claimed_twice(connect: Connect) -> None:
+    """The gate has told two workers that it may start, or one of them finds it by its time."""
+    one, other = connect(), connect(autocommit=True)
+    (job,) = add(one)
+    one.commit()
+    assert [row.id for row in claim(one)] == [job]
+    assert claim_and_tell(other, lease=2, first=[job]).rows == []
+    one.commit()
+    assert value(other, "SELECT attempts FROM pgqueue_job_live WHERE id = %s", job) == 1
