@@ -13,8 +13,6 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django.db import transaction
-
 from .. import conf
 from ..lifecycle.claim import claim_sql
 from ..lifecycle.claimed import split_answer
@@ -43,10 +41,9 @@ __all__ = ["InlineWorker"]
 logger = logging.getLogger(__name__)
 
 _UNPAUSE_BATCH = 1_000
-_LOCK_DUE_SQL = """
+_DUE_SQL = """
     SELECT queue_name, priority, group_key, task_path FROM pgqueue_job_live
     WHERE id = %s AND status IN ('pending', 'retry') AND run_after <= clock_timestamp()
-    FOR NO KEY UPDATE SKIP LOCKED
 """
 # The jobs that a report has released, which keep their place (``lifecycle/claim.py``). In an open
 # transaction, each later claim would take them first, whatever has happened to them.
@@ -100,15 +97,11 @@ class InlineWorker:
     def run_if_due(self, job_id: int) -> Result | None:
         """Run this job, and report how it ended. Return None if it does not wait, is not due, or may not
         start because of a pause or a limit.
-
-        Race: another worker may claim it at this moment. The claim does not lock the jobs that it is to take
-        first, so the row is locked before, and left alone if somebody else has locked it.
         """
         self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
         self._read_orders()
-        with transaction.atomic(using=self.alias):
-            found = self.session.rows(_LOCK_DUE_SQL, (job_id,))
-            row = self._claim_from(one_job(*found[0][:3]), [job_id]) if self._may_start(found) else None
+        found = self.session.rows(_DUE_SQL, (job_id,))
+        row = self._claim_from(one_job(*found[0][:3]), [job_id]) if self._may_start(found) else None
         return None if row is None else self._run(row)
 
     def _may_start(self, found: list[Any]) -> bool:

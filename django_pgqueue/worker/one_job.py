@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.db import transaction
 from django.utils import timezone
 
 from ..exceptions import PgQueueError
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from .executor.outcomes import Result
 
 __all__ = ["CannotRun", "run_job"]
-
-_LOCK_SQL = """
-    SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = %s AND job.status IN ('pending', 'retry')
-    FOR NO KEY UPDATE SKIP LOCKED
-"""
 
 
 class CannotRun(PgQueueError):
@@ -51,15 +45,9 @@ class _OneJob(DebuggedWorker):
 
         It is claimed as one that may follow the last claim. The range of its queue begins where there are no
         others.
-
-        Race: another worker may claim the job at this moment. Those that follow a claim are not locked by the
-        statement, so the row is locked first, and left alone if somebody else has locked it.
         """
         self._read_orders()
-        with transaction.atomic(using=self.alias):
-            if not self.session.rows(_LOCK_SQL, (job.pk,)):
-                return None
-            return self._claim_from(one_job(job.queue_name, job.priority, job.group_key), [job.pk])
+        return self._claim_from(one_job(job.queue_name, job.priority, job.group_key), [job.pk])
 
 
 def run_job(pk: int, alias: str) -> Result:

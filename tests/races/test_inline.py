@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_job_that_another_worker_claims_at_this_moment_is_left_alone(connect: Connect) -> None:
-    """Without the lock in ``run_if_due``, its claim waits for the other one, and claims the job again."""
+    """Without the lock of what a claim takes first, it waits for the other one, and claims the job again."""
     other, here = connect(), InlineWorker("default")
     job = enqueue(tasks.see, 1)
     with connection.cursor() as cursor:
