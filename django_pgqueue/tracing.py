@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import conf
+from .sentry import TaggedJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,20 +34,8 @@ _SYSTEM = "pgqueue"
 _api: Any = None
 
 
-class TracedJob(Protocol):
+class TracedJob(TaggedJob, Protocol):
     """The attributes of a job that its span needs."""
-
-    @property
-    def id(self) -> int:
-        """The id of the job."""
-
-    @property
-    def task_path(self) -> str:
-        """The path of the task."""
-
-    @property
-    def queue_name(self) -> str:
-        """The name of the queue."""
 
     @property
     def attempts(self) -> int:

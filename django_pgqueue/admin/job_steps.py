@@ -9,6 +9,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from ..models.step import Step
+from ..step_rules import HAS_STEPS
 from . import display, job_texts
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["shown_steps"]
 
 _COLUMNS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "result")
-HAS_STEPS = 1
 
 
 def shown_steps(job: Job) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from django.db import IntegrityError, connections
 from .. import conf
 from ..exceptions import JobIsOver
 from ..payload import encode_result
-from ..step_names import step_name
+from ..step_rules import step_name
 from .control import locate
 
 if TYPE_CHECKING:

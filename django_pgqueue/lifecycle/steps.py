@@ -7,7 +7,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from ..exceptions import StepError
-from ..step_names import step_name
+from ..step_rules import step_name
 from .current import RUNNING
 
 if TYPE_CHECKING:

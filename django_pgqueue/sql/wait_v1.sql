@@ -1,10 +1,9 @@
 -- A running job reaches a sleep, or the place where it waits for a signal. Returns whether it still holds its lease, and
--- if so, whether the wait is over (ready), whether it ended without the signal (timed_out), what the signal brought, and
+-- if so, the kind of the step (timeout: it ended without the signal), whether the wait is over, what the signal brought, and
 -- how many seconds are left. What has timed out stays so: a signal that comes later does not change the past.
 CREATE FUNCTION pgqueue_wait_v1(
     p_job bigint, p_lease bigint, p_name text, p_kind text, p_seconds double precision,
-    OUT held boolean, OUT kind text, OUT ready boolean, OUT timed_out boolean, OUT result jsonb,
-    OUT remaining double precision
+    OUT held boolean, OUT kind text, OUT ready boolean, OUT result jsonb, OUT remaining double precision
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     now timestamptz;
@@ -33,7 +32,6 @@ BEGIN
     END IF;
     kind := step.kind;
     ready := step.finished_at IS NOT NULL;
-    timed_out := step.kind = 'timeout';
     result := step.result;
     remaining := date_part('epoch', step.wake_at - now);
 END $$;

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from .. import conf
-from ..exceptions import PayloadError, StepError, WaitTimeout, duration
-from ..payload import encode_result
-from ..step_names import step_name
+from ..exceptions import StepError, WaitTimeout, duration
+from ..step_rules import step_name, step_result
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -70,8 +68,5 @@ class FakeSteps:
 
 def _recorded(name: str, value: Any) -> Any:
     """Return what JSON makes of the value."""
-    try:
-        text = encode_result(value, conf.current().max_payload_bytes)
-    except PayloadError as error:
-        raise StepError(f"The result of the step {name!r} cannot be recorded: {error}") from error
+    text = step_result(name, value)
     return None if text is None else json.loads(text)

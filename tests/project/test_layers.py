@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = """
     conf_values
     any_task compat conf database_settings exceptions habits operations prepared sentry wording
-    job_log paths payload routing schedules.cron session signatures step_names tracing
-    context poller task_results
+    job_log paths payload routing schedules.cron session signatures tracing
+    context poller step_rules task_results
     middleware
     concurrency unique validation
     grouping

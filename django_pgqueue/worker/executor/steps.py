@@ -20,8 +20,8 @@ from django.db import connections, transaction
 
 from ... import conf
 from ...exceptions import LeaseLost, PayloadError, StepError, Suspended, WaitTimeout, duration
-from ...payload import encode_arguments, encode_result
-from ...step_names import MOST_STEPS, step_name
+from ...payload import encode_arguments
+from ...step_rules import HAS_STEPS, MOST_STEPS, step_name, step_result
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,17 +33,12 @@ __all__ = ["JobSteps"]
 
 logger = logging.getLogger(__name__)
 
-HAS_STEPS = 1
-"""The bit of ``Job.marks`` that says so."""
-
 _LONGEST_WAIT = 3.1e9  # seconds; a little less than the century that a job may be delayed
 _LOAD_SQL = (
     "SELECT name, kind, finished_at IS NOT NULL, inputs, result::text FROM pgqueue_step WHERE job_id = %s"
 )
 _RECORD_SQL = "SELECT pgqueue_record_step_v1(%s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
-_WAIT_SQL = (
-    "SELECT held, kind, ready, timed_out, result::text, remaining FROM pgqueue_wait_v1(%s, %s, %s, %s, %s)"
-)
+_WAIT_SQL = "SELECT held, kind, ready, result::text, remaining FROM pgqueue_wait_v1(%s, %s, %s, %s, %s)"
 
 
 class _Stored(NamedTuple):
@@ -140,10 +135,7 @@ class JobSteps:
 
     def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
         running = self._running
-        try:
-            text = encode_result(value, conf.current().max_payload_bytes)
-        except PayloadError as error:
-            raise StepError(f"The result of the step {name!r} cannot be recorded: {error}") from error
+        text = step_result(name, value)
         row = running.row
         with connections[running.alias].cursor() as cursor:
             cursor.execute(
@@ -178,7 +170,7 @@ class JobSteps:
             return self._over(call, name, kind, stored.kind, stored.result)
         with connections[self._running.alias].cursor() as cursor:
             cursor.execute(_WAIT_SQL, [row.id, row.lease, name, kind, min(seconds, _LONGEST_WAIT)])
-            held, found, ready, _timed_out, result, remaining = cursor.fetchone()
+            held, found, ready, result, remaining = cursor.fetchone()
         if not held:
             self._refuse_lease()
         if ready or found != kind:
