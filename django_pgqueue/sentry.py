@@ -65,6 +65,8 @@ def flush() -> None:
 def _sdk() -> Any:
     """Return Sentry's module if it is in use. Versions before 2 have no scopes of this kind."""
     sdk: Any = sys.modules.get("sentry_sdk")
+    if sdk is None:
+        return None
     # Race: another thread may be importing it, and then the names do not exist yet.
     is_initialized = getattr(sdk, "is_initialized", None)
     return sdk if is_initialized is not None and is_initialized() else None

@@ -44,7 +44,7 @@ class TracedJob(TaggedJob, Protocol):
 
 def in_use() -> bool:
     """Return whether the project uses OpenTelemetry."""
-    return _otel() is not None
+    return "opentelemetry.trace" in sys.modules and _otel() is not None
 
 
 def carrier() -> dict[str, str] | None:

@@ -14,14 +14,14 @@ CREATE TABLE pgqueue_job (
     priority smallint NOT NULL DEFAULT 0,
     crash_count smallint NOT NULL DEFAULT 0,
     lost_in_a_row smallint NOT NULL DEFAULT 0,
-    -- What has to be settled when the job is over (settle_v1.sql): 1 it has steps.
-    marks smallint NOT NULL DEFAULT 0,
     run_after timestamptz NOT NULL DEFAULT clock_timestamp(),
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     forgiven_attempts integer NOT NULL DEFAULT 0,
     max_attempts integer,
     timeout integer,
     line bigint,
+    -- What has to be settled when the job is over (settle_v1.sql): 1 it has steps.
+    marks smallint NOT NULL DEFAULT 0,
     -- A column of its own, and not a condition of statements: as a parameter, the index knows it.
     is_grouped boolean NOT NULL GENERATED ALWAYS AS (group_key IS NOT NULL) STORED,
     -- Compared byte by byte, so that the keys of one limit stand together in the index, whatever the locale.
@@ -47,13 +47,13 @@ CREATE TABLE pgqueue_job (
     deadline timestamptz,
     waiting_reason varchar(500) NOT NULL DEFAULT '',
     cancel_requested_at timestamptz,
-    current_step varchar(100) NOT NULL DEFAULT '',
     finished_at timestamptz,
     duration double precision,
     result jsonb,
     steps jsonb,  -- only when the job is over: before, they are in pgqueue_step
     errors jsonb NOT NULL DEFAULT '[]',
     error_fingerprint varchar(40) NOT NULL DEFAULT '',
+    current_step varchar(100) NOT NULL DEFAULT '',
     logs jsonb
 ) PARTITION BY LIST (shelf);
 

@@ -64,11 +64,12 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
             f"The job waits for {running.suspended.name!r}, but its task went on and returned. "
             "Let the exception Suspended pass."
         )
-    running.warn_of_unused_steps()
-    if value is None:
-        return Outcome(row.id, row.lease, started=running.started, ran=ran, log=running.logged())
+    if running.has_steps:
+        running.warn_of_unused_steps()
+    if value is None and running.log is None:
+        return Outcome(row.id, row.lease, started=running.started, ran=ran)
     try:
-        result = encode_result(value, conf.current().max_payload_bytes)
+        result = None if value is None else encode_result(value, conf.current().max_payload_bytes)
     except BaseException as error:  # usually PayloadError, but encoding calls methods of the value
         raise BadResult from error
     log = running.logged()

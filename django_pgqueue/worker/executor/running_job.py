@@ -48,36 +48,40 @@ _EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
 class RunningJob:
     """One claimed job that a thread or the event loop runs."""
 
+    # Defaults of the class: an attribute that is set for each job takes longer than one that few jobs need.
+    started = 0.0
+    """``time.monotonic()`` when the task began."""
+    outcome: Outcome | None = None
+    """The outcome of an async job, once it is known."""
+    reported = False
+    """Whether its row has the outcome already."""
+    error: BaseException | None = None
+    """The exception because of which the attempt has failed."""
+    scope: Any = None
+    """The Sentry scope in which it runs, if there is one."""
+    log: LogCapture | None = None
+    """What it logs, if that is kept."""
+    coroutine: asyncio.Task[Any] | None = None
+    timeout: Timeout | None = None
+    """Set when it starts, if it has a timeout."""
+    on_stop: Callable[[], None] | None = None
+    """Called when the job is asked to stop, if it runs isolated."""
+    in_outer_transaction = False
+    """Whether it was claimed in an open transaction (``outer_transaction``)."""
+    asked_to_stop = False
+    suspended: Suspended | None = None
+    """Why the job has to wait, if its task has reached such a place."""
+    has_steps = False
+    """Whether its task has used a step."""
+    _event: Event | None = None
+
     def __init__(self, row: Claimed, task: Task[..., Any], worker: int, alias: str) -> None:
         self.row = row
         self.task = task
         self.worker = worker
         self.alias = alias
-        self.started = 0.0
-        """``time.monotonic()`` when the task began."""
-        self.outcome: Outcome | None = None
-        """The outcome of an async job, once it is known."""
-        self.reported = False
-        """Whether its row has the outcome already."""
-        self.error: BaseException | None = None
-        """The exception because of which the attempt has failed."""
-        self.scope: Any = None
-        """The Sentry scope in which it runs, if there is one."""
-        self.log: LogCapture | None = None
-        """What it logs, if that is kept."""
-        self.coroutine: asyncio.Task[Any] | None = None
-        self.timeout: Timeout | None = None
-        """Set when it starts, if it has a timeout."""
-        self.on_stop: Callable[[], None] | None = None
-        """Called when the job is asked to stop, if it runs isolated."""
-        self.in_outer_transaction = False
-        """Whether it was claimed in an open transaction (``outer_transaction``)."""
-        self.asked_to_stop = False
         self.forgiven_attempts = row.forgiven_attempts
         """The attempts that do not count: a step that this attempt has recorded forgives those before it."""
-        self.suspended: Suspended | None = None
-        """Why the job has to wait, if its task has reached such a place."""
-        self._event: Event | None = None
 
     @property
     def ran(self) -> float:
@@ -164,17 +168,18 @@ class RunningJob:
     @cached_property
     def steps(self) -> JobSteps:
         """The steps of the job. Made on demand, because most jobs have none."""
+        self.has_steps = True
         return JobSteps(self)
 
     async def finish_records(self) -> None:
         """Wait until the steps that have run are recorded."""
-        if "steps" in self.__dict__:
+        if self.has_steps:
             with suppress(asyncio.CancelledError):
                 await self.steps.finish_records()
 
     def warn_of_unused_steps(self) -> None:
         """Log a warning if the job has recorded steps that its last attempt did not use."""
-        if "steps" in self.__dict__ and (names := self.steps.unused):
+        if names := self.steps.unused:
             logger.warning(
                 "job %s did not use the recorded steps %s. Their names have probably changed, so that they "
                 "ran again under the new ones.",

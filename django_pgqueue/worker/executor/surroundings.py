@@ -28,7 +28,8 @@ def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
     It is entered in a ``contextvars`` context of the job's own, after the job has become the current one.
     """
     row = running.row
-    running.log = capture_of(running.task.capture_logs, row.queue_name)
+    if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
+        running.log = log
     if row.context is None and running.log is None and not tracing.in_use():
         return sentry.job_scope(row)
     return _surrounded(running)
