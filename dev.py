@@ -38,8 +38,7 @@ COMMANDS = {
     "demo": ("demo", [MANAGE, "demo"]),
     "ledger": (
         "test",
-        PYTEST
-        + ["-m", "ledger", "-s", "tests/processes/test_ledger.py", "tests/processes/test_limit_ledger.py"],
+        PYTEST + ["-m", "ledger", "-s", "tests/chaos/test_ledger.py", "tests/chaos/test_limit_ledger.py"],
     ),
     "manage": ("demo", [MANAGE]),
     "test": ("test", PYTEST + ["-n", "4", "--dist", "worksteal"]),

@@ -10,10 +10,9 @@ from django_pgqueue.lifecycle.drain import drain
 from django_pgqueue.models import Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command, databases
 from tests.support.poolers import pgbouncer
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, databases
 
 Start = Callable[..., Command]
 

@@ -23,12 +23,11 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Job, Worker
 from tests.app import process_tasks
 from tests.app import worker_tasks as tasks
+from tests.support.commands import Command
 from tests.support.databases import alias, fresh_database, migrate, roles
 from tests.support.factories import JobFactory
 from tests.support.sessions import open_raw
 from tests.support.workers import fresh
-
-from .conftest import Command
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD)
 

@@ -15,9 +15,8 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Job
 from tests.app import process_tasks, worker_tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command, children_of
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, children_of
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 if os.getuid():

@@ -9,11 +9,10 @@ from typing import Any
 
 from django_pgqueue import enqueue
 from tests.app import worker_tasks as tasks
+from tests.support.commands import SLOW, Command, databases
 from tests.support.poolers import Pooler, pgbouncer
 from tests.support.sessions import open_raw
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, databases
 
 Start = Callable[..., Command]
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import SLOW, Command, children_of, is_alive
 from tests.support.factories import JobFactory
 from tests.support.waiting import until
 from tests.support.workers import fresh
-
-from .conftest import SLOW, Command, children_of, is_alive
 
 TASKS = """
 from django_pgqueue import task

@@ -11,9 +11,8 @@ from django_pgqueue.models import Worker
 from tests.app import process_tasks as tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command, is_alive
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, is_alive
 
 Start = Callable[..., Command]
 

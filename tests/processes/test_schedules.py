@@ -11,11 +11,10 @@ import pytest
 from django.core.management import call_command
 
 from django_pgqueue.models import Job, Schedule, ScheduleTick
+from tests.support.commands import SLOW, Command
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import jobs_of, minute, outcomes, overdue
 from tests.support.workers import until
-
-from .conftest import SLOW, Command
 
 
 def test_ticks_are_fired_once_and_in_time(start: Callable[..., Command]) -> None:

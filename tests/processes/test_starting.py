@@ -15,10 +15,9 @@ from django.db import connection
 from django_pgqueue import enqueue
 from django_pgqueue.models import Worker
 from tests.app import worker_tasks as tasks
+from tests.support.commands import SLOW, Command, databases
 from tests.support.databases import fresh_database
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, databases
 
 Start = Callable[..., Command]
 

@@ -13,10 +13,9 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command
 
 Start = Callable[..., Command]
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from django_pgqueue.models import Worker
+from tests.support.commands import SLOW, Command
 from tests.support.workers import until
-
-from .conftest import SLOW, Command
 
 
 class Manager:

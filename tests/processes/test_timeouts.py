@@ -10,9 +10,8 @@ from tests.app import timing_tasks as timing
 from tests.app import worker_tasks as tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command, is_alive
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, is_alive
 
 Start = Callable[..., Command]
 

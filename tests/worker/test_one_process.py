@@ -32,7 +32,7 @@ from django_pgqueue.upkeep.recovery import recover_dead
 from django_pgqueue.worker import one_process
 from django_pgqueue.worker.one_process import DebuggedWorker
 from tests.app import debugged_tasks as tasks
-from tests.processes.conftest import databases
+from tests.support.commands import databases
 from tests.support.waiting import DEADLINE, until
 from tests.support.workers import fresh
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import SLOW, Command, databases
 from tests.support.databases import alias, migrate
 from tests.support.servers import Pair, primary_and_standby
 from tests.support.workers import until
-
-from .conftest import SLOW, Command, databases
 
 Start = Callable[..., Command]
 

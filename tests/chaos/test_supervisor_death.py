@@ -16,9 +16,8 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Worker
 from tests.app import process_tasks, worker_tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command, is_alive, parent_of
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, is_alive, parent_of
 
 Start = Callable[..., Command]
 

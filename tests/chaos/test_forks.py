@@ -15,9 +15,8 @@ from django.db import connection
 from django_pgqueue import enqueue, enqueue_many
 from tests.app import forking_tasks as tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command, databases, is_alive, over
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, databases, is_alive, over
 
 Start = Callable[..., Command]
 
@@ -91,7 +90,7 @@ def test_pools_of_processes_work_and_can_be_ended(start: Start, path: Path) -> N
 
 
 def test_a_signal_that_reaches_a_child_at_once_is_not_lost(start: Start) -> None:
-    command = start(env={"DJANGO_SETTINGS_MODULE": "tests.processes.slow_fork_settings"})
+    command = start(env={"DJANGO_SETTINGS_MODULE": "tests.chaos.slow_fork_settings"})
     job = enqueue(tasks.end_pools)
     over(job)
     assert fresh(job).status == "done", command.log

@@ -26,12 +26,12 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.definition import BoundTask, Task
 from django_pgqueue.models import Job, Limit
 from tests.app import ledger_tasks as tasks
+from tests.support.commands import SLOW, Command
 from tests.support.havoc import Havoc
 from tests.support.ledger import FILE, Kill, Run, read
 from tests.support.rates import most_in_window
 from tests.support.workers import until
 
-from .conftest import SLOW, Command
 from .test_ledger import at_work, waiting
 
 SECONDS = float(os.environ.get("LEDGER_LIMIT_SECONDS", "20"))

@@ -16,9 +16,8 @@ from django_pgqueue.exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from django_pgqueue.models import Job
 from tests.app import timing_tasks, worker_tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command, is_alive
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command, is_alive
 
 Start = Callable[..., Command]
 

@@ -4,7 +4,7 @@ The time is measured from the signal to the first statement of the task's second
 monotonic clock. A busy machine may be slow, so the tests assert in which way the job came back: the slower
 ways are postponed beyond the end of the test. The figures are printed. They are asserted on demand, against a
 multiple of the promised time, or of the time that the first start took if that is longer: RECOVERY_PATIENCE=3
-pytest -s -p no:xdist tests/processes/test_recovery_times.py
+pytest -s -p no:xdist tests/chaos/test_recovery_times.py
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from pytest_django import DjangoDbBlocker
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job, Worker
 from tests.app.ledger_tasks import wait_for_file
+from tests.support.commands import SLOW, Command
 from tests.support.jobs import add, value
 from tests.support.ledger import FILE, Run, read
 from tests.support.own_server import OwnServer, own_server
 from tests.support.sessions import Connection
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command
 
 PATIENCE = float(os.environ.get("RECOVERY_PATIENCE") or "inf")  # multiple of the promised time
 NEVER = 3600.0  # seconds; during a test no lease of that length ends, and no heartbeat is missed

@@ -27,11 +27,10 @@ from django_pgqueue.definition import BoundTask
 from django_pgqueue.models import Job, Worker
 from tests.app import ledger_tasks as tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command
 from tests.support.havoc import Havoc, descendants
 from tests.support.ledger import FILE, Kill, by_job, certain_crashes, read, unexplained
 from tests.support.workers import until
-
-from .conftest import SLOW, Command
 
 JOBS = int(os.environ.get("LEDGER_JOBS", "4000"))
 SECONDS = float(os.environ.get("LEDGER_SECONDS", "10"))  # the time in which the jobs are enqueued

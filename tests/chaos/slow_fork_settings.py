@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from .settings import *  # noqa: F403
+from tests.processes.settings import *  # noqa: F403
 
 os.register_at_fork(after_in_child=lambda: time.sleep(0.2))

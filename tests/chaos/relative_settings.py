@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from .settings import *  # noqa: F403
+from tests.processes.settings import *  # noqa: F403
 
 sys.path.append(os.environ["TEST_RELATIVE_PATH"])

@@ -20,9 +20,8 @@ from tests.app import deadly_tasks as tasks
 from tests.app import worker_tasks
 from tests.app.apps import KILL_AFTER
 from tests.app.models import Entry
+from tests.support.commands import ROOT, SLOW, Command, databases, over
 from tests.support.workers import fresh, until
-
-from .conftest import ROOT, SLOW, Command, databases, over
 
 Start = Callable[..., Command]
 
@@ -58,7 +57,7 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
     given["default"]["OPTIONS"] = {"sslrootcert": "certificates/root.crt"}  # no server requires it here
     environment = {
         "TEST_DATABASES": json.dumps(given),
-        "DJANGO_SETTINGS_MODULE": "tests.processes.relative_settings",
+        "DJANGO_SETTINGS_MODULE": "tests.chaos.relative_settings",
         "TEST_RELATIVE_PATH": os.path.relpath(tmp_path / "modules", ROOT),
     }
     command = start("--threads", "2", env=environment)

@@ -1,0 +1,162 @@
+"""Start ``runqueueworker`` in a separate process, and observe it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_pgqueue.models import Job, Worker
+from tests.support.fork_server import Forked, fork_command
+from tests.support.workers import until
+
+ROOT = Path(__file__).resolve().parents[2]
+SLOW = 60.0  # seconds; starting a process takes a while on a busy machine
+
+
+class Command:
+    """A running ``runqueueworker``."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """What the command has written so far."""
+        return self._log.read_text()
+
+    def wait(self) -> int:
+        """Wait until the command has ended, and return its exit code."""
+        try:
+            return self.process.wait(SLOW)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The command did not end:\n{self.log}") from None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the command."""
+        self.process.send_signal(number)
+
+    def logged(self, text: str, times: int = 1) -> None:
+        """Wait until the command has logged a text."""
+        try:
+            until(lambda: self.log.count(text) >= times, seconds=SLOW)
+        except AssertionError:
+            raise AssertionError(f"{text!r} does not appear {times} times in the log:\n{self.log}") from None
+
+    def workers(self, count: int = 1) -> list[Worker]:
+        """Wait until there are this many worker processes, and return them."""
+        return until(
+            lambda: found if len(found := list(Worker.objects.order_by("started_at"))) == count else [],
+            seconds=SLOW,
+            what=f"{count} workers",
+        )
+
+
+@pytest.fixture
+def forks() -> bool:
+    """Whether commands are forked, which is fast. Tests that are about starting override this fixture."""
+    return True
+
+
+@pytest.fixture
+def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Callable[..., Command]]:
+    """Return a function that starts the command with some arguments. At the end of the test, running commands
+    are killed.
+
+    ``through`` is a program that starts the command. If it is given, or if ``stdout`` or ``PYTHONPATH`` is
+    given, the command is not forked but started by a new interpreter.
+    """
+    commands: list[Command] = []
+
+    def start_one(
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        through: Sequence[str] = (),
+        stdout: int | None = None,
+        **pgqueue: Any,
+    ) -> Command:
+        log = tmp_path / f"worker-{len(commands)}.log"
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
+            "TEST_DATABASES": json.dumps(databases()),
+            "TEST_PGQUEUE": json.dumps(pgqueue),
+            # The code is compiled once for the processes of all tests, even if the checkout is not writable.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
+            **(env or {}),
+        }
+        process: subprocess.Popen[bytes] | Forked
+        if forks and not through and stdout is None and "PYTHONPATH" not in environment:
+            process = fork_command(["runqueueworker", *arguments], environment, log)
+        else:
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [*through, sys.executable, "-m", "django", "runqueueworker", *arguments],
+                    cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                    stdout=output if stdout is None else stdout, stderr=output,
+                )  # fmt: skip
+        command = Command(process, log)
+        commands.append(command)
+        return command
+
+    yield start_one
+    for command in commands:
+        print(command.log)  # shown if the test has failed
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()
+    # Children that have lost their supervisor end by themselves. The tables are flushed only after that.
+    until(
+        lambda: not any(is_alive(pid) for pid in Worker.objects.values_list("pid", flat=True)), seconds=SLOW
+    )
+
+
+def over(*jobs: Any) -> None:
+    """Wait until all jobs, given as objects or as ids, are over."""
+    ids = [getattr(job, "pk", job) for job in jobs]
+    live = Job.objects.filter(pk__in=ids, status__in=["pending", "running", "retry"])
+    until(lambda: not live.exists(), seconds=SLOW, what="all over")
+
+
+def databases() -> dict[str, dict[str, Any]]:
+    """Return the current DATABASES in a form that JSON can hold."""
+    names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
+    return {
+        alias: {name: connections[alias].settings_dict[name] for name in names}
+        for alias in ("default", "other")
+    }
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether the process exists and has not ended. A zombie has ended."""
+    return _state_and_parent(pid)[0] not in {"Z", "X", ""}
+
+
+def parent_of(pid: int) -> int:
+    """Return the id of the parent of a process, or 0 if there is no such process."""
+    return _state_and_parent(pid)[1]
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the children of a process, including those that have ended and wait to be reaped."""
+    everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [other for other in everybody if parent_of(other) == pid]
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    try:
+        # These fields come after the name, which is in parentheses and may contain any character.
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return "", 0
+    return state, int(parent)
