@@ -54,6 +54,7 @@ __all__ = [
     "signal",
     "step",
     "task",
+    "track",
 ]
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from .lifecycle.rate_limit import RateLimit, rate_limit
     from .lifecycle.signal import asignal, signal
     from .lifecycle.steps import step
+    from .lifecycle.track import track
     from .models.current import CurrentJob
     from .rates import Rate
     from .schedules.declare import schedule
@@ -113,6 +115,7 @@ else:
         "lifecycle.rate_limit": ("RateLimit", "rate_limit"),
         "lifecycle.signal": ("asignal", "signal"),
         "lifecycle.steps": ("step",),
+        "lifecycle.track": ("track",),
         "models.current": ("CurrentJob",),
         "rates": ("Rate",),
         "schedules.declare": ("schedule",),

@@ -15,6 +15,7 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
 from .current import CurrentJob
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
+from .job_progress import JobProgress
 from .limit import Limit
 from .pause import Pause
 from .queue import Queue
@@ -29,6 +30,7 @@ from .worker import Worker
 __all__ = [
     "CurrentJob",
     "Job",
+    "JobProgress",
     "JobQuerySet",
     "JobStat",
     "Limit",

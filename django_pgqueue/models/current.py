@@ -16,11 +16,12 @@ from .job import Job
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import timedelta
+    from decimal import Decimal
     from threading import Event
 
     from ..job_log import Attempt
 
-__all__ = ["CurrentJob", "Running", "Steps"]
+__all__ = ["CurrentJob", "Reports", "Running", "Steps"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +52,17 @@ class Running(Protocol):
     @property
     def steps(self) -> Steps:
         """The steps of the job."""
+
+    @property
+    def progress(self) -> Reports:
+        """What the job tells while it runs."""
+
+
+class Reports(Protocol):
+    """What a worker does with the progress of a job."""
+
+    def tell(self, done: Any, total: Any = None, note: Any = "") -> None:
+        """Remember how far the job is."""
 
 
 class Steps(Protocol):
@@ -121,6 +133,17 @@ class CurrentJob(Job):
     async def aextend(self, seconds: float | timedelta) -> bool:
         """Like ``extend()``, for async tasks."""
         return await sync_to_async(self.extend)(seconds)
+
+    def progress(  # type: ignore[override]  # the job of others has a property
+        self, done: float | Decimal, total: float | Decimal | None = None, note: str = ""
+    ) -> None:
+        """Report how far the job is: ``done`` of ``total``, and a note.
+
+        The last call counts, and replaces all of the one before. It takes a microsecond, and works in every
+        thread, in async tasks and in transactions: the worker stores the last values once a second. A note is
+        cut after 200 characters. Raise ``TypeError`` or ``ValueError`` for other numbers than 0 to 2**53.
+        """
+        self._running.progress.tell(done, total, note)
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``function`` once in the life of the job, and return its result.

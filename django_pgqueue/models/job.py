@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from . import changes
 from .joins import Joins
+from .reporting import Reporting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -233,7 +234,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(Joins, JobFields):
+class Job(Joins, Reporting, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:

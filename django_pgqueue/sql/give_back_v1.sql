@@ -26,7 +26,7 @@ BEGIN
         array_agg(CASE WHEN fate.error_class IS NULL THEN 'release' ELSE 'failed' END) AS outcomes,
         array_agg(CASE WHEN fate.error_class IS NOT NULL THEN jsonb_build_object(
             'class', 'django_pgqueue.exceptions.' || fate.error_class, 'message', fate.reason, 'traceback', '',
-            'worker', fate.worker::text, 'attempt', fate.attempts) END) AS errors,
+            'worker', fate.worker::text, 'attempt', fate.attempts) || fate.told END) AS errors,
         array_agg(fate.reason) AS reasons,
         array_agg(CASE WHEN fate.error_class IS NULL THEN p_delay END) AS delays,
         array_agg(jsonb_build_object(
@@ -38,6 +38,11 @@ BEGIN
     FROM (
         SELECT job.id, job.lease, job.worker, job.task_path, job.queue_name, job.attempts, job.forgiven_attempts,
             job.max_attempts, verdict.error_class,
+            CASE WHEN job.current_step <> '' THEN jsonb_build_object('step', job.current_step) ELSE '{}' END
+                || CASE WHEN job.marks & 8 <> 0 THEN coalesce((
+                    SELECT jsonb_build_object('progress', jsonb_build_object(
+                        'done', progress.done, 'total', progress.total, 'note', progress.note))
+                    FROM pgqueue_progress AS progress WHERE progress.job_id = job.id), '{}') ELSE '{}' END AS told,
             -- In the order of pgqueue_finish_v1: a failure comes before a cancel, and a cancel before a crash.
             CASE
                 WHEN verdict.error_class IS NOT NULL THEN 'failed'

@@ -22,6 +22,7 @@ __all__ = [
     "enqueued",
     "fake_job",
     "immediate_jobs",
+    "reported_progress",
     "run_jobs",
     "run_upkeep",
     "running_worker",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .calls import acall_task, call_task, fake_job
     from .capture import enqueued
     from .modes import dummy_jobs, immediate_jobs
+    from .progress import reported_progress
     from .running import RanJob, arun_jobs, run_jobs, run_upkeep
     from .time_travel import travel
     from .workers import RunningWorker, running_worker
@@ -44,6 +46,7 @@ else:
         "calls": ("acall_task", "call_task", "fake_job"),
         "capture": ("enqueued",),
         "modes": ("dummy_jobs", "immediate_jobs"),
+        "progress": ("reported_progress",),
         "running": ("RanJob", "arun_jobs", "run_jobs", "run_upkeep"),
         "time_travel": ("travel",),
         "workers": ("RunningWorker", "running_worker"),

@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from .. import conf
 from ..exceptions import RetryLater
 from ..models import Job
+from ..progress import Progress
 from ..schedules.fire import fire_due
 from ..schedules.synchronize import synchronize
 from ..upkeep.rounds import sweep, tell_retention
@@ -58,6 +59,8 @@ class RanJob(NamedTuple):
     """The exception because of which the attempt failed."""
     using: str
     """The alias of the database."""
+    progress: Progress | None = None
+    """What it has last reported with ``current_job().progress()``."""
 
     @property
     def job(self) -> Job:
@@ -181,6 +184,7 @@ def _ran(result: Result, alias: str) -> RanJob:
         result=None if outcome.result is None else json.loads(outcome.result),
         error=result.failure.error if result.failure is not None else None,
         using=alias,
+        progress=result.progress,
     )
 
 

@@ -28,6 +28,7 @@ from .producer.job_log import log_job
 from .producer.orders import UNPAUSE_SQL, orders_sql, read_orders
 from .producer.pauses import Pauses
 from .producer.policy_filler import PolicyFiller
+from .producer.progress_writer import ProgressWriter
 from .producer.queue_limits import QueueLimits
 from .producer.stats import Counter
 
@@ -77,6 +78,7 @@ class InlineWorker:
         self._declared_limits = DeclaredLimits()
         self._policy_filler = PolicyFiller(self._release)
         self._counter = Counter()
+        self._progress = ProgressWriter(self._runner.changed)
         self._following: list[int] = []  # what may start now; the next claim takes it first
         self._refused = 0  # how many jobs the last claim has found that may not start
         self._last_groups: dict[tuple[str, int], str] = {}
@@ -123,6 +125,7 @@ class InlineWorker:
         except BaseException:
             self._release([row])
             raise
+        self._progress.write_if_urgent(self.session)
         result = self._report(result)
         self._counter.add(row, result.outcome.kind, row.waited, result.ran)
         log_job(row, result.outcome, row.waited, result.ran, result.failure)

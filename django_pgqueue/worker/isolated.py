@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from .. import database_settings
 from ..lifecycle.claimed import Claimed
 from .executor import hosting
-from .executor.isolation import BEGUN
+from .executor.isolation import BEGUN, TOLD
+from .executor.progress import WRITE_EVERY
 from .executor.runner import Runner
 from .executor.task_signals import Announcer
 from .executor.threads import Executor
@@ -41,17 +42,19 @@ def main(writing: int) -> int:
     job = Claimed(*row)
     Thread(target=_obey, args=(line, runner, job.id, rest), name="pgqueue-worker-watch", daemon=True).start()
     _say(writing, BEGUN)
-    result = _run(runner, job)
+    result = _run(runner, job, writing)
     _say(writing, json.dumps([result.outcome, result.reported]).encode())
     return 0
 
 
-def _run(runner: Runner, job: Claimed) -> Result:
+def _run(runner: Runner, job: Claimed, writing: int) -> Result:
     waker = Waker()
     executor = Executor(runner, 1, waker)
     executor.submit([job], job_seconds=1.0)
     while not executor.results:
-        waker.sleep(60.0, lambda: bool(executor.results))
+        waker.sleep(WRITE_EVERY, lambda: bool(executor.results))
+        for each in runner.changed.take():
+            _say(writing, TOLD + json.dumps(each.take()).encode())
     executor.stop()
     executor.join(1.0)
     ((result,),) = executor.results

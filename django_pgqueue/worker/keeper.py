@@ -18,7 +18,9 @@ import psycopg
 
 from .. import conf
 from ..session import connect
+from .executor.progress import WRITE_EVERY
 from .options import new_id
+from .producer.progress_writer import ProgressWriter
 from .registry import Registration
 from .supervisor.heartbeat import Heartbeat
 from .waker import Waker
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..session import Session
+    from .executor.progress import Changed
     from .options import WorkerOptions
 
 __all__ = ["Keeper"]
@@ -59,6 +62,7 @@ class Keeper:
         on_cancel: Callable[[int], object],
         on_drain: Callable[[], None],
     ) -> None:
+        self._progress: ProgressWriter | None = None
         self.worker = new_id()
         self._alias = options.alias
         self._begun = begun
@@ -84,6 +88,10 @@ class Keeper:
     def lost_its_lock(self) -> bool:
         """Whether the session that holds the lock of the worker is lost."""
         return self._session is None or not self._session.holds_lock
+
+    def write_progress_of(self, changed: Changed) -> None:
+        """Write what the running job tells, from now on."""
+        self._progress = ProgressWriter(changed)
 
     def start(self, check: Callable[[], None]) -> None:
         """Register the worker, and keep it alive from now on. ``check`` is called once the server is there.
@@ -120,6 +128,8 @@ class Keeper:
             self._serve()
             now = monotonic()
             pause = min(self._heartbeat.seconds_left(now), conf.current().heartbeat)
+            if self._progress is not None and self._begun():
+                pause = min(pause, WRITE_EVERY, self._progress.seconds_left(now))
             self._waker.sleep(pause, lambda: self._is_over, *self._heartbeat.files)
 
     def _serve(self) -> None:
@@ -132,6 +142,8 @@ class Keeper:
                     self._on_cancel(job)
                 if asked_to_end:
                     self._on_drain()
+            if self._progress is not None:
+                self._progress.write_if_due(self._session, monotonic())
         except psycopg.Error as error:
             logger.warning(
                 "the connection that keeps this worker alive failed, and is opened again: %s", error

@@ -68,6 +68,7 @@ def run_job(pk: int, alias: str) -> Result:
         on_drain=lambda: None,  # it ends after this job in any case
     )
     worker = _OneJob(alias, worker=keeper.worker)
+    keeper.write_progress_of(worker.changed)
     try:
         keeper.start(lambda: None)
         if job.run_after > timezone.now():

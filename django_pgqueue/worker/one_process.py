@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..lifecycle.claimed import Claimed
     from .executor.outcomes import Result
+    from .executor.progress import Changed
     from .options import WorkerOptions
 
 __all__ = ["DebuggedWorker", "OneProcess"]
@@ -52,6 +53,11 @@ class DebuggedWorker(InlineWorker):
     """Whether the last job was interrupted."""
     is_stopping: Callable[[], bool] = staticmethod(lambda: False)
     """Whether to give up when the outcome of a job cannot be reported, because there is no server."""
+
+    @property
+    def changed(self) -> Changed:
+        """The running job, while it has something to tell."""
+        return self._runner.changed
 
     def running(self) -> list[int]:
         """Return the job that runs now, if any."""
@@ -119,6 +125,7 @@ class OneProcess:
             worker=self._keeper.worker,
         )
         self._worker.is_stopping = lambda: self._is_over
+        self._keeper.write_progress_of(self._worker.changed)
         self._is_over = False
 
     @property

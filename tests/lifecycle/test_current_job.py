@@ -34,6 +34,7 @@ class Running:
         self.cancel_event = Event()
         self.extended: list[float | timedelta] = []
         self.steps: Any = None
+        self.progress: Any = None
         columns = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
         self.job = CurrentJob(self, "default", **columns)
 

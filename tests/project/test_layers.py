@@ -27,7 +27,7 @@ LAYERS = """
     conf_values
     any_task compat conf database_settings exceptions habits operations prepared sentry wording
     job_log paths payload routing schedules.cron session signatures tracing
-    context poller step_rules task_results
+    context poller progress step_rules task_results
     middleware
     concurrency unique validation
     grouping

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from ..tracebacks import format_error
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["describe", "error_entry", "fingerprint"]
+__all__ = ["describe", "error_entry", "fingerprint", "note_step", "step_of", "user_frames"]
 
+_LONGEST_CHAIN = 100
 _CUT = "\n... {} bytes left out ...\n"
 
 
@@ -25,8 +28,13 @@ def describe(error: BaseException) -> str:
         return f"<str() of this {type(error).__qualname__} raised {type(second).__qualname__}>"
 
 
-def error_entry(error: BaseException, worker: int, attempt: int, limit: int) -> str:
-    """Return the entry as JSON, with at most about ``limit`` bytes of text. The database adds the times."""
+def error_entry(
+    error: BaseException, worker: int, attempt: int, limit: int, more: Mapping[str, Any] | None = None
+) -> str:
+    """Return the entry as JSON, with at most about ``limit`` bytes of text. The database adds the times.
+
+    ``more``: the step and the progress of the job, if there are any.
+    """
     cls = type(error)
     return json.dumps(
         {
@@ -35,6 +43,7 @@ def error_entry(error: BaseException, worker: int, attempt: int, limit: int) -> 
             "traceback": _shorten(_printable(_format(error)), limit - limit // 4),
             "worker": str(worker),
             "attempt": attempt,
+            **(more or {}),
         }
     )
 
@@ -60,6 +69,24 @@ def user_frames(error: BaseException) -> TracebackType | None:
     while found is not None and found.tb_frame.f_globals.get("__package__") == __package__:
         found = found.tb_next
     return found or error.__traceback__
+
+
+def note_step(error: BaseException, name: str) -> None:
+    """Remember in which step of the job an exception was raised."""
+    with suppress(AttributeError, TypeError):  # its class may refuse attributes
+        error._pgqueue_step = name  # type: ignore[attr-defined]
+
+
+def step_of(error: BaseException | None) -> str:
+    """Return the step in which an exception, or one that it goes back to, was raised; otherwise nothing."""
+    for _ in range(_LONGEST_CHAIN):  # it may be a circle
+        if error is None:
+            break
+        step: str = vars(error).get("_pgqueue_step", "")
+        if step:
+            return step
+        error = error.__context__ if error.__cause__ is None else error.__cause__
+    return ""
 
 
 def _format(error: BaseException) -> str:

@@ -46,7 +46,8 @@ class InlineRunner(Runner):
         finally:
             self._end(ready)
             self._started_jobs.end(row.id)
-        return Result(row, outcome, monotonic() - ready.started, ready.reported, ready.take_failure())
+        last = None if ready.told is None else ready.told.last
+        return Result(row, outcome, monotonic() - ready.started, ready.reported, ready.take_failure(), last)
 
     def _perform(self, running: RunningJob) -> Outcome:
         try:

@@ -1,6 +1,6 @@
 """Run a job that has crashed before isolated, in its own process (``worker/isolated.py``).
 
-    job thread --the row--> process --"begun"--> --the outcome--> job thread
+    job thread --the row--> process --"begun"--> --its progress, each second--> --the outcome--> job thread
                               | dies after "begun": the job crashed it; this counts as a crash
                               | dies before: it could not start; the job is requeued, and no crash is counted
 
@@ -28,11 +28,13 @@ from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from ...lifecycle.finish import Outcome
 from ...policy import exponential
+from ...progress import Progress
 from ..processes.exit import LINGER
 from ..processes.popen import child_environment, how_it_ended
 from .backoffs import backoff_of
 from .errors import error_entry
 from .failure import remote_error
+from .progress import Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +42,12 @@ if TYPE_CHECKING:
     from .backoffs import Backoffs
     from .running_job import RunningJob
 
-__all__ = ["BEGUN", "Isolation"]
+__all__ = ["BEGUN", "TOLD", "Isolation"]
 
 logger = logging.getLogger(__name__)
 
 BEGUN = b"begun"
+TOLD = b"told "  # and what the job tells, as JSON
 LOOK_EVERY = 0.2  # seconds between two checks that the process is alive; its messages are read at once
 
 _CRASHED_SQL = "SELECT pgqueue_crashed_v1(%s, %s, %s, %s, %s, %s)"
@@ -79,7 +82,7 @@ class Isolation:
             # Race: the job may have been asked to stop before on_stop was set.
             if running.asked_to_stop:
                 running.on_stop()
-            said = _listen(reading, process, begun)
+            said = _listen(reading, process, begun, running.progress.hear)
             if len(said) == 2:
                 with suppress(subprocess.TimeoutExpired):  # its exit handlers may need some time
                     process.wait(LINGER)
@@ -169,8 +172,11 @@ def _in_words(running: RunningJob, outcome: Outcome) -> Outcome:
     return outcome._replace(error=entry, reason=str(error))
 
 
-def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None]) -> list[bytes]:
-    """Return the lines that the process has sent when it has finished or died.
+def _listen(
+    reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None], told: Callable[[Told], None]
+) -> list[bytes]:
+    """Return the lines that the process has sent when it has finished or died. ``told`` is called with what
+    the job tells in the meantime.
 
     The end of the pipe does not show this: a process that the task has forked may hold it open forever.
     """
@@ -186,7 +192,7 @@ def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], 
             piece = b""
         if b"\n" in piece and b"\n" not in heard:
             begun()
-        heard += piece
+        heard = _without_told(heard + piece, told)
         if ended and not piece:
             break
         if not piece and not ended:
@@ -194,6 +200,18 @@ def _listen(reading: int, process: subprocess.Popen[bytes], begun: Callable[[], 
             with suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_EVERY)
     return heard.split(b"\n")[:-1]
+
+
+def _without_told(heard: bytes, told: Callable[[Told], None]) -> bytes:
+    """Return what was heard without the lines about what the job tells. The last line may be unfinished."""
+    if TOLD not in heard:
+        return heard
+    *lines, rest = heard.split(b"\n")
+    for line in lines:
+        if line.startswith(TOLD):
+            job, lease, step, progress = json.loads(line.removeprefix(TOLD))
+            told(Told(job, lease, step, None if progress is None else Progress(*progress)))
+    return b"".join(line + b"\n" for line in lines if not line.startswith(TOLD)) + rest
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:

@@ -13,11 +13,12 @@ from ...payload import encode_result
 from ...policy import delay_before_retry, exponential, should_retry
 from ...validation import CENTURY
 from .backoffs import backoff_of
-from .errors import describe, error_entry, fingerprint, user_frames
+from .errors import describe, error_entry, fingerprint, step_of, user_frames
 
 if TYPE_CHECKING:
     from ...compat import TaskResult
     from ...lifecycle.claimed import Claimed
+    from ...progress import Progress
     from .backoffs import Backoffs
     from .failure import Failure
     from .running_job import RunningJob
@@ -45,6 +46,7 @@ class Result(NamedTuple):
     ran: float = 0.0  # seconds for which it occupied a slot; Outcome.ran is the task's own part of them
     reported: bool = False  # whether the row has the outcome already
     failure: Failure | None = None  # the exception to log with it
+    progress: Progress | None = None  # what the job has last told; only for jobs that run inline
 
 
 class BadCall(Exception):
@@ -66,6 +68,10 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
         )
     if running.has_steps:
         running.warn_of_unused_steps()
+    if running.told is not None:
+        # If the transaction of an atomic task is tried again, that tells nothing: under REPEATABLE READ, each
+        # change of the row of its progress would make it fail once more.
+        running.told.end("done")
     if value is None and running.log is None:
         return Outcome(row.id, row.lease, started=running.started, ran=ran)
     try:
@@ -83,6 +89,8 @@ def unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs) 
         outcome = _unsuccessful(running, error, backoffs)
     except BaseException as second:  # a broken exception must not make the job run forever
         outcome = _failed(running, second)
+    if running.told is not None:
+        running.told.end(outcome.kind)
     return outcome._replace(ran=ran, log=running.logged())
 
 
@@ -167,7 +175,11 @@ def _failed(running: RunningJob, error: BaseException, delay: float | None = Non
 
 
 def _entry(running: RunningJob, error: BaseException) -> str:
-    return error_entry(error, running.worker, running.row.attempts, conf.current().max_error_bytes)
+    told = running.told
+    more = {} if told is None else told.in_error()
+    if step := step_of(error):
+        more["step"] = step
+    return error_entry(error, running.worker, running.row.attempts, conf.current().max_error_bytes, more)
 
 
 def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> float | None:

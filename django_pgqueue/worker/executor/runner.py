@@ -22,9 +22,11 @@ from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
 from . import outcomes
 from .calls import await_task, call_task
 from .connections import drop_dead, tidy_up
-from .errors import user_frames
+from .errors import note_step, user_frames
 from .failure import Failure
+from .first_met import FirstMet
 from .outcomes import Result
+from .progress import Changed
 from .running_job import RunningJob
 from .surroundings import surroundings
 from .timeouts import Timeouts
@@ -46,7 +48,6 @@ logger = logging.getLogger(__name__)
 _LOST_CODES = {"23Q01", "23Q02", "23Q03"}
 _SERIALIZATION_FAILURES = {"40001", "40P01"}
 _SERIALIZATION_TRIES = 5
-_MOST_UNKNOWN = 100_000  # jobs to remember; there is a limit because they may end in other workers
 
 
 class Runner:
@@ -68,12 +69,13 @@ class Runner:
         self.timeouts = Timeouts(alias, started_jobs)
         self.on_overdue: Callable[[RunningJob], None] = _ignore
         """Called on any thread with a job that still runs after its timeout and the grace period."""
+        self.changed = Changed()  # the running jobs that have something to tell
         self._started_jobs = started_jobs
         self._isolation = isolation
         self._announcer = announcer
         self._tasks: dict[str, Task[..., Any]] = {}
         self._async_paths: set[str] = set()
-        self._unknown_since: dict[int, float] = {}
+        self._unknown = FirstMet()
         self._running: dict[int, RunningJob] = {}
 
     def perform(self, row: Claimed, hand_over: Callable[[list[RunningJob]], None]) -> Result | None:
@@ -139,7 +141,7 @@ class Runner:
             if row.task_path not in self._async_paths or row.expired or row.crash_count:
                 others.append(row)
             else:
-                jobs.append(RunningJob(row, task, self.worker, self.alias))
+                jobs.append(RunningJob(row, task, self.worker, self.alias, self.changed))
         return jobs, others
 
     async def run_async(self, running: RunningJob) -> None:
@@ -148,8 +150,7 @@ class Runner:
         The caller runs this coroutine as its own asyncio task. It returns nothing, because the return value
         is lost if a GeneratorExit reaches the task.
         """
-        # Race: the job can be cancelled as soon as it is among the running ones, and only once. So the
-        # coroutine is set first.
+        # Race: the job can be cancelled as soon as it is among the running ones, so this comes first.
         running.coroutine = asyncio.current_task()
         self._begin(running)
         RUNNING.set(running)
@@ -178,7 +179,7 @@ class Runner:
         try:
             raise TaskTimeout("the task did not end after its timeout, so its process was replaced")
         except TaskTimeout as error:
-            outcome = self._failed(running, error)
+            outcome = self._ended_from_outside(running, error)
         return Result(running.row, outcome, running.ran, failure=running.take_failure())
 
     def _prepare(self, row: Claimed) -> RunningJob | Result:
@@ -188,9 +189,9 @@ class Runner:
         try:
             task = self._tasks.get(row.task_path) or self.find(row.task_path)
         except UnknownTask as error:
-            outcome = outcomes.unknown_task(row, self.worker, error, self._waited(row))
+            outcome = outcomes.unknown_task(row, self.worker, error, self._unknown.seconds_since(row.id))
             return Result(row, outcome, failure=Failure(error.with_traceback(user_frames(error))))
-        return RunningJob(row, task, self.worker, self.alias)
+        return RunningJob(row, task, self.worker, self.alias, self.changed)
 
     def _run(self, running: RunningJob) -> Outcome:
         """Run a sync task on this thread."""
@@ -208,19 +209,14 @@ class Runner:
         self._running[running.row.id] = running  # it may be asked to stop before it has started
         begun = partial(self._begin, running, self._isolation.kill)
         try:
-            return self._isolation.run(running, self.backoffs, begun)
+            outcome = self._isolation.run(running, self.backoffs, begun)
+            running.progress.end(outcome.kind)
+            return outcome
         except TaskTimeout as error:
-            return self._failed(running, error)
+            return self._ended_from_outside(running, error)
         finally:
             self._end(running)
             tidy_up()
-
-    def _waited(self, row: Claimed) -> float:
-        """Return the seconds since this process first claimed the job and did not know its task."""
-        if len(self._unknown_since) > _MOST_UNKNOWN:
-            self._unknown_since.clear()
-        now = monotonic()
-        return now - self._unknown_since.setdefault(row.id, now)
 
     def _begin(self, running: RunningJob, on_overdue: Callable[[RunningJob], None] | None = None) -> None:
         """Record that the job starts. ``on_overdue`` is used instead of ``self.on_overdue``."""
@@ -266,8 +262,8 @@ class Runner:
                 if _code(error) not in _LOST_CODES:
                     raise
                 logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
-                # This is reported as a failed attempt, and refused if the lease is lost. But the row of a
-                # task that has deleted its own row is back after the rollback, and still running.
+                # Reported as a failed attempt, and refused if the lease is lost. But the row of a task that
+                # has deleted its own row is back after the rollback, and still running.
                 return outcomes.unsuccessful(running, error, self.backoffs)
             except OperationalError as error:
                 if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:
@@ -283,6 +279,10 @@ class Runner:
         outcome = outcomes.succeeded(running, value)
         self._announcer.succeeded(running, value)
         return outcome
+
+    def _ended_from_outside(self, running: RunningJob, error: TaskTimeout) -> Outcome:
+        note_step(error, running.progress.step)
+        return self._failed(running, error)
 
     def _failed(self, running: RunningJob, error: BaseException) -> Outcome:
         """Return the outcome. Call this while the exception is being handled."""

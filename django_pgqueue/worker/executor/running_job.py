@@ -20,6 +20,7 @@ from ...exceptions import duration
 from ...models.current import CurrentJob
 from ...results import task_result
 from .failure import Failure
+from .progress import Changed, JobProgress
 from .steps import JobSteps
 
 if TYPE_CHECKING:
@@ -73,15 +74,21 @@ class RunningJob:
     """Why the job has to wait, if its task has reached such a place."""
     has_steps = False
     """Whether its task has used a step."""
+    told: JobProgress | None = None
+    """``progress``, once its task has told anything."""
     _event: Event | None = None
 
-    def __init__(self, row: Claimed, task: Task[..., Any], worker: int, alias: str) -> None:
+    def __init__(
+        self, row: Claimed, task: Task[..., Any], worker: int, alias: str, changed: Changed | None = None
+    ) -> None:
+        """``changed``: where the job is noted when it has something to tell."""
         self.row = row
         self.task = task
         self.worker = worker
         self.alias = alias
         self.forgiven_attempts = row.forgiven_attempts
         """The attempts that do not count: a step that this attempt has recorded forgives those before it."""
+        self._changed = changed
 
     @property
     def ran(self) -> float:
@@ -170,6 +177,12 @@ class RunningJob:
         """The steps of the job. Made on demand, because most jobs have none."""
         self.has_steps = True
         return JobSteps(self)
+
+    @cached_property
+    def progress(self) -> JobProgress:
+        """What the job tells while it runs. Made on demand, because most jobs tell nothing."""
+        self.told = JobProgress(self.row, Changed() if self._changed is None else self._changed)
+        return self.told
 
     async def finish_records(self) -> None:
         """Wait until the steps that have run are recorded."""

@@ -22,6 +22,7 @@ from ... import conf
 from ...exceptions import LeaseLost, PayloadError, StepError, Suspended, WaitTimeout, duration
 from ...payload import encode_arguments
 from ...step_rules import HAS_STEPS, MOST_STEPS, step_name, step_result
+from .errors import note_step
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -83,8 +84,8 @@ class JobSteps:
         began = monotonic()
         try:
             value = await function(*args, **kwargs)
-        except BaseException:
-            self._used.discard(name)
+        except BaseException as error:
+            self._failed(name, error)
             raise
         # Another step of the job may fail now, which cancels this one. What has run is recorded nevertheless.
         record = asyncio.ensure_future(sync_to_async(self._record)(name, value, monotonic() - began, inputs))
@@ -107,8 +108,8 @@ class JobSteps:
         began = monotonic()
         try:
             value = function(*args, **kwargs)
-        except BaseException:
-            self._used.discard(name)  # it has not been recorded, so the task may try it again
+        except BaseException as error:
+            self._failed(name, error)
             raise
         return self._record(name, value, monotonic() - began, inputs)
 
@@ -122,6 +123,7 @@ class JobSteps:
                     f"{call}({name!r}): the job has {MOST_STEPS:,} steps, which is the limit. "
                     "Let it enqueue jobs."
                 )
+            self._running.progress.begin_step(name)
             return None
         if stored.kind != "step":
             self._refuse_kind(call, name, stored.kind)
@@ -132,6 +134,10 @@ class JobSteps:
                 name,
             )
         return stored
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        self._used.discard(name)  # it has not been recorded, so the task may try it again
+        note_step(error, name)
 
     def _record(self, name: str, value: Any, seconds: float, inputs: int | None) -> Any:
         running = self._running
@@ -175,6 +181,7 @@ class JobSteps:
             self._refuse_lease()
         if ready or found != kind:
             return self._over(call, name, kind, found, result)
+        self._running.progress.wait_at(name)
         self._running.suspended = Suspended(kind, name, max(0.0, remaining))
         raise self._running.suspended
 

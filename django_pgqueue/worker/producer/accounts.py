@@ -31,7 +31,7 @@ class Accounts:
 
     def close(self, results: list[Result]) -> None:
         """Close the jobs with these results, which have been reported."""
-        for row, outcome, ran, _, failure in results:
+        for row, outcome, ran, _, failure, _ in results:
             held = self._in_flight.drop(row)
             if outcome.kind in {"release", "paused"}:
                 self._lifetime.claimed -= 1

@@ -41,6 +41,7 @@ from .orders import Orders
 from .overdue import Overdue
 from .pauses import Pauses
 from .policy_filler import PolicyFiller
+from .progress_writer import ProgressWriter
 from .returns import Returns
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Producer:
         self._completer = Completer()
         self._idle = Idle(options.queues, conf.current().poll_interval)
         self._accounts = Accounts(self.in_flight, self.lifetime)
+        self._progress = ProgressWriter(runner.changed)
         self._exchange = Exchange(
             self._claimer, self._completer, self._idle, self._accounts.close, self._dispatch
         )
@@ -155,6 +157,7 @@ class Producer:
         if self.lifetime.stopping and not self._drained:
             self._drain()
         now = monotonic()
+        self._progress.write_if_due(session, now)  # before the outcomes, which end leases
         if self._registration.due(now):
             self._register(session, now)
         self._orders.look(session, now)
@@ -230,7 +233,7 @@ class Producer:
         # nothing would end the sleep. It is read here, and the next turn looks.
         self._notifier.hear(session)
         now = monotonic()
-        seconds = min(LONGEST_SLEEP, self._orders.seconds_left(now))
+        seconds = min(LONGEST_SLEEP, self._orders.seconds_left(now), self._progress.seconds_left(now))
         if self._completer:
             seconds = min(seconds, self._completer.seconds_left(now))
         if self._demand.jobs():
@@ -274,6 +277,7 @@ class Producer:
         self._returns.abandon_rest()
         while (session := self._connection.session) is not None:
             try:
+                self._progress.write(session)
                 self._exchange.run(session, 0, float("inf"), 1)
                 self._exchange.take_in()
                 self._accounts.write(session)

@@ -11,7 +11,9 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
+from django_pgqueue.progress import Progress
 from django_pgqueue.worker.executor import isolation
+from django_pgqueue.worker.executor.progress import Told
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, until, working
 
@@ -30,13 +32,15 @@ for word in words:
 def listen(*words: str) -> tuple[list[bytes], int]:
     """Return what is received from a process that sends these words, and how often the job has started."""
     begun: list[int] = []
+    told: list[Told] = []
     reading, writing = os.pipe()
     with subprocess.Popen(
         [sys.executable, "-c", SPEAKER, str(writing), *words], pass_fds=[writing]
     ) as process:
         os.close(writing)
-        heard = isolation._listen(reading, process, lambda: begun.append(1))
+        heard = isolation._listen(reading, process, lambda: begun.append(1), told.append)
     os.close(reading)
+    assert [each.progress for each in told] == [Progress(3, 4, "x")] * len(told)
     return heard, len(begun)
 
 
@@ -49,6 +53,7 @@ def listen(*words: str) -> tuple[list[bytes], int]:
         (["beg", "un\\n", "[1, ", "2]\\n"], [b"begun", b"[1, 2]"], 1),
         (["begun\\n[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
         (["begun\\n", "[1, "], [b"begun"], 1),
+        (["begun\\ntold [5, 1", ', null, [3, 4, "x"]]\\n[1, ', "2]\\n"], [b"begun", b"[1, 2]"], 1),
     ],
 )
 def test_a_job_has_begun_when_its_process_says_so(words: list[str], heard: list[bytes], begun: int) -> None:

@@ -65,7 +65,8 @@ def test_a_step_that_uses_up_its_budget_fails_the_job_and_a_retry_goes_on_there(
     job = enqueue(tasks.pipeline)
     run_due()
     failed = fresh(job)
-    assert (failed.status, failed.attempts, failed.current_step) == ("failed", 2, "step-0")
+    assert (failed.status, failed.attempts, failed.current_step) == ("failed", 2, "step-1")
+    assert [error["step"] for error in failed.errors] == ["step-1", "step-1"]
     assert [(entry["name"], entry["result"], entry["attempt"]) for entry in failed.steps or []] == [
         ("step-0", 0, 1)
     ]

@@ -1,0 +1,176 @@
+"""What running jobs tell while they run: how far they are, and the step at which they are.
+
+It is kept in memory, where the last word counts. Once a second a writer takes what has changed
+(``producer/progress_writer.py``), so a task may report its progress as often as it likes. What a job tells
+just before it is done is never written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...progress import MOST, Progress, progress_of
+
+if TYPE_CHECKING:
+    from ...lifecycle.claimed import Claimed
+    from ...lifecycle.finish import Kind
+
+__all__ = ["WRITE_EVERY", "Changed", "JobProgress", "Told"]
+
+logger = logging.getLogger(__name__)
+
+WRITE_EVERY = 1.0  # seconds
+
+#: The outcomes whose last word matters: the job is still there, or its row names the step that failed.
+_KEPT = {"retry", "snooze", "wait", "failed"}
+_IN_CHILD = (
+    "job %s: progress() was called in a process that the task has forked. Nothing is stored from there: call "
+    "it in the process of the task."
+)
+
+
+class Told(NamedTuple):
+    """What a job has told since it was last asked. None: nothing new."""
+
+    id: int
+    lease: int
+    step: str | None
+    progress: Progress | None
+
+
+class Changed:
+    """The jobs of a process that have something to tell.
+
+    Race: many threads add, and a writer takes. A job is unmarked before it is read, and is added again by
+    what it tells after that. So nothing is lost, and what is written twice does no harm.
+    """
+
+    def __init__(self) -> None:
+        self.is_urgent = False
+        """Whether it has to be written before the next outcomes are reported, which end leases."""
+        self._jobs: deque[JobProgress] = deque()
+        self._process = os.getpid()
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def add(self, job: JobProgress) -> None:
+        """Add a job. It is not added again before it was taken."""
+        if os.getpid() != self._process:
+            logger.warning(_IN_CHILD, job.id)
+            return
+        self._jobs.append(job)
+
+    def take(self) -> list[JobProgress]:
+        """Return the jobs, and forget them."""
+        self.is_urgent = False
+        jobs = []
+        while self._jobs:
+            job = self._jobs.popleft()
+            if not job.is_over:
+                jobs.append(job)
+        return jobs
+
+
+class JobProgress:
+    """What one attempt of a job tells. Made on demand, because most jobs tell nothing.
+
+    Race: the task tells while a writer takes. The task only assigns what it tells, and the writer only notes
+    what it has taken, so neither can undo the other.
+    """
+
+    __slots__ = ("_changed", "_has_ended", "_is_added", "_now", "_taken", "id", "is_over", "lease", "step")
+
+    def __init__(self, row: Claimed, changed: Changed) -> None:
+        self.id = row.id
+        self.lease = row.lease
+        self.is_over = False
+        """Whether it has ended, and nothing of it needs to be written."""
+        self.step = ""
+        """The step that has begun last, or the wait that it has reached."""
+        self._changed = changed
+        self._has_ended = False
+        self._is_added = False
+        self._now: tuple[Any, Any, str] | None = None
+        self._taken: tuple[object, str] = None, ""  # of these two, what has been taken
+
+    @property
+    def last(self) -> Progress | None:
+        """What it has last told."""
+        now = self._now
+        return None if now is None else Progress(*now)
+
+    def tell(self, done: Any, total: Any = None, note: Any = "") -> None:
+        """Remember how far the job is. Raise TypeError or ValueError for what cannot be stored."""
+        # Most calls are like the first, and may be made for each row of a file.
+        if (
+            type(done) is int
+            and 0 <= done <= MOST
+            and (total is None or (type(total) is int and 0 <= total <= MOST))
+            and note == ""
+        ):
+            self._now = (done, total, "")
+        else:
+            self._now = progress_of(done, total, note)
+        if not self._is_added:
+            self._add()
+
+    def begin_step(self, name: str) -> None:
+        """Remember that a step has begun."""
+        self.step = name
+        if not self._is_added:
+            self._add()
+
+    def hear(self, told: Told) -> None:
+        """Take over what the job tells in its own process."""
+        self.step = told.step or self.step
+        self._now = told.progress or self._now
+        if not self._is_added:
+            self._add()
+
+    def wait_at(self, name: str) -> None:
+        """Remember that the job waits here, which its row says already."""
+        self.step = name
+        self._taken = self._taken[0], name
+
+    def take(self) -> Told:
+        """Return what is new."""
+        self._is_added = False  # first: what is told from here on adds the job again
+        now, step = self._now, self.step
+        (old, old_step), self._taken = self._taken, (now, step)
+        return Told(
+            self.id,
+            self.lease,
+            None if step == old_step else step,
+            None if now is None or now is old else Progress(*now),
+        )
+
+    def put_back(self, told: Told) -> None:
+        """Take back what could not be written, unless the attempt has ended."""
+        if self._has_ended:
+            return
+        self._taken = (
+            self._taken[0] if told.progress is None else None,
+            self._taken[1] if told.step is None else "",
+        )
+        if not self._is_added:
+            self._add()
+
+    def end(self, kind: Kind) -> None:
+        """The attempt is over: what its row must still say is urgent, and the rest is dropped."""
+        self._has_ended = True
+        self.is_over = kind not in _KEPT or (kind == "failed" and self.step == self._taken[1])
+        if self._is_added and not self.is_over:
+            self._changed.is_urgent = True
+
+    def in_error(self) -> dict[str, Any]:
+        """Return what an entry of ``Job.errors`` contains of it."""
+        last = self.last
+        return {} if last is None else {"progress": last._asdict()}
+
+    def _add(self) -> None:
+        self._is_added = True
+        self._changed.add(self)
