@@ -17,6 +17,7 @@ from ..models.job import Status
 from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
 from .job_logs import shown_logs
+from .job_progress import live_progress, progress_in_words, progress_of_job, with_progress
 from .job_steps import shown_steps
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
@@ -33,6 +34,7 @@ LOST = _("worker lost, waiting for recovery")
 
 #: Fields of the page that are left out if they have no value. The others are always shown.
 _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
+    "progress": lambda job: job.status == Status.RUNNING or progress_of_job(job, job.progress),
     "why": lambda job: _reason(job, 1),
     "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
     "arguments": lambda job: job.args or not job.kwargs,
@@ -138,7 +140,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
         """Return the job with the time of the database, its workers, and the URLs that this user may view."""
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
-        jobs = with_clock(self.get_queryset(request))
+        jobs = with_clock(with_progress(self.get_queryset(request)))
         try:
             job = jobs.get(**{field.name: field.to_python(object_id)})
         except (Job.DoesNotExist, ValidationError, ValueError):
@@ -169,11 +171,19 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("status"))
     def state_and_note(self, job: Job) -> str:
-        """The status, and below it why the job waits or how it failed."""
+        """The status, and below it how far the job is, and why it waits or how it failed."""
+        shown = self.state(job)
+        if not job.is_over and (progress := live_progress(self.admin_site.name, job)):
+            shown = format_html("{}{}", shown, progress)
         note = self.note(job)
         if note == self.get_empty_value_display():
-            return self.state(job)
-        return format_html('{}<span class="pgqueue-more">{}</span>', self.state(job), note)
+            return shown
+        return format_html('{}<span class="pgqueue-more">{}</span>', shown, note)
+
+    @admin.display(description=_("progress"))
+    def progress(self, job: Job) -> str:
+        """How far the job is, or how far it came before it failed."""
+        return live_progress(self.admin_site.name, job)
 
     @admin.display(description=_("status"))
     def state_now(self, job: Job) -> str:
@@ -263,6 +273,7 @@ class JobFields(ReadOnlyAdmin[Job]):
             {
                 **error,
                 "kind": job_texts.breakable(str(error.get("class", ""))),
+                "came": progress_in_words(error.get("progress")),
                 "started": _moment(error, "started_at"),
                 "ended": _moment(error, "finished_at"),
                 "by": self._worker(obj, key) if (key := _worker_id(error)) is not None else "",

@@ -20,6 +20,8 @@ from ..models.job import Status
 from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, on_shelves
 from .job_actions import JobActions
 from .job_fields import JobFields
+from .job_progress import COLUMNS as PROGRESS_COLUMNS
+from .job_progress import progress_view, with_progress
 from .job_search import JobChangeList, has_key, search
 from .job_texts import MOST_OF_CALL
 from .job_workers import with_clock
@@ -35,12 +37,15 @@ __all__ = ["JobAdmin"]
 _IN_LIST = (
     "id", "task_path", "queue_name", "status", "priority", "attempts", "forgiven_attempts", "max_attempts",
     "run_after", "enqueued_at", "started_at", "last_attempted_at", "finished_at", "duration", "worker",
-    "waiting_reason", "cancel_requested_at",
+    "waiting_reason", "cancel_requested_at", *PROGRESS_COLUMNS,
 )  # fmt: skip
 
 
 class JobAdmin(JobActions, JobFields):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
+
+    class Media:
+        js = ("django_pgqueue/live.js",)
 
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")
@@ -58,6 +63,7 @@ class JobAdmin(JobActions, JobFields):
             {
                 "fields": (
                     ("state_now", "queue", "priority"),
+                    "progress",
                     "why",
                     "limits",
                     "times",
@@ -88,7 +94,7 @@ class JobAdmin(JobActions, JobFields):
     def rows_for_list(self, jobs: QuerySet[Job]) -> QuerySet[Job]:
         """Read what the list shows, and only the beginning of the arguments and of the last error."""
         last = KeyTransform("-1", "errors")
-        shown: QuerySet[Job] = with_clock(jobs.only(*_IN_LIST)).annotate(
+        shown: QuerySet[Job] = with_clock(with_progress(jobs).only(*_IN_LIST)).annotate(
             error_class=KeyTextTransform("class", last),
             error_words=Left(KeyTextTransform("message", last), 200),
             args_text=Left(Cast("args", TextField()), MOST_OF_CALL),
@@ -117,10 +123,19 @@ class JobAdmin(JobActions, JobFields):
         return search(queryset, term, request.GET.get("finished", "")) if term else queryset, False
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the overview."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_overview"
-        view = self.admin_site.admin_view(self.overview_view)
-        return [path("overview/", view, name=name), *super().get_urls()]
+        """Add the URLs of the overview, and of the progress of running jobs."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        overview_page = self.admin_site.admin_view(self.overview_view)
+        progress = self.admin_site.admin_view(self.progress_view)
+        return [
+            path("overview/", overview_page, name=f"{name}_overview"),
+            path("progress/", progress, name=f"{name}_progress"),
+            *super().get_urls(),
+        ]
+
+    def progress_view(self, request: HttpRequest) -> HttpResponse:
+        """How far running jobs are, for the script of the pages."""
+        return progress_view(self, request)
 
     def overview_view(self, request: HttpRequest) -> HttpResponse:
         """Depth, age, failures and workers on one page."""

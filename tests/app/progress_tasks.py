@@ -81,7 +81,7 @@ def tracks(count: int) -> int:
     return sum(track(range(count), note=lambda n: f"number {n}"))
 
 
-@task
+@task(max_attempts=1)
 def waits_for_entry(key: str) -> None:
     """For processes: report until there is an entry."""
     job, count = current_job(), 0

@@ -329,3 +329,21 @@ def test_a_job_without_room_or_that_somebody_has_locked_is_not_run(bodies: Any, 
             run(job)
     assert "done" in run(job)
     assert fresh(later).attempts == 0
+
+
+@pytest.mark.parametrize("how", ["worker", "run"])
+def test_progress_is_seen_while_the_job_runs(bodies: Any, how: str) -> None:
+    def report() -> int:
+        current_job().progress(1, 3)
+        session = connect("default")
+        until(lambda: session.rows("SELECT 1 FROM pgqueue_progress"))
+        session.close()
+        return 5
+
+    bodies["report"] = report
+    job = enqueue(tasks.run_body, "report")
+    if how == "worker":
+        work("--burst")
+    else:
+        call_command("pgqueue", "run", str(job.pk), stdout=StringIO())
+    assert (fresh(job).status, fresh(job).result, fresh(job).marks) == ("done", 5, 8)

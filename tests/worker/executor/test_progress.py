@@ -191,6 +191,16 @@ def test_what_could_not_be_written_is_told_again_unless_the_job_has_ended() -> N
     assert not changed
 
 
+def test_the_second_try_of_the_transaction_of_an_atomic_task_writes_nothing() -> None:
+    job, changed = telling()
+    job.tell(1)
+    job.end("done")  # but its transaction could not be serialized
+    job.tell(2)
+    assert changed.take() == []
+    job.end("failed")
+    assert job.in_error() == {"progress": {"done": 2, "total": None, "note": ""}}
+
+
 @pytest.mark.parametrize(
     ("kind", "urgent"),
     [("done", False), ("cancelled", False), ("failed", False), ("retry", True), ("wait", True)],

@@ -1,0 +1,121 @@
+"""How far a job is, as a bar with words. The bars of running jobs are read anew while somebody looks at them.
+
+The element of a running job names an address (``data-pgqueue-live``) and its job (``data-pgqueue-key``). The
+script ``live.js`` asks that address for all keys of a page in one request, and shows what it returns. Without
+the script, the page shows what was true when it was loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import JsonResponse
+from django.urls import NoReverseMatch, reverse
+from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ..models.job import Status
+from ..progress import stored_progress
+from . import display, job_texts
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+    from ..models import Job
+    from ..progress import Progress
+
+__all__ = [
+    "COLUMNS", "live_progress", "progress_in_words", "progress_of_job", "progress_view", "with_progress",
+]  # fmt: skip
+
+MOST_KEYS = 500
+#: What has to be read of a job to show its progress.
+COLUMNS = (
+    "id", "status", "marks", "current_step", "finished_at",
+    "live_progress__at", "live_progress__done", "live_progress__total", "live_progress__note",
+)  # fmt: skip
+
+
+def with_progress(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Let the jobs be read together with their progress."""
+    return jobs.select_related("live_progress")
+
+
+def progress_of_job(job: Any, progress: Progress | None) -> str:
+    """Format how far a job is, and at which step; empty if nothing is known."""
+    step = "" if job.is_over else job.current_step
+    if progress is None:
+        return _words(_("step"), job_texts.breakable(step)) if step else ""
+    step = step and format_html("{} {}", _("step"), job_texts.breakable(step))
+    told = format_html('<span class="pgqueue-amount">{}</span>', _amount(progress))
+    if progress.fraction is not None:
+        told = format_html(
+            '<progress class="pgqueue-bar" max="100" value="{}" aria-label="{}" aria-valuetext="{}">'
+            "</progress> {}",
+            _percent(progress.fraction), _("Progress"), _amount(progress), told,
+        )  # fmt: skip
+    told = format_html('<span class="pgqueue-progress">{}</span>', told)
+    for text in filter(None, (progress.note, step)):
+        told = format_html('{}<span class="pgqueue-more">{}</span>', told, text)
+    return told
+
+
+def progress_in_words(stored: Any) -> str:
+    """Format the progress in an entry of the errors of a job; empty if there is none."""
+    progress = stored_progress(stored)
+    return "" if progress is None else f"{_amount(progress)} {progress.note}".strip()
+
+
+def live_progress(site_name: str, job: Any) -> str:
+    """Format how far a job is, for a script to show it anew while the job runs."""
+    shown = progress_of_job(job, job.progress)
+    if job.status != Status.RUNNING:
+        return shown
+    try:
+        address = reverse(f"{site_name}:django_pgqueue_job_progress")
+    except NoReverseMatch:  # the project has replaced the page of jobs
+        return shown
+    return format_html('<div data-pgqueue-live="{}" data-pgqueue-key="{}">{}</div>', address, job.pk, shown)
+
+
+def progress_view(admin: Any, request: HttpRequest) -> JsonResponse:
+    """Return how far these jobs are (``?keys=5,7``), as HTML by job, and which of them run no more."""
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    keys = [int(key) for key in request.GET.get("keys", "").split(",") if key.isdecimal() and len(key) < 19]
+    jobs = with_progress(admin.get_queryset(request).filter(pk__in=keys[:MOST_KEYS], shelf=0))
+    found = {job.pk: job for job in jobs.only(*COLUMNS, "shelf")}
+    shown: dict[str, str] = {}
+    over: list[str] = []
+    for key in keys[:MOST_KEYS]:
+        job = found.get(key)
+        if job is None or job.status != Status.RUNNING:
+            over.append(str(key))
+            shown[str(key)] = format_html('<a href="">{}</a>', _("It runs no more. Show how it is now."))
+        else:
+            shown[str(key)] = progress_of_job(job, job.progress)
+    return JsonResponse({"shown": shown, "over": over})
+
+
+def _words(label: str, text: str) -> str:
+    return format_html('<span class="pgqueue-more">{} {}</span>', label, text)
+
+
+def _amount(progress: Progress) -> str:
+    done = _number(progress.done)
+    if progress.fraction is None or progress.total is None:
+        return _("%(done)s done") % {"done": done}
+    amounts = {"done": done, "total": _number(progress.total), "percent": _percent(progress.fraction)}
+    return _("%(done)s of %(total)s (%(percent)d %%)") % amounts
+
+
+def _percent(fraction: float) -> int:
+    """Return whole percent. It is 100 only if all is done."""
+    return int(fraction * 100)
+
+
+def _number(value: float) -> str:
+    return display.number(value) if isinstance(value, int) else number_format(value, 2, use_l10n=True)
