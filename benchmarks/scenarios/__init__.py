@@ -46,6 +46,8 @@ NAMES = {
     "rates-reached": "rates",
     "takes": "takes",
     "steps": "steps",
+    "progress": "progress",
+    "progress-calls": "progress",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",

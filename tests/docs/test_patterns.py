@@ -1,8 +1,8 @@
-"""What stands in for features that do not exist yet: cron, uniqueness, rate limits, progress. And waiting."""
+"""What stands in for features that do not exist yet: cron, uniqueness, rate limits. And waiting."""
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import date
 from io import StringIO
 from threading import Barrier, Thread
 
@@ -15,7 +15,7 @@ from django_pgqueue.models import Job
 from tests.support.coroutines import run as run_async
 from tests.support.workers import working
 
-from .shop import example, fresh, in_shop, run, seconds_until
+from .shop import example, in_shop, run, seconds_until
 
 TODAY = date(2026, 11, 22)
 
@@ -68,14 +68,3 @@ def test_wait_for_a_result() -> None:
     with working():
         assert example("waiting").address_of(order.pk, 20.0) == "ann@example.com"
         assert run_async(example("waiting").addresses_of([order.pk])) == ["ann@example.com"]
-
-
-@in_shop
-def test_progress_on_a_row_of_ones_own() -> None:
-    models = example("models")
-    report = models.DailyReport.objects.create(day=TODAY + timedelta(days=1))
-    models.Order.objects.bulk_create(models.Order(email=f"{n}@example.com") for n in range(3))
-    job = enqueue(example("progress").write_report, report.pk)
-    run(job)
-    report.refresh_from_db()
-    assert (fresh(job).status, report.text) == ("done", "3 of 3 orders")

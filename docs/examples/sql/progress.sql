@@ -1,0 +1,1 @@
+SELECT pgqueue_progress(57, 40, 100, 'reading');
