@@ -28,7 +28,7 @@ def why(job: Job) -> str:
         return _how_it_ended(job)
     if job.status == Job.Status.RUNNING:
         since = "" if job.last_attempted_at is None else period(timezone.now() - job.last_attempted_at)
-        return f"It runs: attempt {job.attempts}, for {since}."
+        return f"It runs: attempt {job.attempts}, for {since}{_how_far(job)}."
     if job.status == Job.Status.BLOCKED:
         return f"It is blocked: {job.waiting_reason}."
     if job.run_after > timezone.now():
@@ -36,6 +36,17 @@ def why(job: Job) -> str:
         last = f" Its last error: {_last_error(job)}." if job.errors else ""
         return f"It is due in {period(job.run_after - timezone.now())}{reason}.{last}"
     return _why_not_claimed(job) or f"It has been due for {waited}, and waits for other jobs of its queue."
+
+
+def _how_far(job: Job) -> str:
+    """Return how far a running job is, as far as it has told."""
+    step = f", at the step {job.current_step!r}" if job.current_step else ""
+    progress = job.progress
+    if progress is None:
+        return step
+    total = "" if progress.total is None else f" of {progress.total:,}"
+    note = f" ({progress.note})" if progress.note else ""
+    return f"{step}, {progress.done:,}{total} done{note}"
 
 
 def _how_it_ended(job: Job) -> str:
@@ -48,7 +59,8 @@ def _how_it_ended(job: Job) -> str:
 def _last_error(job: Job) -> str:
     error = job.errors[-1]
     name = error["class"].removeprefix("builtins.")
-    return f"{name}: {error['message']}"
+    where = f" (in the step {error['step']!r})" if error.get("step") else ""
+    return f"{name}: {error['message']}{where}"
 
 
 def _why_not_claimed(job: Job) -> str:

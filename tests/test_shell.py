@@ -9,9 +9,9 @@ import pytest
 from django.core.management import call_command
 
 from django_pgqueue import cancel, enqueue, pause, resume
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, JobProgress
 from tests.app import debugged_tasks as tasks
-from tests.support.factories import WorkerFactory
+from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -104,6 +104,14 @@ def test_why(shell: Any, bodies: dict[str, Any]) -> None:
     unknown = enqueue(tasks.run_body, "x")
     Job.objects.filter(pk=unknown.pk).update(task_path="tests.app.gone.task")
     assert asked(unknown).startswith("Its task cannot be imported here: no task 'tests.app.gone.task': ")
+    reporting = JobFactory.create(running=True, marks=8, current_step="load")
+    assert ", at the step 'load'." in asked(reporting)
+    JobProgress.objects.create(job=reporting, done=1500, total=2000, note="rows")
+    assert asked(reporting).endswith(", at the step 'load', 1,500 of 2,000 done (rows).")
+    error = {"class": "builtins.KeyError", "message": "'x'", "step": "load"}
+    assert asked(JobFactory.create(failed=True, errors=[error])).endswith(
+        "KeyError: 'x' (in the step 'load')."
+    )
     cancel(unknown)
     cancel(later)
     assert asked(later).startswith("It is cancelled")

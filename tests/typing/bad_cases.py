@@ -25,7 +25,9 @@ from django_pgqueue import (
     signal,
     step,
     task,
+    track,
 )
+from django_pgqueue.models import Job
 from django_pgqueue.testing import assert_enqueued, call_task, immediate_jobs, run_jobs, travel
 
 
@@ -210,6 +212,14 @@ def upload(path: str) -> int:
 @step(name="charge", atomic=True)
 def charge(amount: int) -> bool:
     return amount > 0
+
+
+def wrong_progress(stored: Job) -> None:
+    current_job().progress("5")  # refused
+    current_job().progress(5, note=5)  # refused
+    stored.progress(5)  # refused
+    track(5)  # refused
+    track(["a"], note=lambda name: len(name))  # refused
 
 
 async def wrong_steps() -> None:

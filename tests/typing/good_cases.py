@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, assert_type
 
 from django.tasks import TaskContext, TaskResult
@@ -45,6 +46,7 @@ from django_pgqueue import (
     signal,
     step,
     task,
+    track,
 )
 from django_pgqueue.models import Job, Pause, Worker
 from django_pgqueue.testing import (
@@ -373,6 +375,18 @@ def charge(amount: int) -> bool:
 @step
 async def fetch(url: str) -> bytes:
     return await download(url)
+
+
+async def progress(job: CurrentJob, stored: Job, pages: AsyncIterator[bytes]) -> None:
+    job.progress(1)
+    job.progress(0.5, Decimal(3), note="reading")
+    assert stored.progress is None or assert_type(stored.progress.fraction, float | None) is None
+    for name in track(["a"], note="names", every=10):
+        assert_type(name, str)
+    for number in track(iter([1, 2]), 2, note=lambda number: f"number {number + 1}"):
+        assert_type(number, int)
+    async for page in track(pages, total=9):
+        assert_type(page, bytes)
 
 
 async def steps(job: CurrentJob) -> None:

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...progress import MOST, Progress, progress_of
+from ...progress import MOST, NOTE_LIMIT, Progress, progress_of
 
 if TYPE_CHECKING:
     from ...lifecycle.claimed import Claimed
@@ -110,9 +110,10 @@ class JobProgress:
             type(done) is int
             and 0 <= done <= MOST
             and (total is None or (type(total) is int and 0 <= total <= MOST))
-            and note == ""
+            and type(note) is str
+            and (not note or (len(note) <= NOTE_LIMIT and note.isascii() and "\0" not in note))
         ):
-            self._now = (done, total, "")
+            self._now = (done, total, note)
         else:
             self._now = progress_of(done, total, note)
         if not self._is_added:

@@ -10,9 +10,8 @@ from django_pgqueue import enqueue
 from django_pgqueue.models import Job, JobProgress
 from tests.app import progress_tasks
 from tests.app.models import Entry
+from tests.support.commands import SLOW, Command
 from tests.support.workers import fresh, until
-
-from .conftest import SLOW, Command
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
