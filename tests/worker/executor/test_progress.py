@@ -12,11 +12,15 @@ from django.db import connection
 from django_pgqueue import current_job, enqueue, retry
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.progress import Progress
+from django_pgqueue.session import LOST_CONNECTION
+from django_pgqueue.session import connect as worker_session
 from django_pgqueue.worker.executor.progress import Changed
 from django_pgqueue.worker.executor.progress import JobProgress as Telling
 from django_pgqueue.worker.executor.running_job import RunningJob
+from django_pgqueue.worker.producer.progress_writer import ProgressWriter
 from tests.app import progress_tasks as tasks
 from tests.support.rows import claimed
+from tests.support.sessions import Connect
 from tests.support.workers import fresh, make_producer, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -199,6 +203,39 @@ def test_the_second_try_of_the_transaction_of_an_atomic_task_writes_nothing() ->
     assert changed.take() == []
     job.end("failed")
     assert job.in_error() == {"progress": {"done": 2, "total": None, "note": ""}}
+
+
+def test_progress_whose_row_somebody_has_locked_is_written_later(connect: Connect) -> None:
+    job, changed = telling()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job_live SET status = 'running', lease = %s WHERE id = %s", [job.lease, job.id]
+        )
+    session, other, writer = worker_session("default"), connect(), ProgressWriter(changed)
+    job.tell(1)
+    writer.write(session)
+    other.execute("SELECT FROM pgqueue_progress FOR UPDATE")
+    job.tell(2)
+    writer.write(session)
+    assert JobProgress.objects.get().done == 1
+    other.rollback()
+    assert writer.seconds_left(0.0) > 0
+    writer.write(session)
+    assert JobProgress.objects.get().done == 2
+    assert not changed
+    assert writer.seconds_left(0.0) == float("inf")
+    session.close()
+
+
+def test_progress_is_told_again_after_the_connection_was_lost() -> None:
+    job, changed = telling()
+    job.tell(1)
+    session = worker_session("default")
+    session.close()
+    with pytest.raises(LOST_CONNECTION):
+        ProgressWriter(changed).write(session)
+    assert changed.take() == [job]
+    assert job.take().progress == Progress(1)
 
 
 @pytest.mark.parametrize(
