@@ -190,6 +190,13 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         ("context", models.JSONField(blank=True, null=True, verbose_name="context")),
+                        ("batch", models.BigIntegerField(blank=True, null=True, verbose_name="batch")),
+                        (
+                            "parents",
+                            django_pgqueue.models.fields.ArrayColumn(
+                                "bigint", blank=True, null=True, verbose_name="enqueued after"
+                            ),
+                        ),
                         ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                         (
                             "forgiven_attempts",

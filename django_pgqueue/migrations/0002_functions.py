@@ -37,6 +37,7 @@ class Migration(migrations.Migration):
         RunSQLFile("finish_one_v1.sql", "DROP PROCEDURE pgqueue_finish_one_v1"),
         RunSQLFile("finish_one.sql", "DROP PROCEDURE pgqueue_finish_one"),
         # What people ask for
+        RunSQLFile("drop_v1.sql", "DROP FUNCTION pgqueue_drop_v1"),
         RunSQLFile("cancel_v1.sql", "DROP FUNCTION pgqueue_cancel_v1"),
         RunSQLFile("cancel.sql", "DROP FUNCTION pgqueue_cancel"),
         RunSQLFile("retry_v1.sql", "DROP FUNCTION pgqueue_retry_v1"),

@@ -12,7 +12,9 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
     )
 
 
+from .batch import JobBatch, Tally
 from .current import CurrentJob
+from .edge import Edge
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
 from .job_progress import JobProgress
@@ -29,7 +31,9 @@ from .worker import Worker
 
 __all__ = [
     "CurrentJob",
+    "Edge",
     "Job",
+    "JobBatch",
     "JobProgress",
     "JobQuerySet",
     "JobStat",
@@ -43,6 +47,7 @@ __all__ = [
     "Schedule",
     "ScheduleTick",
     "Step",
+    "Tally",
     "UniqueWindow",
     "Worker",
 ]

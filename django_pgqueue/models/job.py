@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from . import changes
+from .fields import ArrayColumn
 from .joins import Joins
 from .reporting import Reporting
 
@@ -169,6 +170,8 @@ class JobFields(models.Model):
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
     )
     context = models.JSONField(_("context"), null=True, blank=True)
+    batch = models.BigIntegerField(_("batch"), null=True, blank=True)
+    parents = ArrayColumn("bigint", verbose_name=_("enqueued after"), null=True, blank=True)
 
     attempts = models.IntegerField(_("attempts"), db_default=0)
     forgiven_attempts = models.IntegerField(_("attempts before the last manual retry"), db_default=0)

@@ -14,6 +14,7 @@ CREATE FUNCTION pgqueue_enqueue_many_v1(
     p_expires_after double precision[], p_max_attempts integer[], p_timeouts integer[], p_on_lost text[],
     p_max_bytes integer, p_options jsonb[],  -- NULL: none
     p_context jsonb DEFAULT NULL,  -- of all jobs
+    p_batch bigint DEFAULT NULL,   -- of all jobs that have no other
     OUT ids bigint[], OUT outcomes text[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -22,6 +23,9 @@ DECLARE
     held record;
     now timestamptz := clock_timestamp();
     statuses text[];
+    new_ids bigint[];
+    link record;  -- if jobs name other jobs, or a batch
+    all_marks smallint := CASE WHEN p_batch IS NULL THEN 0 ELSE 4 END;
 BEGIN
     SELECT checked.place, checked.problem INTO bad
     FROM (
@@ -54,7 +58,7 @@ BEGIN
             ) > 1 THEN 'blocked' ELSE 'pending' END
             FROM (
                 SELECT one.*, one.options ->> 'concurrency_key' AS key,
-                    one.options ? 'concurrency_key' AND NOT one.options ? 'unique_key'
+                    one.options ? 'concurrency_key' AND NOT one.options ?| '{unique_key,after,after_items}'
                         AND coalesce(one.run_after, now + one.delay * interval '1 second', now) <= now AS is_due
                 FROM unnest(p_options, p_queue_names, p_priorities, p_run_after, p_delays)
                     WITH ORDINALITY AS one (options, queue_name, priority, run_after, delay, place)
@@ -63,41 +67,59 @@ BEGIN
             ORDER BY given.place);
     END IF;
     ids := ARRAY(SELECT nextval('pgqueue_job_id_seq') FROM generate_subscripts(p_task_paths, 1));
+    IF EXISTS (SELECT FROM unnest(p_options) AS given (options) WHERE given.options ?| '{after,after_items,batch}') THEN
+        SELECT * INTO link FROM pgqueue_link_v1(ids, p_options, p_batch, p_first);
+    ELSE
+        IF p_batch IS NOT NULL THEN
+            PERFORM pgqueue_enter_batch_v1(p_batch);
+        END IF;
+        -- Without names of others, the columns are the same for all.
+        SELECT NULL::smallint[] AS marks, NULL::bigint[] AS batches, NULL::text[] AS parents, NULL::text[] AS reasons,
+            '{}'::bigint[] AS lost INTO link;
+    END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, line, group_key, context, status, waiting_reason
+        max_attempts, timeout, on_lost, limit_key, line, group_key, context, status, waiting_reason, marks, batch, parents
     )
     SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
         given.max_attempts, given.timeout, given.on_lost, given.options ->> 'concurrency_key',
-        CASE WHEN given.options ? 'concurrency_key' AND timed.due <= now THEN given.id END,
+        CASE WHEN given.options ? 'concurrency_key' AND timed.due <= now AND given.reason IS NULL THEN given.id END,
         given.options ->> 'group',
         coalesce(given.options -> 'context', p_context),
-        coalesce(given.status, 'pending'),
-        CASE WHEN given.status = 'blocked' THEN 'waits for its concurrency key' ELSE '' END
+        CASE WHEN given.reason IS NOT NULL THEN 'blocked' ELSE coalesce(given.status, 'pending') END,
+        CASE WHEN given.reason IS NOT NULL THEN given.reason
+            WHEN given.status = 'blocked' THEN 'waits for its concurrency key' ELSE '' END,
+        coalesce(given.marks, all_marks), coalesce(given.batch, p_batch), given.parents::bigint[]
     FROM unnest(
         ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
-        p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, statuses
+        p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, statuses, link.marks, link.batches,
+        link.parents, link.reasons
     ) AS given (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
-        max_attempts, timeout, on_lost, options, status
+        max_attempts, timeout, on_lost, options, status, marks, batch, parents, reason
     ), LATERAL (
         SELECT greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
     ) AS timed
     WHERE NOT coalesce(given.options ? 'unique_key', false);
 
     IF p_options IS NULL THEN
+        IF p_batch IS NOT NULL THEN
+            PERFORM pgqueue_count_v1(p_batch, cardinality(ids), 0, 0, 0);
+        END IF;
         RETURN;
     END IF;
+    new_ids := ids;
     outcomes := array_fill('created'::text, ARRAY[cardinality(ids)]);
     FOR item IN
         SELECT given.*, greatest(coalesce(given.run_after, now + given.delay * interval '1 second'), now) AS due
         FROM unnest(
             ids, p_task_paths, p_args, p_kwargs, p_metadata, p_queue_names, p_priorities, p_run_after, p_delays,
-            p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options
+            p_expires_after, p_max_attempts, p_timeouts, p_on_lost, p_options, link.marks, link.batches, link.parents,
+            link.reasons
         ) WITH ORDINALITY AS given (
             id, task_path, args, kwargs, metadata, queue_name, priority, run_after, delay, expires_after,
-            max_attempts, timeout, on_lost, options, place
+            max_attempts, timeout, on_lost, options, marks, batch, parents, reason, place
         )
         WHERE given.options ? 'unique_key'
         ORDER BY given.options ->> 'unique_key' COLLATE "C", given.place
@@ -106,8 +128,13 @@ BEGIN
             item.id, item.task_path, item.args, item.kwargs, item.metadata, item.queue_name, item.priority,
             item.due, item.due + item.expires_after * interval '1 second', now, item.max_attempts, item.timeout,
             item.on_lost, CASE WHEN p_context IS NULL THEN item.options
-                ELSE item.options || jsonb_build_object('context', p_context) END) AS one;
+                ELSE item.options || jsonb_build_object('context', p_context) END,
+            coalesce(item.marks, all_marks), coalesce(item.batch, p_batch), item.parents::bigint[], item.reason) AS one;
         ids[item.place] := held.id;
         outcomes[item.place] := held.outcome;
     END LOOP;
+    IF link.batches IS NOT NULL OR p_batch IS NOT NULL THEN
+        PERFORM pgqueue_linked_v1(
+            new_ids, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), outcomes, link.lost);
+    END IF;
 END $$;

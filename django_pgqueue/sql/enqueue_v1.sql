@@ -2,7 +2,8 @@
 -- delay and the expiry are computed here, with the database's clock. The outcome is created, or what
 -- pgqueue_insert_unique_v1 says of a job with a unique key; then the times are those of this call, and not those of the
 -- job that has the key. A job never becomes claimable with a time in the past, because workers skip jobs that are below their marks (worker/producer/ranges.py). A job with a
--- concurrency key that is due takes its place in the line of the key at once.
+-- concurrency key that is due takes its place in the line of the key at once. A job that waits for others is blocked, and
+-- in no line, until they are over.
 CREATE FUNCTION pgqueue_enqueue_v1(
     p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text, p_priority integer,
     p_run_after timestamptz, p_delay double precision, p_expires_at timestamptz, p_expires_after double precision,
@@ -17,6 +18,13 @@ DECLARE
         p_max_attempts, p_timeout, p_on_lost, p_max_bytes);
     limit_key text;
     line bigint;
+    new_id bigint;
+    is_linked boolean := p_options ?| '{after,after_items,batch}';
+    link record;  -- if it names other jobs, or a batch
+    marks smallint := 0;
+    batch bigint;
+    parents bigint[];
+    reason text;  -- NULL: it waits for nothing
 BEGIN
     IF p_options IS NOT NULL THEN
         problem := coalesce(problem, pgqueue_options_problem_v1(p_options));
@@ -26,25 +34,41 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
     id := nextval('pgqueue_job_id_seq');
+    new_id := id;
     enqueued_at := clock_timestamp();
     run_after := greatest(coalesce(p_run_after, enqueued_at + p_delay * interval '1 second'), enqueued_at);
     expires_at := coalesce(p_expires_at, run_after + p_expires_after * interval '1 second');
+    IF is_linked THEN
+        SELECT * INTO link FROM pgqueue_link_v1(ARRAY[id], ARRAY[p_options], NULL, NULL);
+        marks := link.marks[1];
+        batch := link.batches[1];
+        parents := link.parents[1];
+        reason := link.reasons[1];
+    END IF;
     IF p_options ? 'unique_key' THEN
         SELECT held.id, held.outcome INTO id, outcome FROM pgqueue_insert_unique_v1(
             id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
-            enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options) AS held;
+            enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options, marks, batch, parents, reason) AS held;
+        IF is_linked THEN
+            PERFORM pgqueue_linked_v1(ARRAY[new_id], link.batches, ARRAY[outcome], link.lost);
+        END IF;
         RETURN;
     END IF;
     outcome := 'created';
-    IF limit_key IS NOT NULL AND run_after <= enqueued_at THEN
+    IF limit_key IS NOT NULL AND run_after <= enqueued_at AND reason IS NULL THEN
         line := id;
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
-        max_attempts, timeout, on_lost, limit_key, line, group_key, context
+        max_attempts, timeout, on_lost, limit_key, line, group_key, context, status,
+        waiting_reason, marks, batch, parents
     ) VALUES (
         id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
         enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, line, p_options ->> 'group',
-        p_options -> 'context'
+        p_options -> 'context', CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks,
+        batch, parents
     );
+    IF is_linked THEN
+        PERFORM pgqueue_linked_v1(ARRAY[id], link.batches, ARRAY[outcome], link.lost);
+    END IF;
 END $$;

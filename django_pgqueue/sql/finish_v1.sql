@@ -77,7 +77,7 @@ BEGIN
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.marks, job.current_step, job.worker, job.lease, job.started_at,
             job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
             job.limit_key, job.line, job.group_key,
-            job.unique_key, job.unique_scope, job.context, job.logs,
+            job.unique_key, job.unique_scope, job.context, job.logs, job.batch, job.parents,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
             given.result, given.error, given.fingerprint, given.reason, given.log,
@@ -89,7 +89,7 @@ BEGIN
             enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
             lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
             waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
-            unique_key, unique_scope, context, logs
+            unique_key, unique_scope, context, logs, batch, parents
         )
         SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
@@ -103,13 +103,14 @@ BEGIN
             gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
             coalesce(gone.fingerprint, gone.error_fingerprint), gone.limit_key, gone.line, gone.group_key,
             gone.unique_key, gone.unique_scope, gone.context,
-            CASE WHEN gone.log IS NULL THEN gone.logs ELSE pgqueue_add_log_v1(gone.logs, gone.log, p_keep_errors) END
+            CASE WHEN gone.log IS NULL THEN gone.logs ELSE pgqueue_add_log_v1(gone.logs, gone.log, p_keep_errors) END,
+            gone.batch, gone.parents
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
         WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
     )
     SELECT array_agg(gone.id), array_agg(gone.id) FILTER (WHERE gone.outcome <> gone.reported),
         array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),
-        array_agg(ROW(gone.id, gone.outcome, gone.marks)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0)
+        array_agg(ROW(gone.id, gone.outcome, gone.marks, gone.batch)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0)
     INTO accepted, cancelled, freed, marked FROM gone;
     IF marked IS NOT NULL THEN
         PERFORM pgqueue_settle_v1(marked);

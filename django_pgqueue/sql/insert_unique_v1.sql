@@ -10,7 +10,9 @@
 CREATE FUNCTION pgqueue_insert_unique_v1(
     p_id bigint, p_task_path text, p_args jsonb, p_kwargs jsonb, p_metadata jsonb, p_queue_name text,
     p_priority integer, p_run_after timestamptz, p_expires_at timestamptz, p_enqueued_at timestamptz,
-    p_max_attempts integer, p_timeout integer, p_on_lost text, p_options jsonb, OUT id bigint, OUT outcome text
+    p_max_attempts integer, p_timeout integer, p_on_lost text, p_options jsonb,
+    p_marks smallint, p_batch bigint, p_parents bigint[], p_reason text,  -- what pgqueue_link_v1 says, or 0 and NULL
+    OUT id bigint, OUT outcome text
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
@@ -41,12 +43,14 @@ BEGIN
             INSERT INTO pgqueue_job_live (
                 id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
                 max_attempts, timeout, on_lost, unique_key, unique_scope, limit_key, line, group_key,
-                context
+                context, status, waiting_reason, marks, batch, parents
             ) VALUES (
                 p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
                 p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope, concurrency_key,
-                CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at THEN p_id END,
-                p_options ->> 'group', p_options -> 'context'
+                CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at AND p_reason IS NULL THEN p_id END,
+                p_options ->> 'group', p_options -> 'context',
+                CASE WHEN p_reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(p_reason, ''), p_marks, p_batch,
+                p_parents
             ) ON CONFLICT DO NOTHING;
             IF FOUND THEN
                 id := p_id;
@@ -76,7 +80,9 @@ BEGIN
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,
                 -- It has not failed with these arguments, so it gets a new budget, as with a retry by hand.
-                forgiven_attempts = job.attempts, crash_count = 0, lost_in_a_row = 0, waiting_reason = '',
+                forgiven_attempts = job.attempts, crash_count = 0, lost_in_a_row = 0,
+                -- A twin that waits for other jobs, or for the end of a pause, goes on waiting.
+                waiting_reason = CASE WHEN job.status = 'blocked' AND job.line IS NULL THEN job.waiting_reason ELSE '' END,
                 marks = job.marks & ~1, current_step = ''
             WHERE job.id = id AND job.status IN ('pending', 'retry', 'blocked');
             IF FOUND THEN

@@ -20,7 +20,9 @@ CREATE TABLE pgqueue_job (
     max_attempts integer,
     timeout integer,
     line bigint,
-    -- What has to be settled when the job is over (settle_v1.sql): 1 it has steps.
+    batch bigint,
+    -- What has to be settled when the job is over (settle_v1.sql): 1 it has steps, 2 others wait for it,
+    -- 4 it is a member of a batch, 8 it has progress.
     marks smallint NOT NULL DEFAULT 0,
     -- A column of its own, and not a condition of statements: as a parameter, the index knows it.
     is_grouped boolean NOT NULL GENERATED ALWAYS AS (group_key IS NOT NULL) STORED,
@@ -37,6 +39,7 @@ CREATE TABLE pgqueue_job (
     unique_key varchar(200),
     unique_scope varchar(8),
     context jsonb,
+    parents bigint[],  -- the jobs and batches that it was enqueued after
     expires_at timestamptz,
     status varchar(16) NOT NULL DEFAULT 'pending',
     attempts integer NOT NULL DEFAULT 0,

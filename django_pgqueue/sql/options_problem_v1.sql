@@ -3,6 +3,7 @@
 CREATE FUNCTION pgqueue_options_problem_v1(p_options jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     unknown text;
+    others constant text[] := '{concurrency_key,group,context,after,after_items,if_failed,batch}';
     bounds jsonb := p_options -> 'unique_window';
 BEGIN
     IF jsonb_typeof(p_options) <> 'object' THEN
@@ -10,11 +11,11 @@ BEGIN
     END IF;
     SELECT min(key) INTO unknown FROM jsonb_object_keys(p_options) AS key
     WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict', 'concurrency_key', 'group',
-        'context');
+        'context', 'after', 'after_items', 'if_failed', 'batch');
     RETURN CASE
         WHEN unknown IS NOT NULL
             THEN format('unknown option %s: use max_payload_bytes, unique_key, unique_scope, unique_window, on_conflict,'
-                ' concurrency_key, group or context',
+                ' concurrency_key, group, context, after, if_failed or batch',
                 unknown)
         WHEN p_options ? 'concurrency_key' AND jsonb_typeof(p_options -> 'concurrency_key') <> 'string'
             THEN format('concurrency_key %s must be a string', p_options -> 'concurrency_key')
@@ -27,9 +28,11 @@ BEGIN
                 length(p_options ->> 'group'))
         WHEN pgqueue_context_problem_v1(p_options -> 'context') IS NOT NULL
             THEN pgqueue_context_problem_v1(p_options -> 'context')
-        WHEN NOT p_options ? 'unique_key' AND p_options - '{concurrency_key,group,context}'::text[] <> '{}'
+        WHEN p_options ?| '{after,after_items,if_failed,batch}' AND pgqueue_link_problem_v1(p_options) IS NOT NULL
+            THEN pgqueue_link_problem_v1(p_options)
+        WHEN NOT p_options ? 'unique_key' AND p_options - others <> '{}'
             THEN format('the option %s needs unique_key',
-                (SELECT min(key) FROM jsonb_object_keys(p_options - '{concurrency_key,group,context}'::text[]) AS key))
+                (SELECT min(key) FROM jsonb_object_keys(p_options - others) AS key))
         WHEN jsonb_typeof(p_options -> 'unique_key') <> 'string' OR p_options ->> 'unique_key' = ''
             THEN format('unique_key %s must be a string that is not empty', p_options -> 'unique_key')
         WHEN length(p_options ->> 'unique_key') > 200

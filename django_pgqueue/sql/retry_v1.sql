@@ -1,6 +1,7 @@
 -- Run jobs again, now, with a new budget of attempts. Jobs that are over come back from history with their id,
 -- attempts and errors, and waiting jobs become due. A job whose task is paused stays blocked until the pause ends.
--- Running jobs do not change. Returns the number of changed rows. A SELECT that waits for another retry, or for the
+-- Running jobs do not change, and neither do those that wait for other jobs: their order is what they were enqueued for.
+-- What still waits for a job that comes back goes on waiting for it. Returns the number of changed rows. A SELECT that waits for another retry, or for the
 -- TRUNCATE of the shelf, finds nothing afterwards, which
 -- is correct.
 --
@@ -39,7 +40,7 @@ BEGIN
             id, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, enqueued_at,
             max_attempts, timeout, on_lost, attempts, forgiven_attempts, marks, current_step, started_at, last_attempted_at,
             errors, error_fingerprint, limit_key, line, group_key, unique_key, unique_scope, context,
-            logs
+            logs, batch, parents
         )
         SELECT gone.id, 'pending', gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name,
             gone.priority, clock_timestamp(), gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost,
@@ -48,7 +49,7 @@ BEGIN
             CASE WHEN gone.status = 'done' THEN '' ELSE gone.current_step END,
             gone.started_at, gone.last_attempted_at, gone.errors, gone.error_fingerprint, gone.limit_key,
             CASE WHEN gone.limit_key IS NOT NULL THEN nextval('pgqueue_job_id_seq') END, gone.group_key,
-            gone.unique_key, gone.unique_scope, gone.context, gone.logs
+            gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
         FROM gone ORDER BY gone.unique_key COLLATE "C" NULLS FIRST, gone.id
         ON CONFLICT DO NOTHING
         RETURNING id
@@ -57,11 +58,21 @@ BEGIN
     )
     SELECT count(*) AS jobs,
         array_agg(back.id) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS ids,
-        array_agg(gone.steps) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS steps
+        array_agg(gone.steps) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS steps,
+        array_agg(back.id) AS back,
+        array_agg(ROW(gone.id, gone.status, gone.marks, gone.batch)::pgqueue_ended_v1)
+            FILTER (WHERE gone.marks & 4 <> 0) AS members
     INTO unfolded FROM back JOIN gone ON gone.id = back.id;
     IF unfolded.ids IS NOT NULL THEN
         PERFORM pgqueue_unfold_steps_v1(unfolded.ids, unfolded.steps);
     END IF;
+    IF unfolded.members IS NOT NULL THEN
+        PERFORM pgqueue_reopen_v1(unfolded.members);
+    END IF;
+    -- Race: something was enqueued after a failed job while the statement above waited for its row (attach_v1.sql).
+    UPDATE pgqueue_job_live AS job SET marks = job.marks | 2
+    WHERE job.id = ANY (unfolded.back) AND job.marks & 2 = 0
+        AND EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.parent_id = job.id);
     IF slept IS NOT NULL THEN
         PERFORM pgqueue_wake_steps_v1(slept);
     END IF;

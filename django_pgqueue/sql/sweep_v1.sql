@@ -7,7 +7,8 @@ DECLARE
     kind record;
     before timestamptz;
     swept integer := 0;
-    batch integer;
+    gone bigint[];
+    orphaned pgqueue_ended_v1[];
 BEGIN
     IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'kept')) THEN
         RETURN 0;
@@ -30,15 +31,23 @@ BEGIN
         FROM kinds LEFT JOIN pgqueue_queue AS queue ON queue.name = kinds.queue_name
     LOOP
         before := clock_timestamp() - kind.keep;  -- a variable: a volatile function cannot bound an index scan
-        DELETE FROM pgqueue_job_kept AS job WHERE job.id = ANY (ARRAY(
+        gone := ARRAY(
             SELECT old.id FROM pgqueue_job_kept AS old
             WHERE old.queue_name = kind.queue_name AND old.status = kind.status
                 AND old.finished_at < before
-            ORDER BY old.finished_at LIMIT p_limit - swept FOR UPDATE SKIP LOCKED
-        ));
-        GET DIAGNOSTICS batch = ROW_COUNT;
-        swept := swept + batch;
+            ORDER BY old.finished_at LIMIT p_limit - swept FOR UPDATE SKIP LOCKED);
+        DELETE FROM pgqueue_job_kept AS job WHERE job.id = ANY (gone);
+        swept := swept + cardinality(gone);
+        -- What held until such a job was retried can never run.
+        IF kind.status = 'failed' THEN
+            orphaned := orphaned || ARRAY(
+                SELECT ROW(job.id, 'failed', 2, NULL)::pgqueue_ended_v1 FROM unnest(gone) AS job (id)
+                WHERE EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.parent_id = job.id));
+        END IF;
         EXIT WHEN swept >= p_limit;
     END LOOP;
+    IF cardinality(orphaned) > 0 THEN
+        PERFORM pgqueue_settle_v1(orphaned);
+    END IF;
     RETURN swept;
 END $$;

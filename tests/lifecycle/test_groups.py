@@ -65,7 +65,7 @@ def test_a_job_keeps_its_group_for_its_whole_life(one: Connection) -> None:
         ({"group": ""}, 'group "" must be a string that is not empty'),
         ({"group": 5}, "group 5 must be a string"),
         ({"group": "x" * 201}, "group has 201 characters, but a job can store only 200"),
-        ({"groups": "x"}, "unknown option groups: .*concurrency_key, group or context"),
+        ({"groups": "x"}, "unknown option groups: .*concurrency_key, group, context"),
         ({"group": "x", "unique_scope": "live"}, "the option unique_scope needs unique_key"),
     ],
 )

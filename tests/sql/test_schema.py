@@ -93,7 +93,7 @@ def columns_between(text: str, start: str, end: str) -> list[str]:
 # The columns to which a transition assigns new values. Every other column must be copied by name.
 SET_BY = {
     "finish_v1": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
-    "cancel_v1": {"steps", "shelf", "status", "cancel_requested_at", "finished_at"},
+    "drop_v1": {"steps", "shelf", "status", "cancel_requested_at", "finished_at"},
     "retry_v1": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
         "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",
@@ -211,8 +211,8 @@ def test_a_project_may_have_a_job_of_its_own() -> None:
 def test_the_live_leaf_is_no_model_of_the_project() -> None:
     assert LiveJob not in apps.get_models(include_auto_created=True)
     assert {model.__name__ for model in apps.get_app_config("django_pgqueue").get_models()} == {
-        "Job", "JobProgress", "JobStat", "Limit", "Pause", "Queue", "QueueStatus", "Rate", "Ring", "Schedule",
-        "ScheduleTick", "Step", "UniqueWindow", "Worker",
+        "Edge", "Job", "JobBatch", "JobProgress", "JobStat", "Limit", "Pause", "Queue", "QueueStatus", "Rate",
+        "Ring", "Schedule", "ScheduleTick", "Step", "Tally", "UniqueWindow", "Worker",
     }  # fmt: skip
 
 

@@ -1,0 +1,26 @@
+-- Cancel a batch: it is closed, it ends as cancelled, and so do its members that have not started. Those that run are asked
+-- to stop. No more members may be added. Returns how many members were cancelled or asked to stop.
+--
+-- Race: somebody adds members, and has not committed yet. The row of the batch is locked against them, too, so this waits,
+-- and then sees their members. But first it waits for the members that are ending: they may need the row of the batch.
+CREATE FUNCTION pgqueue_cancel_batch_v1(p_batch bigint) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    known pgqueue_batch;
+    cancelled integer;
+BEGIN
+    PERFORM FROM pgqueue_job_live AS job WHERE job.batch = p_batch ORDER BY job.id FOR UPDATE;
+    SELECT * INTO known FROM pgqueue_batch AS batch WHERE batch.id = p_batch FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'pgqueue: there is no batch %', p_batch USING ERRCODE = '23Q06',
+            HINT = 'It was never committed, or it is over and its retention has passed.';
+    ELSIF known.over_at IS NOT NULL THEN
+        RETURN 0;
+    END IF;
+    UPDATE pgqueue_batch AS batch SET is_open = false, cancel_requested_at = coalesce(
+        batch.cancel_requested_at, clock_timestamp()) WHERE batch.id = p_batch;
+    cancelled := pgqueue_cancel_v1(ARRAY(
+        SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = p_batch ORDER BY job.id));
+    PERFORM pgqueue_settle_v1('{}', ARRAY[p_batch]);  -- it may have had no member that lives
+    RETURN cancelled;
+END $$;

@@ -1,0 +1,21 @@
+-- Close a batch: it ends with its last member, and now if it has none that live. Members that run may still add others.
+-- Returns whether it was open.
+--
+-- Race: members end at the same moment. They have seen that the batch is open, and hold its row until their commit, so
+-- this waits for them, and sees their end. Or they have left the end to a member that lives, which waits for them.
+CREATE FUNCTION pgqueue_close_batch_v1(p_batch bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    was_open boolean;
+BEGIN
+    SELECT batch.is_open INTO was_open FROM pgqueue_batch AS batch WHERE batch.id = p_batch FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'pgqueue: there is no batch %', p_batch USING ERRCODE = '23Q06',
+            HINT = 'It was never committed, or it is over and its retention has passed.';
+    END IF;
+    IF was_open THEN
+        UPDATE pgqueue_batch AS batch SET is_open = false WHERE batch.id = p_batch;
+        PERFORM pgqueue_settle_v1('{}', ARRAY[p_batch]);
+    END IF;
+    RETURN was_open;
+END $$;

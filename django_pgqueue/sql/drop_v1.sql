@@ -1,0 +1,40 @@
+-- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, if nobody has
+-- asked for it: one for each of p_ids. Returns how many were moved, their concurrency keys, and those with marks, for
+-- pgqueue_settle_v1.
+CREATE FUNCTION pgqueue_drop_v1(
+    p_ids bigint[], p_reasons text[], OUT dropped integer, OUT freed text[], OUT marked pgqueue_ended_v1[]
+) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    ring pgqueue_ring;
+BEGIN
+    SELECT * INTO STRICT ring FROM pgqueue_ring;
+    WITH gone AS (
+        DELETE FROM pgqueue_job_live AS job
+        WHERE job.id = ANY (p_ids) AND job.status <> 'running'
+        RETURNING job.*
+    ), moved AS (
+        INSERT INTO pgqueue_job (
+            id, shelf, status, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at,
+            enqueued_at, max_attempts, timeout, on_lost, attempts, forgiven_attempts, crash_count,
+            lost_in_a_row, marks, current_step, steps, worker, lease, started_at, last_attempted_at, deadline, cancel_requested_at,
+            waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
+            unique_key, unique_scope, context, logs, batch, parents
+        )
+        SELECT gone.id, pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring), 'cancelled',
+            gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
+            gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
+            gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.marks, gone.current_step,
+            CASE WHEN gone.marks & 1 <> 0 THEN pgqueue_fold_steps_v1(gone.id, 'cancelled') END,
+            gone.worker, gone.lease, gone.started_at,
+            gone.last_attempted_at, gone.deadline,
+            CASE WHEN p_reasons IS NULL THEN clock_timestamp() ELSE gone.cancel_requested_at END,
+            coalesce(p_reasons[array_position(p_ids, gone.id)], gone.waiting_reason), clock_timestamp(),
+            gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.limit_key, gone.line,
+            gone.group_key, gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
+        FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
+        WHERE pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring) IS NOT NULL
+    )
+    SELECT count(*), array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),
+        array_agg(ROW(gone.id, 'cancelled', gone.marks, gone.batch)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0)
+    INTO dropped, freed, marked FROM gone;
+END $$;

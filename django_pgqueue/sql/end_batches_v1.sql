@@ -1,0 +1,41 @@
+-- End those of the batches that have no live member and are not open, and return them, with their outcomes. is_final: no
+-- retry can change the outcome any more, because a member that failed was not kept.
+--
+-- Race: the last two members end at once, and neither sees the end of the other. So who leaves the end of the batch to
+-- others locks, until its commit, a member that lives: the youngest, because it probably ends last. Who ends that
+-- member waits for the lock, and its next statement sees everything. If all members that are left are being ended by
+-- others at this moment, all of these queue for the row of the batch, and the last one sees no member. This needs a
+-- new snapshot for each statement; under another isolation than READ COMMITTED, the end may be left to upkeep.
+CREATE FUNCTION pgqueue_end_batches_v1(p_batches bigint[]) RETURNS TABLE (id bigint, outcome text, is_final boolean)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+    ripe bigint[];
+BEGIN
+    ripe := ARRAY(
+        SELECT DISTINCT given.id FROM unnest(p_batches) AS given (id)
+        LEFT JOIN LATERAL (
+            SELECT true AS stands FROM pgqueue_job_live AS job WHERE job.batch = given.id
+            ORDER BY job.batch DESC, job.id DESC LIMIT 1 FOR KEY SHARE SKIP LOCKED
+        ) AS member ON true
+        WHERE member.stands IS NULL ORDER BY given.id);
+    IF ripe = '{}' THEN
+        RETURN;
+    END IF;
+    ripe := pgqueue_lock_batches_v1(ripe);
+    RETURN QUERY
+    UPDATE pgqueue_batch AS batch SET over_at = clock_timestamp(), outcome = CASE
+        WHEN batch.cancel_requested_at IS NOT NULL THEN 'cancelled'
+        WHEN counted.failed > 0 THEN 'failed'
+        WHEN counted.cancelled > 0 THEN 'cancelled'
+        ELSE 'done' END
+    FROM unnest(ripe) AS given (id)
+    CROSS JOIN LATERAL (
+        SELECT sum(tally.failed) AS failed, sum(tally.cancelled) AS cancelled
+        FROM pgqueue_tally AS tally WHERE tally.batch_id = given.id
+    ) AS counted
+    WHERE batch.id = given.id AND NOT batch.is_open AND batch.over_at IS NULL
+        AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.batch = given.id)
+    RETURNING batch.id, batch.outcome::text,
+        batch.outcome = 'failed' AND pgqueue_is_final_v1(batch.id, counted.failed);
+END $$;
