@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 
@@ -46,7 +47,8 @@ class Outcome(NamedTuple):
 
 def finish_parameters(outcomes: list[Outcome], keep_errors: int) -> tuple[Any, ...]:
     """Return the parameters of ``FINISH_SQL``. An unused column is sent as NULL, not as an array of NULLs."""
-    columns = zip(*outcomes, strict=True)
+    # All functions that lock several jobs lock them in the order of id, so that they do not deadlock.
+    columns = zip(*sorted(outcomes, key=itemgetter(0)), strict=True)
     ids, leases, kinds, results, errors, fingerprints, delays, starts, runs, reasons, logs = columns
     now = monotonic()
     return (

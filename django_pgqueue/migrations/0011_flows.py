@@ -144,7 +144,10 @@ class Migration(migrations.Migration):
         RunSQLFile("is_final_v1.sql", "DROP FUNCTION pgqueue_is_final_v1"),
         RunSQLFile("count_v1.sql", "DROP FUNCTION pgqueue_count_v1"),
         RunSQLFile("enter_batch_v1.sql", "DROP FUNCTION pgqueue_enter_batch_v1"),
+        RunSQLFile("mark_v1.sql", "DROP FUNCTION pgqueue_mark_v1"),
+        RunSQLFile("attach_once_v1.sql", "DROP FUNCTION pgqueue_attach_once_v1"),
         RunSQLFile("attach_v1.sql", "DROP FUNCTION pgqueue_attach_v1"),
+        RunSQLFile("attach_trigger_v1.sql", "DROP TRIGGER pgqueue_attach ON pgqueue_edge"),
         RunSQLFile("wait_reason_v1.sql", "DROP FUNCTION pgqueue_wait_reason_v1"),
         RunSQLFile("link_v1.sql", "DROP FUNCTION pgqueue_link_v1"),
         RunSQLFile("linked_v1.sql", "DROP FUNCTION pgqueue_linked_v1"),
@@ -154,6 +157,7 @@ class Migration(migrations.Migration):
         RunSQLFile("end_batches_v1.sql", "DROP FUNCTION pgqueue_end_batches_v1"),
         RunSQLFile("cut_v1.sql", "DROP FUNCTION pgqueue_cut_v1"),
         RunSQLFile("unblock_v1.sql", "DROP FUNCTION pgqueue_unblock_v1"),
+        RunSQLFile("hold_back_v1.sql", "DROP FUNCTION pgqueue_hold_back_v1"),
         RunSQLFile("reopen_v1.sql", "DROP FUNCTION pgqueue_reopen_v1"),
         # Batches
         RunSQLFile("open_batch_v1.sql", "DROP FUNCTION pgqueue_open_batch_v1"),

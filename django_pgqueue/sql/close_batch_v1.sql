@@ -1,8 +1,9 @@
 -- Close a batch: it ends with its last member, and now if it has none that live. Members that run may still add others.
 -- Returns whether it was open.
 --
--- Race: members end at the same moment. They have seen that the batch is open, and hold its row until their commit, so
--- this waits for them, and sees their end. Or they have left the end to a member that lives, which waits for them.
+-- Race: members end at the same moment. If they have seen that the batch is open, they hold its row until their commit, so
+-- this waits for them, and sees their end. Or they have left the end of the batch to a member that lives. Whoever ends
+-- the last one waits for the row that this locks, and sees that the batch is closed.
 CREATE FUNCTION pgqueue_close_batch_v1(p_batch bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -6,7 +6,11 @@
 -- member waits for the lock, and its next statement sees everything. If all members that are left are being ended by
 -- others at this moment, all of these queue for the row of the batch, and the last one sees no member. This needs a
 -- new snapshot for each statement; under another isolation than READ COMMITTED, the end may be left to upkeep.
-CREATE FUNCTION pgqueue_end_batches_v1(p_batches bigint[]) RETURNS TABLE (id bigint, outcome text, is_final boolean)
+--
+-- The first are batches of which members have ended. The others are looked at by somebody who has locked their rows, or
+-- who comes again (close_batch_v1.sql, repair_batches_v1.sql): who ends the last member then queues for the row, and no
+-- member has to be locked.
+CREATE FUNCTION pgqueue_end_batches_v1(p_batches bigint[], p_others bigint[]) RETURNS TABLE (id bigint, outcome text, is_final boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -18,7 +22,10 @@ BEGIN
             SELECT true AS stands FROM pgqueue_job_live AS job WHERE job.batch = given.id
             ORDER BY job.batch DESC, job.id DESC LIMIT 1 FOR KEY SHARE SKIP LOCKED
         ) AS member ON true
-        WHERE member.stands IS NULL ORDER BY given.id);
+        WHERE member.stands IS NULL
+        UNION
+        SELECT given.id FROM unnest(p_others) AS given (id)
+        WHERE NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.batch = given.id));
     IF ripe = '{}' THEN
         RETURN;
     END IF;

@@ -75,7 +75,8 @@ BEGIN
         END IF;
         -- Without names of others, the columns are the same for all.
         SELECT NULL::smallint[] AS marks, NULL::bigint[] AS batches, NULL::text[] AS parents, NULL::text[] AS reasons,
-            '{}'::bigint[] AS lost INTO link;
+            NULL::integer[] AS places, NULL::bigint[] AS edge_parents, NULL::text[] AS if_failed, NULL::text[] AS states
+        INTO link;
     END IF;
     INSERT INTO pgqueue_job_live (
         id, task_path, args, kwargs, metadata, queue_name, priority, run_after, expires_at, enqueued_at,
@@ -135,6 +136,7 @@ BEGIN
     END LOOP;
     IF link.batches IS NOT NULL OR p_batch IS NOT NULL THEN
         PERFORM pgqueue_linked_v1(
-            new_ids, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), outcomes, link.lost);
+            new_ids, outcomes, coalesce(link.batches, array_fill(p_batch, ARRAY[cardinality(ids)])), link.places,
+            link.edge_parents, link.if_failed, link.states);
     END IF;
 END $$;

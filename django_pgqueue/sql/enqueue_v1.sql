@@ -50,7 +50,8 @@ BEGIN
             id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
             enqueued_at, p_max_attempts, p_timeout, p_on_lost, p_options, marks, batch, parents, reason) AS held;
         IF is_linked THEN
-            PERFORM pgqueue_linked_v1(ARRAY[new_id], link.batches, ARRAY[outcome], link.lost);
+            PERFORM pgqueue_linked_v1(
+                ARRAY[new_id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);
         END IF;
         RETURN;
     END IF;
@@ -69,6 +70,7 @@ BEGIN
         batch, parents
     );
     IF is_linked THEN
-        PERFORM pgqueue_linked_v1(ARRAY[id], link.batches, ARRAY[outcome], link.lost);
+        PERFORM pgqueue_linked_v1(
+            ARRAY[id], ARRAY[outcome], link.batches, link.places, link.edge_parents, link.if_failed, link.states);
     END IF;
 END $$;

@@ -1,19 +1,21 @@
 -- What the options of new jobs say about other jobs: the batches that they join, and the jobs and batches after which they
 -- run. This comes before they are inserted, and returns for each: its marks, its batch, its parents (an array as text,
--- because arrays in an array must have equal lengths), and why it waits (NULL: it does not wait). Those that can never
--- start, because a parent was cancelled, are lost: the caller inserts and then cancels them (lose_v1.sql). With an error
--- instead, it would matter whether a parent ends a moment earlier or later.
+-- because arrays in an array must have equal lengths), and why it waits (NULL: it does not wait). When they are inserted,
+-- pgqueue_linked_v1 does the rest.
+--
+-- A job can only wait for one that exists when it is enqueued, so there are no cycles.
 --
 -- after_items names jobs of the same call by their places, which begin with 1.
 CREATE FUNCTION pgqueue_link_v1(
     p_ids bigint[], p_options jsonb[], p_batch bigint,
     p_first integer,  -- the place of the first one, for messages; NULL: there is only one
-    OUT marks smallint[], OUT batches bigint[], OUT parents text[], OUT reasons text[], OUT lost bigint[]
+    OUT marks smallint[], OUT batches bigint[], OUT parents text[], OUT reasons text[],
+    -- For pgqueue_linked_v1: the pairs of a job, by its place, and a parent, and what has become of the parent.
+    OUT places integer[], OUT edge_parents bigint[], OUT if_failed text[], OUT states text[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     outer_pairs record;
     inner_pairs record;
-    states text[];
     bad record;
 BEGIN
     batches := ARRAY(
@@ -22,8 +24,8 @@ BEGIN
     PERFORM pgqueue_enter_batch_v1(one.id)
     FROM (SELECT DISTINCT given.id FROM unnest(batches) AS given (id) WHERE given.id IS NOT NULL ORDER BY given.id) AS one;
 
-    SELECT array_agg(pair.place) AS places, array_agg(p_ids[pair.place]) AS children, array_agg(pair.parent) AS parents,
-        array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed
+    SELECT array_agg(pair.place) AS places, array_agg(pair.parent) AS parents,
+        array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed, NULL::text[] AS states
     INTO outer_pairs
     FROM (
         SELECT DISTINCT given.place, given.options, parent.id::bigint AS parent
@@ -31,10 +33,28 @@ BEGIN
         CROSS JOIN LATERAL jsonb_array_elements_text(given.options -> 'after') AS parent (id)
     ) AS pair;
     IF outer_pairs.places IS NOT NULL THEN
-        states := pgqueue_attach_v1(outer_pairs.children, outer_pairs.parents, outer_pairs.if_failed);
+        -- Without a history, nobody could tell at the commit how a parent has ended, so it must not end before.
+        PERFORM pgqueue_mark_v1(ARRAY(
+            SELECT job.id FROM pgqueue_job_live AS job CROSS JOIN pgqueue_ring AS ring
+            LEFT JOIN pgqueue_queue AS queue ON queue.name = job.queue_name
+            WHERE job.id = ANY (outer_pairs.parents) AND least(
+                coalesce(queue.keep_done, ring.retention), coalesce(queue.keep_failed, ring.failed_retention)
+            ) <= interval '0'));
+        SELECT array_agg(given.place) AS places, array_agg(given.parent) AS parents,
+            array_agg(given.if_failed) AS if_failed, array_agg(CASE
+                WHEN parent.state IN ('live', 'gone') THEN parent.state
+                WHEN parent.state = 'done' OR given.if_failed = 'run' THEN 'free'
+                WHEN parent.state = 'failed' AND given.if_failed = 'hold' THEN 'live'
+                ELSE 'lost' END) AS states
+        INTO outer_pairs
+        FROM unnest(outer_pairs.places, outer_pairs.parents, outer_pairs.if_failed) AS given (place, parent, if_failed)
+        JOIN (
+            SELECT one.id, pgqueue_parent_state_v1(one.id) AS state
+            FROM (SELECT DISTINCT unnest(outer_pairs.parents) AS id) AS one OFFSET 0
+        ) AS parent ON parent.id = given.parent;
         SELECT pair.place, pair.parent INTO bad
-        FROM unnest(outer_pairs.places, outer_pairs.parents, states) AS pair (place, parent, state)
-        WHERE pair.state = 'unknown' ORDER BY pair.place, pair.parent LIMIT 1;
+        FROM unnest(outer_pairs.places, outer_pairs.parents, outer_pairs.states) AS pair (place, parent, state)
+        WHERE pair.state = 'gone' ORDER BY pair.place, pair.parent LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'pgqueue: %there is no job or batch %, so nothing can be enqueued after it',
                 coalesce(format('item %s: ', p_first + bad.place - 1), ''), bad.parent
@@ -43,9 +63,8 @@ BEGIN
         END IF;
     END IF;
 
-    SELECT array_agg(pair.place) AS places, array_agg(pair.parent) AS parent_places,
-        array_agg(p_ids[pair.parent]) AS parents, array_agg(p_ids[pair.place]) AS children,
-        array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed,
+    SELECT array_agg(pair.place) AS places, array_agg(p_ids[pair.parent]) AS parents,
+        array_agg(pair.parent) AS parent_places, array_agg(coalesce(pair.options ->> 'if_failed', 'hold')) AS if_failed,
         min(pair.place) FILTER (WHERE NOT pair.parent BETWEEN 1 AND pair.place - 1
             OR p_options[pair.parent] ? 'unique_key') AS bad
     INTO inner_pairs
@@ -59,14 +78,15 @@ BEGIN
             coalesce(format('item %s: ', p_first + inner_pairs.bad - 1), '')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    INSERT INTO pgqueue_edge (parent_id, child_id, if_failed)
-    SELECT pair.parent, pair.child, pair.if_failed
-    FROM unnest(inner_pairs.parents, inner_pairs.children, inner_pairs.if_failed) AS pair (parent, child, if_failed);
 
     marks := ARRAY(
         SELECT (CASE WHEN given.batch IS NULL THEN 0 ELSE 4 END
             | CASE WHEN given.place = ANY (inner_pairs.parent_places) THEN 2 ELSE 0 END)::smallint
         FROM unnest(batches) WITH ORDINALITY AS given (batch, place) ORDER BY given.place);
+    places := outer_pairs.places || inner_pairs.places;
+    edge_parents := outer_pairs.parents || inner_pairs.parents;
+    if_failed := outer_pairs.if_failed || inner_pairs.if_failed;
+    states := outer_pairs.states || array_fill('inner'::text, ARRAY[coalesce(cardinality(inner_pairs.places), 0)]);
     SELECT array_agg(made.parents ORDER BY given.place), array_agg(
         CASE WHEN made.waits IS NOT NULL THEN pgqueue_wait_reason_v1(made.waits) END ORDER BY given.place)
     INTO parents, reasons
@@ -74,14 +94,6 @@ BEGIN
     LEFT JOIN (
         SELECT pair.place, array_agg(pair.parent ORDER BY pair.parent)::text AS parents,
             array_agg(pair.parent ORDER BY pair.parent) FILTER (WHERE pair.state <> 'free') AS waits
-        FROM (
-            SELECT * FROM unnest(outer_pairs.places, outer_pairs.parents, states) AS one (place, parent, state)
-            UNION ALL
-            SELECT one.place, one.parent, 'wait' FROM unnest(inner_pairs.places, inner_pairs.parents) AS one (place, parent)
-        ) AS pair
-        GROUP BY pair.place
+        FROM unnest(places, edge_parents, states) AS pair (place, parent, state) GROUP BY pair.place
     ) AS made ON made.place = given.place;
-    lost := ARRAY(
-        SELECT DISTINCT pair.child FROM unnest(outer_pairs.children, states) AS pair (child, state)
-        WHERE pair.state = 'lost');
 END $$;

@@ -1,10 +1,14 @@
--- New jobs that name other jobs, or a batch, are inserted: count the members that were added. Of a job that met a twin
--- with its unique key, nothing is left. Those that can never start are cancelled (link_v1.sql).
-CREATE FUNCTION pgqueue_linked_v1(p_ids bigint[], p_batches bigint[], p_outcomes text[], p_lost bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+-- New jobs that name other jobs, or a batch, are inserted: add their edges, and count the members that were added. A job
+-- that met a twin with its unique key was not inserted. A job that can never start, because a parent was cancelled, is
+-- cancelled. With an error instead, it would matter whether the parent ends a moment earlier or later.
+--
+-- The parents are locked at the end of the transaction (attach_v1.sql), and noted in a setting until then.
+CREATE FUNCTION pgqueue_linked_v1(
+    p_ids bigint[], p_outcomes text[], p_batches bigint[],
+    p_places integer[], p_parents bigint[], p_if_failed text[], p_states text[]
+) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    never bigint[] := ARRAY(
-        SELECT job.id FROM unnest(p_ids, p_outcomes) AS job (id, outcome) WHERE job.outcome <> 'created');
+    attached text;
     lost bigint[];
     marked pgqueue_ended_v1[];
 BEGIN
@@ -13,10 +17,23 @@ BEGIN
         SELECT job.batch, count(*) AS jobs FROM unnest(p_batches, p_outcomes) AS job (batch, outcome)
         WHERE job.batch IS NOT NULL AND job.outcome = 'created' GROUP BY job.batch ORDER BY job.batch
     ) AS added;
-    IF never <> '{}' THEN
-        DELETE FROM pgqueue_edge AS edge WHERE edge.child_id = ANY (never);
+    attached := (
+        SELECT string_agg(parent.id::text, ',')
+        FROM (
+            SELECT DISTINCT pair.parent AS id FROM unnest(p_places, p_parents, p_states) AS pair (place, parent, state)
+            WHERE pair.state = 'live' AND p_outcomes[pair.place] = 'created'
+        ) AS parent);
+    IF attached IS NOT NULL THEN
+        PERFORM set_config(
+            'pgqueue.attached', concat_ws(',', nullif(current_setting('pgqueue.attached', true), ''), attached), true);
     END IF;
-    lost := ARRAY(SELECT job.id FROM unnest(p_lost) AS job (id) WHERE job.id <> ALL (never));
+    INSERT INTO pgqueue_edge (parent_id, child_id, if_failed)
+    SELECT pair.parent, p_ids[pair.place], pair.if_failed
+    FROM unnest(p_places, p_parents, p_if_failed, p_states) AS pair (place, parent, if_failed, state)
+    WHERE pair.state IN ('live', 'inner') AND p_outcomes[pair.place] = 'created';
+    lost := ARRAY(
+        SELECT DISTINCT p_ids[pair.place] FROM unnest(p_places, p_states) AS pair (place, state)
+        WHERE pair.state = 'lost' AND p_outcomes[pair.place] = 'created');
     IF lost <> '{}' THEN
         SELECT gone.marked INTO marked FROM pgqueue_drop_v1(lost, array_fill(
             'a job or batch after which it was enqueued had failed or was cancelled'::text,

@@ -1,7 +1,7 @@
 -- Run jobs again, now, with a new budget of attempts. Jobs that are over come back from history with their id,
 -- attempts and errors, and waiting jobs become due. A job whose task is paused stays blocked until the pause ends.
 -- Running jobs do not change, and neither do those that wait for other jobs: their order is what they were enqueued for.
--- What still waits for a job that comes back goes on waiting for it. Returns the number of changed rows. A SELECT that waits for another retry, or for the
+-- A job that was cancelled while it waited for others waits again for those that are not over. Returns the number of changed rows. A SELECT that waits for another retry, or for the
 -- TRUNCATE of the shelf, finds nothing afterwards, which
 -- is correct.
 --
@@ -59,12 +59,15 @@ BEGIN
     SELECT count(*) AS jobs,
         array_agg(back.id) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS ids,
         array_agg(gone.steps) FILTER (WHERE gone.status <> 'done' AND gone.steps IS NOT NULL) AS steps,
-        array_agg(back.id) AS back,
+        array_agg(back.id) AS back, array_agg(back.id) FILTER (WHERE gone.parents IS NOT NULL) AS children,
         array_agg(ROW(gone.id, gone.status, gone.marks, gone.batch)::pgqueue_ended_v1)
             FILTER (WHERE gone.marks & 4 <> 0) AS members
     INTO unfolded FROM back JOIN gone ON gone.id = back.id;
     IF unfolded.ids IS NOT NULL THEN
         PERFORM pgqueue_unfold_steps_v1(unfolded.ids, unfolded.steps);
+    END IF;
+    IF unfolded.children IS NOT NULL THEN
+        PERFORM pgqueue_hold_back_v1(unfolded.children);
     END IF;
     IF unfolded.members IS NOT NULL THEN
         PERFORM pgqueue_reopen_v1(unfolded.members);

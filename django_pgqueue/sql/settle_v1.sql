@@ -13,7 +13,8 @@ CREATE FUNCTION pgqueue_settle_v1(p_ended pgqueue_ended_v1[], p_batches bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     ended pgqueue_ended_v1[] := p_ended;
-    batches bigint[] := p_batches;
+    batches bigint[] := '{}';
+    others bigint[] := p_batches;
     member record;
     ends record;
     cut record;
@@ -40,10 +41,11 @@ BEGIN
                 SELECT FROM pgqueue_job_kept AS job WHERE job.id = one.id)
                 AND NOT EXISTS (SELECT FROM pgqueue_batch AS batch WHERE batch.id = one.id)) AS final
         INTO ends FROM unnest(ended) AS one WHERE one.marks & 2 <> 0;
-        IF ends.ids IS NULL AND batches <> '{}' THEN
+        IF ends.ids IS NULL AND batches || others <> '{}' THEN
             SELECT array_agg(over.id) AS ids, array_agg(over.outcome) AS outcomes, array_agg(over.is_final) AS final
-            INTO ends FROM pgqueue_end_batches_v1(batches) AS over;
+            INTO ends FROM pgqueue_end_batches_v1(batches, others) AS over;
             batches := '{}';
+            others := '{}';
         END IF;
         EXIT WHEN ends.ids IS NULL;
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import conf
 from ..schedules.fire import Firing
+from .flows import FlowRounds
 from .limits import repair_lines
 from .recovery import BATCH, recover_dead, requeued_strays
 
@@ -70,6 +71,7 @@ class Rounds:
         self._next_sweep = 0.0
         self._next_rotation = 0.0
         self.schedules = Firing(is_on=fires)
+        self._flows = FlowRounds()
         self._next_repair = 0.0
         self._repaired_to = ""  # the concurrency key that the last round of repair has reached
 
@@ -78,7 +80,7 @@ class Rounds:
         """When ``run`` must be called next."""
         return min(
             self._next_recovery, self._next_sweep, self._next_rotation, self._next_repair,
-            self.schedules.next_round,
+            self._flows.next_round, self.schedules.next_round,
         )  # fmt: skip
 
     def recover_at(self, when: float) -> None:
@@ -99,6 +101,7 @@ class Rounds:
             turned = rotate(session)
             longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
             self._next_rotation = now + (1.0 if turned else longest * random.uniform(0.8, 1.2))
+        self._flows.run(session, now)
         if now >= self._next_repair:
             self._repair(session, now)
 
