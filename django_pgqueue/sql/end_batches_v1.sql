@@ -5,7 +5,7 @@
 -- others locks, until its commit, a member that lives: the youngest, because it probably ends last. Who ends that
 -- member waits for the lock, and its next statement sees everything. If all members that are left are being ended by
 -- others at this moment, all of these queue for the row of the batch, and the last one sees no member. This needs a
--- new snapshot for each statement; under another isolation than READ COMMITTED, the end may be left to upkeep.
+-- new snapshot for each statement. Under REPEATABLE READ it is a serialization error, as in pgqueue_unblock_v1.
 --
 -- The first are batches of which members have ended. The others are looked at by somebody who has locked their rows, or
 -- who comes again (close_batch_v1.sql, repair_batches_v1.sql): who ends the last member then queues for the row, and no

@@ -2,8 +2,8 @@
 -- nothing any more, and cancel those of which a parent was deleted. Returns the last job that was looked at (NULL: there
 -- are no more), how many it looked at, and how many edges and jobs it has settled.
 --
--- This is for what was left to upkeep: children after the first 1,000 of a parent, children that somebody had locked,
--- and ends that a cancel under REPEATABLE READ did not see. And for jobs that were deleted by hand.
+-- This is for what was left to upkeep: children after the first 1,000 of a parent, and children that somebody had locked.
+-- And for jobs that were deleted by hand.
 CREATE FUNCTION pgqueue_repair_edges_v1(
     p_after bigint, p_limit integer, OUT looked integer, OUT reached bigint, OUT settled integer
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

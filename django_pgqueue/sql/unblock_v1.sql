@@ -4,8 +4,8 @@
 -- leave the child to the other. So who leaves it to others locks, until its commit, a row that proves that there are
 -- others: an edge that stands, that of the youngest parent, because it probably ends last. Who deletes that edge waits
 -- for the lock, and its next statement sees everything. If others are deleting all that is left, all of them queue for
--- the row of the child, and the last one sees none. This needs a new snapshot for each statement: a cancel under
--- REPEATABLE READ may miss the end of another parent, and then upkeep finds the child (repair_edges_v1.sql).
+-- the row of the child, and the last one sees none. This needs a new snapshot for each statement. A cancel under
+-- REPEATABLE READ fails with a serialization error instead, because it tries to lock an edge that is gone.
 --
 -- A job with a concurrency key joins its line at the end. A job whose task is paused is put aside by the claim. A later
 -- run_after stays, and so does the time when the job expires.

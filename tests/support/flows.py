@@ -8,7 +8,10 @@ from typing import Any
 from .jobs import add, value
 from .sessions import Connection
 
-__all__ = ["after", "close", "counts", "edges", "members", "open_batch", "outcome", "reason"]
+__all__ = [
+    "after", "attach", "batch_call", "close", "counts", "edges", "members", "open_batch", "outcome", "reason", "status",
+    "upkeep",
+]  # fmt: skip
 
 
 def after(connection: Connection, parents: list[int], if_failed: str | None = None, **options: Any) -> int:
@@ -57,3 +60,27 @@ def edges(connection: Connection) -> list[tuple[int, int]]:
 def reason(connection: Connection, job: int) -> str:
     """Return why a job waits, or why it was cancelled."""
     return str(value(connection, "SELECT waiting_reason FROM pgqueue_job WHERE id = %s", job))
+
+
+def batch_call(connection: Connection, name: str, batch: int) -> int:
+    """Cancel or retry a batch."""
+    return int(value(connection, f"SELECT pgqueue_{name}_batch(%s)", batch))
+
+
+def attach(connection: Connection) -> None:
+    """Do what the commit does with edges, without the commit."""
+    connection.execute("SET CONSTRAINTS pgqueue_attach IMMEDIATE")
+    connection.execute("SET CONSTRAINTS pgqueue_attach DEFERRED")
+
+
+def upkeep(connection: Connection) -> tuple[int, int]:
+    """Do a round of upkeep. Return how many batches and edges it has settled."""
+    ended = value(connection, "SELECT ended FROM pgqueue_repair_batches_v1(0, 100000)")
+    settled = value(connection, "SELECT settled FROM pgqueue_repair_edges_v1(0, 100000)")
+    return int(ended), int(settled)
+
+
+def status(connection: Connection, *jobs: int) -> str:
+    """Return the statuses of jobs, separated by spaces."""
+    found = dict(connection.execute("SELECT id, status FROM pgqueue_job WHERE id = ANY (%s)", (list(jobs),)))
+    return " ".join(found.get(job, "gone") for job in jobs)
