@@ -48,6 +48,8 @@ NAMES = {
     "steps": "steps",
     "progress": "progress",
     "progress-calls": "progress",
+    "fan-in": "fan_in",
+    "members": "fan_in",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",

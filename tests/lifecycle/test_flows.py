@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
+from typing import Any
+
+import psycopg
 import pytest
 
-from tests.support.flows import after, close, counts, edges, members, open_batch, outcome, reason
-from tests.support.jobs import add, cancel, claim, finish, retry, statuses, value
+from django_pgqueue.models import Edge, Job, JobBatch, Queue, Tally
+from tests.support.flows import (
+    after, batch_call, close, counts, edges, members, open_batch, outcome, reason, status, upkeep,
+)  # fmt: skip
+from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
+from tests.support.keys import set_limit
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+POLICIES = ["hold", "cancel", "run"]
 
 
 @pytest.fixture
@@ -16,63 +27,375 @@ def one(connect: Connect) -> Connection:
     return connect(autocommit=True)
 
 
-def status(one: Connection, *jobs: int) -> list[str]:
-    found = (
-        statuses(one, *jobs)
-        if False
-        else {
-            pk: name
-            for pk, name in one.execute(
-                "SELECT id, status FROM pgqueue_job WHERE id = ANY (%s)", (list(jobs),)
-            )
-        }
+def end(one: Connection, *jobs: int, kind: str = "done") -> None:
+    """Let jobs run, and end."""
+    one.execute(
+        "UPDATE pgqueue_job_live SET status = 'running', lease = 1, attempts = attempts + 1 WHERE id = ANY (%s)",
+        (list(jobs),),
     )
-    return [found.get(job, "gone") for job in jobs]
-
-
-def end(one: Connection, job: int, kind: str = "done") -> None:
-    claim(one)
-    assert finish(one, [job], kind) == [job]
+    assert finish(one, jobs, kind) == sorted(jobs)
 
 
 def test_a_job_starts_when_all_of_its_parents_are_done(one: Connection) -> None:
     parents = add(one, 3)
-    child = after(one, parents)
-    assert status(one, child) == ["blocked"]
+    child = after(one, [*parents, parents[0]])
     assert reason(one, child) == "waits for jobs {}, {}, {}".format(*parents)
     end(one, parents[1])
     end(one, parents[0])
-    assert status(one, child) == ["blocked"]
+    assert status(one, child) == "blocked"
     end(one, parents[2])
-    assert (status(one, child), reason(one, child), edges(one)) == (["pending"], "", [])
-    assert value(one, "SELECT parents FROM pgqueue_job WHERE id = %s", child) == parents
+    assert (status(one, child), reason(one, child), edges(one)) == ("pending", "", [])
+    assert Job.objects.get(pk=child).parents == parents
+    assert [row.id for row in claim(one)] == [child]
 
 
-@pytest.mark.parametrize(
-    ("if_failed", "failed", "cancelled"),
-    [("hold", "blocked", "cancelled"), ("cancel", "cancelled", "cancelled"), ("run", "pending", "pending")],
-)
-def test_what_becomes_of_a_child_if_its_parent_fails(
-    one: Connection, if_failed: str, failed: str, cancelled: str
+def test_what_a_job_waits_for(one: Connection) -> None:
+    batch, _ = open_batch(one, 1)
+    jobs = add(one, 7)
+    assert reason(one, after(one, jobs[:1])) == f"waits for job {jobs[0]}"
+    child = after(one, [*jobs, batch], "run")
+    names = ", ".join(map(str, jobs[:5]))
+    assert reason(one, child) == f"waits for jobs {names} and 2 more, and waits for jobs of batch {batch}"
+    claim(one, 1)
+    rows = one.execute("SELECT * FROM pgqueue_waits_for(%s)", (child,)).fetchall()
+    assert sorted(rows)[0] == (batch, True, "", "running", "run")
+    assert (jobs[0], False, "tests.app.tasks.noop", "pending", "run") in rows
+    assert Edge.objects.get(parent_id=batch, child_id=child).if_failed == "run"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", ["failed", "cancelled"])
+@pytest.mark.parametrize("if_failed", POLICIES)
+@pytest.mark.parametrize("of", ["job", "batch"])
+def test_what_becomes_of_a_child_if_its_parent_does_not_succeed(
+    one: Connection, when: str, kind: str, if_failed: str, of: str
 ) -> None:
-    (first, second) = add(one, 2)
-    child, other = after(one, [first], if_failed), after(one, [second], if_failed)
-    claim(one)
-    finish(one, [first], "failed")
-    finish(one, [second], "cancelled")
-    assert status(one, child, other) == [failed, cancelled]
+    """It does not matter if the parent ends before or after the enqueue."""
+    parent, (job,) = open_batch(one, 1)
+    if of == "job":
+        parent = job
+    if when == "before":
+        end(one, job, kind=kind)
+    child = after(one, [parent], if_failed)
+    grandchild = after(one, [child])
+    if when == "after":
+        end(one, job, kind=kind)
+    then = (
+        "pending"
+        if if_failed == "run"
+        else "blocked"
+        if (if_failed, kind) == ("hold", "failed")
+        else "cancelled"
+    )
+    assert status(one, child) == then
+    assert status(one, grandchild) == ("cancelled" if then == "cancelled" else "blocked")
+    if then == "blocked":
+        assert retry(one, [job]) == 1
+        assert status(one, child) == "blocked"
+        end(one, job)
+        assert status(one, child) == "pending"
+    assert upkeep(one) == (0, 0)
+
+
+def test_a_parent_that_is_done_is_nothing_to_wait_for(one: Connection) -> None:
+    (job,) = add(one)
+    end(one, job)
+    child = after(one, [job])
+    assert (status(one, child), edges(one)) == ("pending", [])
+    assert Job.objects.get(pk=child).parents == [job]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_failed_parent_that_is_not_kept_cannot_be_retried(one: Connection, kept: bool) -> None:
+    Queue.objects.create(name="short", keep_failed=timedelta(days=1) if kept else timedelta(0))
+    job, other = add(one, 2, queue_name="short")
+    batch, _ = open_batch(one, is_open=True)
+    (member,) = add(one, queue_name="short", options=json.dumps({"batch": batch}))
+    close(one, batch)
+    children = after(one, [job]), after(one, [batch]), after(one, [other], "run")
+    end(one, job, member, other, kind="failed")
+    held = "blocked" if kept else "cancelled"
+    assert status(one, *children) == f"{held} {held} pending"
+    assert upkeep(one) == (0, 0)
+
+
+def test_a_job_whose_history_is_off_ends_while_something_is_enqueued_after_it(
+    one: Connection, connect: Connect
+) -> None:
+    Queue.objects.create(name="short", keep_done=timedelta(0))
+    (job,) = add(one, queue_name="short")
+    child = after(one, [job])
+    end(one, job)
+    assert status(one, job, child) == "gone pending"
+    with pytest.raises(psycopg.IntegrityError, match=f"there is no job or batch {job}"):
+        after(one, [job])
+
+
+def test_what_holds_is_cancelled_when_retention_deletes_the_failed_parent(one: Connection) -> None:
+    job, other = add(one, 2)
+    child = after(one, [job, other])
+    end(one, job, kind="failed")
+    one.execute("SET session_replication_role = replica")  # a guard refuses to change a job that is over
+    one.execute("UPDATE pgqueue_job_kept SET finished_at = finished_at - interval '31 days'")
+    one.execute("SET session_replication_role = origin")
+    assert value(one, "SELECT pgqueue_sweep_v1(100)") == 1
+    assert status(one, job, child) == "gone cancelled"
+    assert reason(one, child) == f"job {job}, after which it was enqueued, failed"
+
+
+def test_an_old_batch_is_deleted_with_what_still_holds(one: Connection) -> None:
+    batch, jobs = open_batch(one, 2)
+    child = after(one, [batch])
+    end(one, *jobs, kind="failed")
+    sweep = "SELECT pgqueue_sweep_batches_v1(100)"
+    assert value(one, sweep) == 0
+    one.execute("UPDATE pgqueue_batch SET over_at = over_at - interval '31 days'")
+    retry(one, jobs[:1])
+    assert value(one, sweep) == 0, "a member lives"
+    end(one, *jobs[:1])
+    one.execute("UPDATE pgqueue_batch SET over_at = over_at - interval '31 days'")
+    assert value(one, sweep) == 1
+    assert (status(one, child), edges(one)) == ("cancelled", [])
+    assert not JobBatch.objects.exists()
+    assert not Tally.objects.exists()
+    assert retry(one, jobs[1:]) == 1
+    end(one, *jobs[1:])
+    assert not Tally.objects.exists()
+
+
+def test_cancels_cascade_through_levels_and_batches(one: Connection) -> None:
+    (first,) = add(one)
+    second = after(one, [first])
+    batch, _ = open_batch(one, is_open=True)
+    member = after(one, [second], batch=batch)
+    close(one, batch)
+    last, always = after(one, [batch]), after(one, [batch], "run")
+    assert cancel(one, [first]) == 1
+    assert status(one, second, member, last, always) == "cancelled cancelled cancelled pending"
+    assert outcome(one, batch) == "cancelled"
+    assert reason(one, second) == f"job {first}, after which it was enqueued, was cancelled"
+    assert reason(one, last) == f"batch {batch}, after which it was enqueued, was cancelled"
+
+
+def test_two_hundred_levels(one: Connection) -> None:
+    jobs = many(one, [{}, *({"after_items": [place]} for place in range(1, 200))])
+    assert cancel(one, jobs[:1]) == 1
+    assert value(one, "SELECT count(*) FROM pgqueue_job WHERE status = 'cancelled'") == 200
+
+
+@pytest.mark.parametrize(("kind", "then"), [("done", "pending"), ("failed", "cancelled")])
+def test_of_many_children_some_are_left_to_upkeep(one: Connection, kind: str, then: str) -> None:
+    (job,) = add(one)
+    children = many(one, [{"after": [job], "if_failed": "cancel"}] * 2500)
+    end(one, job, kind=kind)
+    rounds = [status(one, *children).split().count(then)]
+    while upkeep(one)[1]:
+        rounds.append(status(one, *children).split().count(then))
+    assert rounds == [1000, 2500]
+    assert edges(one) == []
+
+
+def many(one: Connection, options: list[dict[str, Any]], batch: int | None = None, **more: Any) -> list[int]:
+    """Enqueue one job for each of the options in one statement."""
+    count = len(options)
+    filled = {"task_paths": "'a.b'::text", "args": "'[]'::jsonb", "kwargs": "'{}'::jsonb", "metadata": "'{}'::jsonb",
+              "queue_names": "'default'::text", "priorities": "0"}  # fmt: skip
+    given = ", ".join(f"p_{name} => array_fill({each}, ARRAY[{count}])" for name, each in filled.items())
+    query = (
+        f"SELECT ids FROM pgqueue_enqueue_many_v1(0, {given}, p_run_after => NULL, p_delays => NULL,"
+        " p_expires_after => NULL, p_max_attempts => NULL, p_timeouts => NULL, p_on_lost => NULL, p_max_bytes => NULL,"
+        " p_options => %s::jsonb[], p_batch => %s)"
+    )
+    texts = [json.dumps(each) if each else None for each in options]
+    ids: list[int] = value(one, query, texts if any(texts) else None, batch)
+    return ids
+
+
+def test_a_chain_in_one_statement(one: Connection) -> None:
+    (outside,) = add(one)
+    chain = many(
+        one, [{"after": [outside]}, {"after_items": [1]}, {"after_items": [1, 2], "if_failed": "run"}, {}]
+    )
+    assert status(one, *chain) == "blocked blocked blocked pending"
+    assert Job.objects.get(pk=chain[2]).parents == chain[:2]
+    for job, then in [(outside, "pending blocked blocked"), (chain[0], "done pending blocked"),
+                      (chain[1], "done done pending")]:  # fmt: skip
+        end(one, job)
+        assert status(one, *chain[:3]) == then
+
+
+def test_members_in_one_statement(one: Connection) -> None:
+    batch, _ = open_batch(one, is_open=True)
+    other, _ = open_batch(one, is_open=True)
+    plain = many(one, [{}] * 3, batch)
+    mixed = many(one, [{}, {"batch": other}, {"unique_key": "k"}, {"unique_key": "k"}], batch)
+    assert (counts(one, batch)[0], counts(one, other)[0]) == (5, 1)
+    assert set(Job.objects.filter(batch=batch).values_list("pk", flat=True)) == {*plain, mixed[0], mixed[2]}
+    assert mixed[2] == mixed[3]
 
 
 def test_a_batch(one: Connection) -> None:
     batch, jobs = open_batch(one, 3)
     callback, always = after(one, [batch]), after(one, [batch], "run")
-    claim(one)
-    finish(one, jobs[:2])
-    finish(one, jobs[2:], "failed")
+    end(one, *jobs[:2])
+    end(one, jobs[2], kind="failed")
     assert (outcome(one, batch), counts(one, batch)) == ("failed", (3, 0, 2, 1, 0))
-    assert status(one, callback, always) == ["blocked", "pending"]
-    assert value(one, "SELECT pgqueue_retry_batch(%s)", batch) == 1
+    assert status(one, callback, always) == "blocked pending"
+    end(one, always)
+    assert batch_call(one, "retry", batch) == 1
     assert (outcome(one, batch), counts(one, batch)) == ("", (3, 1, 2, 0, 0))
     end(one, jobs[2])
     assert (outcome(one, batch), counts(one, batch)) == ("done", (3, 0, 3, 0, 0))
-    assert status(one, callback, always) == ["pending", "running"]
+    assert status(one, callback, always) == "pending done", "it runs once"
+    assert JobBatch.objects.get().is_over
+
+
+def test_an_empty_batch_ends_when_it_is_closed(one: Connection) -> None:
+    batch, _ = open_batch(one, is_open=True)
+    callback = after(one, [batch])
+    assert upkeep(one) == (0, 0)
+    assert (outcome(one, batch), close(one, batch), close(one, batch)) == ("", True, False)
+    assert (outcome(one, batch), status(one, callback)) == ("done", "pending")
+
+
+def test_an_open_batch_does_not_end_with_its_members(one: Connection) -> None:
+    batch, jobs = open_batch(one, 1, is_open=True)
+    end(one, *jobs)
+    assert outcome(one, batch) == ""
+    close(one, batch)
+    assert outcome(one, batch) == "done"
+
+
+def test_a_batch_is_cancelled(one: Connection) -> None:
+    batch, jobs = open_batch(one, 3, is_open=True)
+    callback = after(one, [batch])
+    claim(one, 1)
+    assert batch_call(one, "cancel", batch) == 3
+    assert status(one, *jobs, callback) == "running cancelled cancelled blocked"
+    finish(one, jobs[:1], "failed")
+    assert (outcome(one, batch), counts(one, batch)) == ("cancelled", (3, 0, 0, 1, 2))
+    assert status(one, callback) == "cancelled"
+    assert batch_call(one, "cancel", batch) == 0
+    assert batch_call(one, "retry", batch) == 1
+    assert outcome(one, batch) == ""
+
+
+def test_what_is_asked_of_a_job_that_waits(one: Connection) -> None:
+    (job,) = add(one)
+    child = after(one, [job])
+    assert retry(one, [child]) == 0
+    assert value(one, "SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", child) == 0
+    assert edit(one, [child], priority=7, run_after="2090-01-01 UTC") == 1
+    assert (status(one, child), reason(one, child)) == ("blocked", f"waits for job {job}")
+    end(one, job)
+    row = Job.objects.get(pk=child)
+    assert (row.status, row.priority, row.run_after.year) == ("pending", 7, 2090)
+
+
+def test_a_job_that_was_cancelled_while_it_waited_waits_again_when_it_is_retried(one: Connection) -> None:
+    jobs = add(one, 2)
+    child = after(one, jobs)
+    cancel(one, [child])
+    end(one, jobs[0])
+    assert retry(one, [child]) == 1
+    assert (status(one, child), reason(one, child)) == ("blocked", f"waits for job {jobs[1]}")
+    end(one, jobs[1])
+    assert status(one, child) == "pending"
+    end(one, child, kind="failed")
+    assert (retry(one, [child]), status(one, child)) == (1, "pending")
+
+
+def test_a_child_with_a_concurrency_key_joins_the_line_when_it_may_run(one: Connection) -> None:
+    set_limit(one, "key", 1)
+    (job,) = add(one)
+    child = after(one, [job], concurrency_key="key")
+    (rival,) = add(one, options='{"concurrency_key": "key"}')
+    assert value(one, "SELECT line FROM pgqueue_job WHERE id = %s", child) is None
+    end(one, job)
+    assert value(one, "SELECT line FROM pgqueue_job WHERE id = %s", child) > rival
+    claim(one)
+    assert status(one, rival, child) == "running blocked"
+    finish(one, [rival])
+    assert status(one, child) == "pending"
+
+
+def test_the_end_of_a_pause_does_not_start_a_job_that_waits_for_another(one: Connection) -> None:
+    (job,) = add(one)
+    child = after(one, [job])
+    one.execute("SELECT pgqueue_pause('task', 'tests.app.tasks.noop')")
+    one.execute("SELECT pgqueue_resume('task', 'tests.app.tasks.noop')")
+    assert value(one, "SELECT pgqueue_unpause_v1(100)") == 0
+    assert status(one, child) == "blocked"
+
+
+def test_a_job_that_has_the_key_waits_for_nothing_new(one: Connection) -> None:
+    batch, _ = open_batch(one, is_open=True)
+    jobs = add(one, 2)
+    twin = after(one, jobs[:1], unique_key="k")
+    assert after(one, jobs, unique_key="k", batch=batch) == twin
+    assert edges(one) == [(jobs[0], twin)]
+    assert (Job.objects.get(pk=twin).parents, counts(one, batch)[0]) == (jobs[:1], 0)
+    replaced = add(one, options='{"unique_key": "k", "on_conflict": "replace"}', priority=5)
+    assert (replaced, status(one, twin), reason(one, twin)) == ([twin], "blocked", f"waits for job {jobs[0]}")
+    end(one, jobs[0])
+    assert status(one, twin) == "pending"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"after": 5}, "after 5 must be an array"),
+        ({"after": ["5"]}, "must be an array of the ids"),
+        ({"after": [0]}, "must be an array of the ids"),
+        ({"after": [1.5]}, "must be an array of the ids"),
+        ({"after": list(range(1, 102))}, "more than 100 jobs: make them members of a batch"),
+        ({"if_failed": "run"}, "if_failed needs after"),
+        ({"after": [1], "if_failed": "stop"}, 'if_failed "stop" must be'),
+        ({"batch": "5"}, "batch .* must be the id of a batch"),
+        ({"batch": 1.5}, "batch .* must be the id of a batch"),
+        ({"after": [1], "unique_key": "k", "on_conflict": "replace"}, 'on_conflict "replace" changes the job'),
+        ({"batch": 1, "unique_key": "k", "on_conflict": "earliest"}, 'on_conflict "earliest" changes the job'),
+        ({"after_items": [1]}, "after_items must name earlier items"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused(one: Connection, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+        add(one, options=json.dumps(options))
+
+
+def test_what_does_not_exist_is_refused(one: Connection) -> None:
+    for call in (
+        lambda: after(one, [999_999]), lambda: members(one, 999_999), lambda: close(one, 999_999),
+        lambda: batch_call(one, "cancel", 999_999), lambda: batch_call(one, "retry", 999_999),
+        lambda: many(one, [{}, {"after": [999_999]}]),
+    ):  # fmt: skip
+        with pytest.raises(psycopg.IntegrityError, match="there is no .*batch 999999") as refusal:
+            call()
+        assert refusal.value.sqlstate == "23Q06"
+    assert not Job.objects.exists()
+    with pytest.raises(psycopg.IntegrityError, match="item 1: there is no job"):
+        many(one, [{}, {"after": [999_999]}])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="item 1: after_items must name earlier"):
+        many(one, [{}, {"after_items": [2]}])
+
+
+def test_members_of_a_batch_that_is_over_are_refused(one: Connection) -> None:
+    batch, _ = open_batch(one)
+    with pytest.raises(psycopg.IntegrityError, match=f"batch {batch} is over") as refusal:
+        members(one, batch)
+    assert refusal.value.sqlstate == "23Q05"
+    assert "It has ended as done at" in str(refusal.value.diag.message_detail)
+
+
+def test_a_rollback_to_a_savepoint_takes_the_edges_with_it(connect: Connect) -> None:
+    one = connect()
+    jobs = add(one, 2)
+    one.commit()
+    one.execute("SAVEPOINT here")
+    after(one, jobs[:1])
+    one.execute("ROLLBACK TO here")
+    child = after(one, jobs[1:])
+    one.commit()
+    assert edges(one) == [(jobs[1], child)]
+    end(one, jobs[1])
+    assert status(one, child) == "pending"

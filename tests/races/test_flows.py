@@ -28,6 +28,8 @@ def hasty(connect: Connect) -> Iterator[None]:
 
 def patience(connect: Connect, function: str, timeout: str) -> Iterator[None]:
     one = connect(autocommit=True)
+    settings = value(one, "SELECT proconfig FROM pg_proc WHERE proname = %s", function)
+    assert "lock_timeout=500ms" in settings
     one.execute(f"ALTER FUNCTION {function} SET lock_timeout = '{timeout}'")
     yield
     one.execute(f"ALTER FUNCTION {function} SET lock_timeout = '500ms'")
