@@ -137,6 +137,11 @@ class Migration(migrations.Migration):
             ],
         ),
         RunSQLFile("job_batch_index_v1.sql", "DROP INDEX pgqueue_job_batch"),
+        RunSQLFile(
+            "job_past_batch_index_v1.sql",
+            "DROP INDEX pgqueue_job_kept_batch, "
+            + ", ".join(f"pgqueue_job_past_batch_{shelf}" for shelf in range(1, 9)),
+        ),
         RunSQLFile("job_parents_index_v1.sql", "DROP INDEX pgqueue_job_parents"),
         RunSQLFile("job_waits_index_v1.sql", "DROP INDEX pgqueue_job_waits"),
         # Enqueue

@@ -20,12 +20,12 @@ BEGIN
         SELECT DISTINCT given.id FROM unnest(p_batches) AS given (id)
         LEFT JOIN LATERAL (
             SELECT true AS stands FROM pgqueue_job_live AS job WHERE job.batch = given.id
-            ORDER BY job.batch DESC, job.id DESC LIMIT 1 FOR KEY SHARE SKIP LOCKED
+            ORDER BY -job.id LIMIT 1 FOR KEY SHARE SKIP LOCKED
         ) AS member ON true
         WHERE member.stands IS NULL
         UNION
         SELECT given.id FROM unnest(p_others) AS given (id)
-        WHERE NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.batch = given.id));
+        WHERE (SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = given.id ORDER BY -job.id LIMIT 1) IS NULL);
     IF ripe = '{}' THEN
         RETURN;
     END IF;
@@ -42,7 +42,7 @@ BEGIN
         FROM pgqueue_tally AS tally WHERE tally.batch_id = given.id
     ) AS counted
     WHERE batch.id = given.id AND NOT batch.is_open AND batch.over_at IS NULL
-        AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.batch = given.id)
+        AND (SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = given.id ORDER BY -job.id LIMIT 1) IS NULL
     RETURNING batch.id, batch.outcome::text,
         batch.outcome = 'failed' AND pgqueue_is_final_v1(batch.id, counted.failed);
 END $$;

@@ -15,7 +15,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT count(*), CASE WHEN count(*) = p_limit THEN max(page.id) END, array_agg(page.id ORDER BY page.id) FILTER (
-        WHERE NOT page.is_open AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.batch = page.id))
+        WHERE NOT page.is_open AND (
+            SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = page.id ORDER BY -job.id LIMIT 1) IS NULL)
     INTO looked, reached, stuck
     FROM (
         SELECT batch.id, batch.is_open FROM pgqueue_batch AS batch

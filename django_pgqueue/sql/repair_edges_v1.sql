@@ -58,6 +58,8 @@ BEGIN
     END IF;
     free := ARRAY(
         SELECT child.id FROM unnest(children) AS child (id)
-        WHERE NOT EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.child_id = child.id));
+        WHERE (
+            SELECT edge.parent_id FROM pgqueue_edge AS edge WHERE edge.child_id = child.id
+            ORDER BY -edge.parent_id LIMIT 1) IS NULL);
     settled := settled + cardinality(late) + pgqueue_unblock_v1(free);
 END $$;

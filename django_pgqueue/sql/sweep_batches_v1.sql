@@ -17,7 +17,7 @@ BEGIN
     gone := ARRAY(
         SELECT batch.id FROM pgqueue_batch AS batch
         WHERE batch.over_at IS NOT NULL AND batch.over_at < before
-            AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.batch = batch.id)
+            AND (SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = batch.id ORDER BY -job.id LIMIT 1) IS NULL
         ORDER BY batch.over_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
     IF gone = '{}' THEN
         RETURN 0;

@@ -20,7 +20,7 @@ BEGIN
         SELECT DISTINCT child.id FROM unnest(p_ids) AS child (id)
         LEFT JOIN LATERAL (
             SELECT true AS stands FROM pgqueue_edge AS edge WHERE edge.child_id = child.id
-            ORDER BY edge.parent_id DESC LIMIT 1 FOR KEY SHARE SKIP LOCKED
+            ORDER BY -edge.parent_id LIMIT 1 FOR KEY SHARE SKIP LOCKED
         ) AS other ON true
         WHERE other.stands IS NULL);
     IF ripe = '{}' THEN
@@ -33,7 +33,9 @@ BEGIN
         run_after = greatest(job.run_after, now), waiting_reason = '',
         line = CASE WHEN job.limit_key IS NOT NULL AND job.run_after <= now THEN nextval('pgqueue_job_id_seq') END
     WHERE job.id = ANY (ripe) AND starts_with(job.waiting_reason, 'waits for job')
-        AND NOT EXISTS (SELECT FROM pgqueue_edge AS edge WHERE edge.child_id = job.id);
+        AND (
+            SELECT edge.parent_id FROM pgqueue_edge AS edge WHERE edge.child_id = job.id
+            ORDER BY -edge.parent_id LIMIT 1) IS NULL;
     GET DIAGNOSTICS freed = ROW_COUNT;
     RETURN freed;
 END $$;
