@@ -1,10 +1,10 @@
 """Stress composition: ``python -m benchmarks.flows_stress [--minutes M] [--seed N]``.
 
-This uses a durable server (the one that DATABASE_URL names, or one of its own). Sessions build graphs of jobs and
-batches, run and end jobs with all outcomes, add members to batches that run, cancel and retry jobs and batches,
-and commit late. Some are killed in the middle of it, and then do the same again. The rounds of upkeep run beside
-them. Fails if a job starts before its parents are over, if a job or a batch waits for nothing at the end, if a
-batch has counted wrong, or if there was a deadlock.
+This uses a durable server (the one that DATABASE_URL names, or one of its own). Sessions build graphs of jobs
+and batches, run and end jobs with all outcomes, add members to batches that run, cancel and retry jobs and
+batches, and commit late. Some are killed in the middle of it, and then do the same again. The rounds of
+upkeep run beside them. Fails if a job starts before its parents are over, if a job or a batch waits for
+nothing at the end, if a batch has counted wrong, or if there was a deadlock.
 
 The seed repeats the random choices, but not the moments at which the sessions meet.
 """
@@ -28,8 +28,8 @@ from benchmarks.bench import execute, one, rows, set_up
 TASK = "benchmarks.tasks.noop"
 DELAYS = (0, 0, 0, 0.001, 0.004, 0.02)  # seconds until a commit
 _CLAIM = """
-    UPDATE pgqueue_job_live AS job SET status = 'running', attempts = job.attempts + 1, worker = 1, lease = %s,
-        started_at = clock_timestamp(), last_attempted_at = clock_timestamp()
+    UPDATE pgqueue_job_live AS job SET status = 'running', attempts = job.attempts + 1, worker = 1,
+        lease = %s, started_at = clock_timestamp(), last_attempted_at = clock_timestamp()
     WHERE job.id = ANY (ARRAY(
         SELECT due.id FROM pgqueue_job_live AS due WHERE due.status IN ('pending', 'retry')
             AND due.run_after <= clock_timestamp() ORDER BY due.run_after, due.id LIMIT %s
@@ -97,7 +97,7 @@ class Session:
 
     def __init__(self, stress: Stress, name: str, turn: Callable[[Session], None]) -> None:
         self.stress, self.name, self.turn = stress, name, turn
-        self.choice = random.Random(f"{stress.seed} {name}")  # noqa: S311
+        self.choice = random.Random(f"{stress.seed} {name}")
         self.claimed: list[tuple[int, int | None]] = []
         self.lease = 0
         self.thread = threading.Thread(target=self.work, daemon=True)
@@ -169,7 +169,6 @@ def build(session: Session) -> None:
             fresh += [session.enqueue(batch=batch) for _ in range(choice.randint(0, 3))]
         session.all("SELECT pgqueue_close_batch(%s)", batch)
         made.append(batch)
-    # Only one call names jobs that are there already. Several calls in one transaction would lock them in any order.
     others = session.stress.some(choice, 3)
     for number in range(choice.randint(1, 6)):
         names = choice.sample(fresh + made, min(len(fresh + made), choice.randint(1, 5)))

@@ -1,11 +1,12 @@
 """Fan-in: what it costs that others wait for jobs, and to add members to a batch.
 
-A worker runs no-op jobs: plain ones, the members of one batch with a callback, and jobs of which each hundred have a
-job that waits for them by edges.
+A worker runs no-op jobs: plain ones, the members of one batch with a callback, and jobs of which each hundred
+have a job that waits for them by edges.
 """
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -26,8 +27,8 @@ CHUNK = 1_000  # jobs in one statement, as enqueue_many sends them
 BATCH, EDGES, ADDED, IN_BULK = "batch", "edges", "added", "enqueue_many"
 
 _JOBS = """
-    INSERT INTO pgqueue_job_live (task_path, max_attempts, on_lost, marks, batch, status, waiting_reason, parents)
-    SELECT 'benchmarks.tasks.noop', 5, 'rerun', %(marks)s, %(batch)s, 'pending', '', NULL
+    INSERT INTO pgqueue_job_live (task_path, max_attempts, on_lost, marks, batch)
+    SELECT 'benchmarks.tasks.noop', 5, 'rerun', %(marks)s, %(batch)s
     FROM generate_series(1, %(jobs)s)
 """
 _CHILDREN = """
@@ -43,8 +44,9 @@ _CHILDREN = """
 _ENQUEUE = """
     SELECT pgqueue_enqueue_many_v1(
         0, array_fill('benchmarks.tasks.noop'::text, ARRAY[n]), array_fill('[]'::jsonb, ARRAY[n]),
-        array_fill('{}'::jsonb, ARRAY[n]), array_fill('{}'::jsonb, ARRAY[n]), array_fill('default'::text, ARRAY[n]),
-        array_fill(0, ARRAY[n]), array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::float8, ARRAY[n]),
+        array_fill('{}'::jsonb, ARRAY[n]), array_fill('{}'::jsonb, ARRAY[n]),
+        array_fill('default'::text, ARRAY[n]), array_fill(0, ARRAY[n]),
+        array_fill(NULL::timestamptz, ARRAY[n]), array_fill(NULL::float8, ARRAY[n]),
         array_fill(NULL::float8, ARRAY[n]), array_fill(5, ARRAY[n]), array_fill(NULL::integer, ARRAY[n]),
         array_fill('rerun'::text, ARRAY[n]), NULL, NULL, NULL, %(batch)s::bigint)
     FROM (SELECT %(chunk)s::integer AS n) AS chunk
@@ -65,8 +67,7 @@ def members(contender: Contender) -> Figures:
         (batch,) = contender.connection.execute("SELECT pgqueue_open_batch()").fetchone() or (0,)
         contender.connection.execute(_JOBS, {"jobs": JOBS, "marks": 4, "batch": batch})
         contender.connection.execute(
-            "SELECT pgqueue_enqueue('benchmarks.tasks.noop', options => jsonb_build_object('after', ARRAY[%s::bigint]))",
-            [batch],
+            "SELECT pgqueue_enqueue('benchmarks.tasks.noop', options => %s)", [json.dumps({"after": [batch]})]
         )
         contender.connection.execute("SELECT pgqueue_close_batch(%s)", [batch])
     return drain(contender, JOBS + 1)

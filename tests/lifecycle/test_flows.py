@@ -11,7 +11,17 @@ import pytest
 
 from django_pgqueue.models import Edge, Job, JobBatch, Queue, Tally
 from tests.support.flows import (
-    after, batch_call, close, counts, edges, members, open_batch, outcome, reason, status, upkeep,
+    after,
+    batch_call,
+    close,
+    counts,
+    edges,
+    members,
+    open_batch,
+    outcome,
+    reason,
+    status,
+    upkeep,
 )  # fmt: skip
 from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
 from tests.support.keys import set_limit
@@ -30,7 +40,8 @@ def one(connect: Connect) -> Connection:
 def end(one: Connection, *jobs: int, kind: str = "done") -> None:
     """Let jobs run, and end."""
     one.execute(
-        "UPDATE pgqueue_job_live SET status = 'running', lease = 1, attempts = attempts + 1 WHERE id = ANY (%s)",
+        "UPDATE pgqueue_job_live SET status = 'running', lease = 1, attempts = attempts + 1"
+        " WHERE id = ANY (%s)",
         (list(jobs),),
     )
     assert finish(one, jobs, kind) == sorted(jobs)
@@ -198,13 +209,13 @@ def test_of_many_children_some_are_left_to_upkeep(one: Connection, kind: str, th
 def many(one: Connection, options: list[dict[str, Any]], batch: int | None = None, **more: Any) -> list[int]:
     """Enqueue one job for each of the options in one statement."""
     count = len(options)
-    filled = {"task_paths": "'a.b'::text", "args": "'[]'::jsonb", "kwargs": "'{}'::jsonb", "metadata": "'{}'::jsonb",
-              "queue_names": "'default'::text", "priorities": "0"}  # fmt: skip
+    filled = {"task_paths": "'a.b'::text", "args": "'[]'::jsonb", "kwargs": "'{}'::jsonb",
+              "metadata": "'{}'::jsonb", "queue_names": "'default'::text", "priorities": "0"}  # fmt: skip
     given = ", ".join(f"p_{name} => array_fill({each}, ARRAY[{count}])" for name, each in filled.items())
     query = (
         f"SELECT ids FROM pgqueue_enqueue_many_v1(0, {given}, p_run_after => NULL, p_delays => NULL,"
-        " p_expires_after => NULL, p_max_attempts => NULL, p_timeouts => NULL, p_on_lost => NULL, p_max_bytes => NULL,"
-        " p_options => %s::jsonb[], p_batch => %s)"
+        " p_expires_after => NULL, p_max_attempts => NULL, p_timeouts => NULL, p_on_lost => NULL,"
+        " p_max_bytes => NULL, p_options => %s::jsonb[], p_batch => %s)"
     )
     texts = [json.dumps(each) if each else None for each in options]
     ids: list[int] = value(one, query, texts if any(texts) else None, batch)
@@ -353,8 +364,8 @@ def test_a_job_that_has_the_key_waits_for_nothing_new(one: Connection) -> None:
         ({"after": [1], "if_failed": "stop"}, 'if_failed "stop" must be'),
         ({"batch": "5"}, "batch .* must be the id of a batch"),
         ({"batch": 1.5}, "batch .* must be the id of a batch"),
-        ({"after": [1], "unique_key": "k", "on_conflict": "replace"}, 'on_conflict "replace" changes the job'),
-        ({"batch": 1, "unique_key": "k", "on_conflict": "earliest"}, 'on_conflict "earliest" changes the job'),
+        ({"after": [1], "unique_key": "k", "on_conflict": "replace"}, 'on_conflict "replace" changes'),
+        ({"batch": 1, "unique_key": "k", "on_conflict": "earliest"}, 'on_conflict "earliest" changes'),
         ({"after_items": [1]}, "after_items must name earlier items"),
     ],
 )  # fmt: skip
@@ -369,7 +380,7 @@ def test_what_does_not_exist_is_refused(one: Connection) -> None:
         lambda: batch_call(one, "cancel", 999_999), lambda: batch_call(one, "retry", 999_999),
         lambda: many(one, [{}, {"after": [999_999]}]),
     ):  # fmt: skip
-        with pytest.raises(psycopg.IntegrityError, match="there is no .*batch 999999") as refusal:
+        with pytest.raises(psycopg.IntegrityError, match=r"there is no .*batch 999999") as refusal:
             call()
         assert refusal.value.sqlstate == "23Q06"
     assert not Job.objects.exists()

@@ -31,7 +31,8 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         fill(connection, LIVE, 3 * MANY, id="n", status="'running'", worker="1", lease="1",
              marks=f"CASE WHEN n <= {MANY} THEN 0 WHEN n <= 2 * {MANY} THEN 4 ELSE 2 END",
              batch=f"CASE WHEN n > {MANY} AND n <= 2 * {MANY} THEN {BATCH} END")  # fmt: skip
-        fill(connection, LIVE, MANY, id=f"n + 3 * {MANY}", status="'blocked'", waiting_reason="'waits for jobs'",
+        fill(connection, LIVE, MANY, id=f"n + 3 * {MANY}", status="'blocked'",
+             waiting_reason="'waits for jobs'",
              parents=f"ARRAY[2 * {MANY} + n::bigint, 2 * {MANY} + n % {MANY} + 1]")  # fmt: skip
         connection.execute(
             f"INSERT INTO pgqueue_edge (parent_id, child_id) SELECT unnest(parents), id FROM {LIVE}"
@@ -39,8 +40,9 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         )
         # A parent and a child that the statistics know well.
         connection.execute(
-            "INSERT INTO pgqueue_edge (parent_id, child_id) SELECT %(one)s, %(one)s + n FROM generate_series(1, %(n)s)"
-            " AS n UNION ALL SELECT %(two)s + n, %(two)s FROM generate_series(1, %(n)s) AS n",
+            "INSERT INTO pgqueue_edge (parent_id, child_id)"
+            " SELECT %(one)s, %(one)s + n FROM generate_series(1, %(n)s) AS n"
+            " UNION ALL SELECT %(two)s + n, %(two)s FROM generate_series(1, %(n)s) AS n",
             {"one": 3 * BATCH, "two": 4 * BATCH, "n": 3 * MANY},
         )
         connection.execute(

@@ -9,8 +9,8 @@ from .jobs import add, value
 from .sessions import Connection
 
 __all__ = [
-    "after", "attach", "batch_call", "close", "counts", "edges", "members", "open_batch", "outcome", "reason", "status",
-    "upkeep",
+    "after", "attach", "batch_call", "close", "counts", "edges", "members", "open_batch", "outcome", "reason",
+    "status", "upkeep",
 ]  # fmt: skip
 
 
