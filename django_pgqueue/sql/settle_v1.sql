@@ -2,9 +2,10 @@
 -- yet: close_batch_v1.sql.
 --
 -- Mark 1: the job has rows in pgqueue_step, which its row in history contains by now. Mark 8: it may have a row in
--- pgqueue_progress. Mark 4: its batch counts it, and may be over by it. Mark 2: others wait for it. What waits for a job or a batch becomes claimable if it waits for nothing
--- else, or is cancelled if that was its condition. This may end batches and other jobs in turn, so it goes on until
--- nothing ends any more: in a loop, because recursion would limit how many jobs may wait for each other.
+-- pgqueue_progress. Mark 4: its batch counts it, and may be over by it. Mark 2: others wait for it. What waits for a job
+-- or a batch becomes claimable if it waits for nothing else, or is cancelled if that was its condition. This may end
+-- batches and other jobs in turn, so it goes on until nothing ends any more: in a loop, because recursion would limit
+-- how many jobs may wait for each other.
 --
 -- Deadlocks: the rows of the jobs that end are locked first, then edges are deleted. Only what is left to others, at the
 -- very end, is locked without being deleted (unblock_v1.sql). Everything else that somebody may hold for long is skipped
