@@ -8,7 +8,8 @@
 -- a batch gives up soon (lock_batches_v1.sql).
 --
 -- Race: a parent that has failed is retried at this moment. The retry waits for the lock of its row in history, and then
--- sees the edge (retry_v1.sql). If it was first, the job is live, so this looks again.
+-- sees the edge (retry_v1.sql). If it was first, the job is live, so this looks again. It holds locks of other jobs by
+-- then, so it waits for nobody: a parent that ends without the mark is found by upkeep (repair_edges_v1.sql).
 CREATE FUNCTION pgqueue_attach_v1() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     parents bigint[] := string_to_array(nullif(current_setting('pgqueue.attached', true), ''), ',');
@@ -20,7 +21,7 @@ BEGIN
     rest := ARRAY(SELECT DISTINCT given.id FROM unnest(parents) AS given (id));
     PERFORM FROM pgqueue_batch AS batch WHERE batch.id = ANY (rest) ORDER BY batch.id FOR SHARE;
     FOR attempt IN 1..10 LOOP
-        rest := ARRAY(SELECT unnest(rest) EXCEPT SELECT unnest(pgqueue_mark_v1(rest)));
+        rest := ARRAY(SELECT unnest(rest) EXCEPT SELECT unnest(pgqueue_mark_v1(rest, attempt > 1)));
         EXIT WHEN rest = '{}';
         PERFORM FROM pgqueue_job_kept AS job WHERE job.id = ANY (rest) AND job.status = 'failed'
         ORDER BY job.id FOR KEY SHARE;
