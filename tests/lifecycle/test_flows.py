@@ -410,3 +410,29 @@ def test_a_rollback_to_a_savepoint_takes_the_edges_with_it(connect: Connect) -> 
     assert edges(one) == [(jobs[1], child)]
     end(one, jobs[1])
     assert status(one, child) == "pending"
+
+
+@pytest.mark.parametrize(("how", "kind"), [("crash", "failed"), ("cancel", "cancelled"), ("call", "done")])
+def test_every_end_of_a_job_is_settled(one: Connection, how: str, kind: str) -> None:
+    (job,) = add(one)
+    child, always = after(one, [job], "cancel"), after(one, [job], "run")
+    claim(one, 1)
+    if how == "crash":
+        given_back = "ARRAY[%s::bigint], ARRAY[1::bigint], ARRAY[true], ARRAY[false], ARRAY[true]"
+        one.execute(f"SELECT pgqueue_give_back_v1({given_back}, 'lost', NULL, 1, 20)", (job,))
+    elif how == "cancel":
+        assert cancel(one, [job]) == 1
+        finish(one, [job], "retry")
+    else:
+        one.execute("CALL pgqueue_finish_one(%s, 1, 'done')", (job,))
+    assert status(one, job) == kind
+    assert status(one, child, always) == ("pending pending" if kind == "done" else "cancelled pending")
+
+
+def test_a_job_that_replaces_another_ends_what_waits_for_that(one: Connection) -> None:
+    set_limit(one, "key", 1, "cancel")
+    (old,) = add(one, options='{"concurrency_key": "key"}')
+    child = after(one, [old])
+    add(one, options='{"concurrency_key": "key"}')
+    claim(one)
+    assert status(one, old, child) == "cancelled cancelled"

@@ -12,6 +12,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from django_pgqueue.worker.producer.idle import Idle
 from django_pgqueue.worker.producer.notifier import Notifier
+from tests.support.flows import after
 from tests.support.jobs import add, claim, finish, over, retry, value
 from tests.support.sessions import Connect, Connection
 
@@ -234,6 +235,16 @@ def test_what_becomes_claimable_again_wakes(sleeper: Sleeper, other: Connection)
     finish(other, [retried], "retry", delay=3600)
     assert sleeper.heard(other) == []
     other.execute("SELECT pgqueue_run_now_v1(ARRAY[%s::bigint])", (later,))
+    assert sleeper.heard(other) == ["wake default"]
+
+
+def test_a_job_that_waited_for_another_wakes_when_that_is_done(sleeper: Sleeper, other: Connection) -> None:
+    (job,) = add(other)
+    claim(other)
+    sleeper.sleep()
+    after(other, [job])
+    assert sleeper.heard(other) == []
+    finish(other, [job])
     assert sleeper.heard(other) == ["wake default"]
 
 
