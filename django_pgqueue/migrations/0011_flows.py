@@ -154,6 +154,7 @@ class Migration(migrations.Migration):
         RunSQLFile("attach_v1.sql", "DROP FUNCTION pgqueue_attach_v1"),
         RunSQLFile("attach_trigger_v1.sql", "DROP TRIGGER pgqueue_attach ON pgqueue_edge"),
         RunSQLFile("wait_reason_v1.sql", "DROP FUNCTION pgqueue_wait_reason_v1"),
+        RunSQLFile("cycle_v1.sql", "DROP FUNCTION pgqueue_cycle_v1"),
         RunSQLFile("link_v1.sql", "DROP FUNCTION pgqueue_link_v1"),
         RunSQLFile("linked_v1.sql", "DROP FUNCTION pgqueue_linked_v1"),
         # The end of jobs and batches

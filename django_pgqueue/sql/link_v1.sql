@@ -57,9 +57,20 @@ BEGIN
         WHERE pair.state = 'gone' ORDER BY pair.place, pair.parent LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'pgqueue: %there is no job or batch %, so nothing can be enqueued after it',
-                coalesce(format('item %s: ', p_first + bad.place - 1), ''), bad.parent
+                coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.parent
                 USING ERRCODE = '23Q06',
                     HINT = 'It was never committed in this database, or it is over and its retention has passed.';
+        END IF;
+        SELECT given.place, batches[given.place] AS batch INTO bad
+        FROM unnest(p_options) WITH ORDINALITY AS given (options, place)
+        WHERE batches[given.place] IS NOT NULL AND given.options ? 'after' AND pgqueue_cycle_v1(
+            batches[given.place],
+            ARRAY(SELECT named.id::bigint FROM jsonb_array_elements_text(given.options -> 'after') AS named (id)))
+        ORDER BY given.place LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'pgqueue: %a job of batch % cannot run after something that waits for this batch',
+                coalesce('item ' || p_first + bad.place - 1 || ': ', ''), bad.batch
+                USING ERRCODE = '23Q07', HINT = 'Leave out the batch, or what the job is to run after.';
         END IF;
     END IF;
 
@@ -75,7 +86,7 @@ BEGIN
     ) AS pair;
     IF inner_pairs.bad IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %after_items must name earlier items of the same call that have no unique_key',
-            coalesce(format('item %s: ', p_first + inner_pairs.bad - 1), '')
+            coalesce('item ' || p_first + inner_pairs.bad - 1 || ': ', '')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
@@ -92,7 +103,9 @@ BEGIN
     INTO parents, reasons
     FROM unnest(p_ids) WITH ORDINALITY AS given (id, place)
     LEFT JOIN (
-        SELECT pair.place, array_agg(pair.parent ORDER BY pair.parent)::text AS parents,
+        SELECT pair.place, array_agg(pair.parent ORDER BY array_position(ARRAY(
+                SELECT named.id::bigint FROM jsonb_array_elements_text(p_options[pair.place] -> 'after') AS named (id)
+            ), pair.parent), pair.parent)::text AS parents,  -- as they were given, for their results
             array_agg(pair.parent ORDER BY pair.parent) FILTER (WHERE pair.state <> 'free') AS waits
         FROM unnest(places, edge_parents, states) AS pair (place, parent, state) GROUP BY pair.place
     ) AS made ON made.place = given.place;
