@@ -9,6 +9,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
 
 __all__ = [
+    "Batch",
+    "BatchCounts",
+    "BatchOver",
     "BoundTask",
     "CancelJob",
     "Concurrency",
@@ -17,6 +20,8 @@ __all__ = [
     "JobExists",
     "JobIsOver",
     "LeaseLost",
+    "ParentGone",
+    "Parents",
     "Rate",
     "RateLimit",
     "RetryLater",
@@ -28,6 +33,7 @@ __all__ = [
     "Unique",
     "WaitTimeout",
     "acancel",
+    "achain",
     "adrain",
     "aedit",
     "aenqueue",
@@ -39,6 +45,7 @@ __all__ = [
     "aset_limit",
     "asignal",
     "cancel",
+    "chain",
     "current_job",
     "drain",
     "edit",
@@ -62,10 +69,12 @@ if TYPE_CHECKING:
     from .decorator import task
     from .definition import BoundTask, Task
     from .exceptions import (
+        BatchOver,
         CancelJob,
         JobExists,
         JobIsOver,
         LeaseLost,
+        ParentGone,
         RetryLater,
         Snooze,
         StepError,
@@ -74,6 +83,8 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from .job_context import JobContext
+    from .lifecycle.batches import Batch
+    from .lifecycle.chain import achain, chain
     from .lifecycle.control import acancel, aedit, aextend, aretry, cancel, edit, extend, retry
     from .lifecycle.current import current_job
     from .lifecycle.drain import adrain, drain
@@ -84,7 +95,9 @@ if TYPE_CHECKING:
     from .lifecycle.signal import asignal, signal
     from .lifecycle.steps import step
     from .lifecycle.track import track
+    from .models.batch import BatchCounts
     from .models.current import CurrentJob
+    from .models.parents import Parents
     from .rates import Rate
     from .schedules.declare import schedule
     from .unique import Unique
@@ -94,10 +107,12 @@ else:
         "decorator": ("task",),
         "definition": ("BoundTask", "Task"),
         "exceptions": (
+            "BatchOver",
             "CancelJob",
             "JobExists",
             "JobIsOver",
             "LeaseLost",
+            "ParentGone",
             "RetryLater",
             "Snooze",
             "StepError",
@@ -106,6 +121,8 @@ else:
             "WaitTimeout",
         ),
         "job_context": ("JobContext",),
+        "lifecycle.batches": ("Batch",),
+        "lifecycle.chain": ("achain", "chain"),
         "lifecycle.control": ("acancel", "aedit", "aextend", "aretry", "cancel", "edit", "extend", "retry"),
         "lifecycle.current": ("current_job",),
         "lifecycle.drain": ("adrain", "drain"),
@@ -116,7 +133,9 @@ else:
         "lifecycle.signal": ("asignal", "signal"),
         "lifecycle.steps": ("step",),
         "lifecycle.track": ("track",),
+        "models.batch": ("BatchCounts",),
         "models.current": ("CurrentJob",),
+        "models.parents": ("Parents",),
         "rates": ("Rate",),
         "schedules.declare": ("schedule",),
         "unique": ("Unique",),

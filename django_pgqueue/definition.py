@@ -17,23 +17,24 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.utils import timezone
 
-from . import concurrency as keys
-from . import grouping, validation
 from .compat import DjangoTask, GenericTask, InvalidTask
 from .concurrency import Concurrency
+from .grouping import Group
 from .habits import Habits
+from .links import BatchLike, Links
 from .paths import check_path, import_task
-from .rates import Rate, checked_rate
+from .rates import Rate
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
-from .unique import Unique, check_unique
+from .unique import Unique
 from .validation import Backoff, OnLost
-from .variants import changed_values, differences, field_names, set_values
+from .variants import changed_values, checked_values, differences, field_names, set_values
 
 if TYPE_CHECKING:
     from typing import Self
 
     from .compat import BaseTaskBackend
+    from .links import After, IfFailed
     from .task_results import QueueTaskResult
 
 __all__ = ["BoundTask", "Task", "adopt", "declared_tasks", "find_task"]
@@ -83,10 +84,12 @@ class Task(Habits, GenericTask[P, R]):
     """The value of the key of a call, instead of the one that `concurrency` or `rate` computes."""
     rate: Rate | None = None
     """How many of its jobs, or of the jobs of each of its keys, may start in a period; None: any number."""
-    group: grouping.Group | None = None
+    group: Group | None = None
     """Whose job a call is: the name of an argument, or a callable; None: it has no group."""
     group_key: str | None = None
     """The group of a call, instead of the one that `group` computes."""
+    links: Links | None = None
+    """What a call waits for, and the batch that it belongs to; see `using`."""
     capture_logs: bool | str | None = None
     """Whether, or from which level, its logs are kept with its jobs; None: as CAPTURE_LOGS says."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -96,35 +99,7 @@ class Task(Habits, GenericTask[P, R]):
     _reachable: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        takes_context = validation.flag("takes_context", self.takes_context)
-        atomic = validation.flag("atomic", self.atomic)
-        validation.check_function(self.func, takes_context=takes_context, atomic=atomic)
-        run_after, delta = validation.run_after(self.run_after)
-        set_values(
-            self,
-            priority=validation.priority(self.priority),
-            queue_name=validation.queue_name(self.queue_name),
-            backend=validation.alias("backend", self.backend),
-            database=validation.alias("database", self.database),
-            run_after=run_after,
-            run_after_delta=validation.run_after(self.run_after_delta)[1] if delta is None else delta,
-            max_attempts=validation.whole("max_attempts", self.max_attempts),
-            timeout=validation.whole("timeout", self.timeout),
-            backoff=validation.backoff(self.backoff),
-            retry_on=validation.exception_types("retry_on", self.retry_on),
-            fail_on=validation.exception_types("fail_on", self.fail_on),
-            expires_after=validation.expires_after(self.expires_after),
-            on_lost=validation.on_lost(self.on_lost),
-            concurrency=keys.checked(self.concurrency, self.func, takes_context=takes_context),
-            concurrency_key=keys.checked_key(self.concurrency_key),
-            rate=checked_rate(self.rate, self.concurrency, self.func, takes_context=takes_context),
-            group=grouping.checked(self.group, self.func, takes_context=takes_context),
-            group_key=grouping.checked_key(self.group_key),
-            unique=check_unique(self.unique, self.func, takes_context=takes_context),
-            capture_logs=validation.capture_logs(self.capture_logs),
-            metadata=validation.metadata(self.metadata),
-            _reachable=False,
-        )
+        set_values(self, **checked_values(self), _reachable=False)
         _declared[id(self)] = self
 
     def get_backend(self) -> BaseTaskBackend:
@@ -144,17 +119,24 @@ class Task(Habits, GenericTask[P, R]):
         group: str | None = None,
         unique: Unique | None = None,
         unique_key: str | None = None,
+        after: After | None = None,
+        if_failed: IfFailed | None = None,
+        batch: BatchLike | int | None = None,
     ) -> Self:
         """Return a variant of this task for a call; None leaves an option unchanged.
 
         `run_after` is an aware datetime, or a timedelta that is counted from the enqueue, so that a stored
         variant never becomes outdated. `metadata` is merged key by key. `unique_key` takes the place of `by`
-        and `key` in `unique`, and `group` that of the computed one. Raise InvalidTask for invalid values.
+        and `key` in `unique`, and `group` that of the computed one.
+
+        `after`: jobs and batches (or their ids) that must be over before the job runs. If one of them has
+        failed, the job waits for its retry ("hold"), is cancelled ("cancel") or runs ("run"), as `if_failed`
+        says. `batch`: the batch that the job belongs to. Raise InvalidTask for invalid values.
         """
         changes = changed_values(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
             metadata=metadata, database=database, concurrency_key=concurrency_key, group=group,
-            unique=unique, unique_key=unique_key,
+            unique=unique, unique_key=unique_key, after=after, if_failed=if_failed, batch=batch,
         )  # fmt: skip
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
@@ -232,7 +214,14 @@ class Task(Habits, GenericTask[P, R]):
 
     def _for(self, backend: BaseTaskBackend) -> Self:
         """Return this task as `backend` understands it: other backends do not know `run_after_delta`."""
-        if self.run_after_delta is None or is_ours(backend):
+        if is_ours(backend):
+            return self
+        if self.links is not None:
+            raise InvalidTask(
+                f"{self.module_path} has after= or batch=, which the backend {self.backend!r} "
+                f"({type(backend).__name__}) does not know. Use a backend of django_pgqueue."
+            )
+        if self.run_after_delta is None:
             return self
         return self.with_values({"run_after": timezone.now() + self.run_after_delta, "run_after_delta": None})
 

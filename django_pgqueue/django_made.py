@@ -43,7 +43,7 @@ class DjangoMadeTask(Task[P, R]):
 
 
 def _check_names(given: Iterable[str], names: Iterable[str]) -> None:
-    known = [name for name in names if not name.startswith("_")]
+    known = [name for name in names if not name.startswith("_") and name != "links"]
     for name in given:
         if name not in known:
             near = get_close_matches(name.lower(), known, n=1)

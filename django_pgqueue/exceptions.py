@@ -153,6 +153,16 @@ class JobIsOver(PgQueueError, LookupError):
     """The job is over, or does not exist, so it cannot receive a signal."""
 
 
+class ParentGone(PgQueueError, LookupError):
+    """A job is to wait for another job or batch that does not exist: it was rolled back, it is in another
+    database, or its retention is over. `current_job().parents` raises it for a parent that is not kept.
+    """
+
+
+class BatchOver(PgQueueError, ValueError):
+    """A job is to join a batch that is over, or that does not exist. Nothing was enqueued."""
+
+
 class Suspended(BaseException):
     """Leaves the task while its job sleeps or waits for a signal. Let it pass.
 

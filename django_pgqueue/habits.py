@@ -12,10 +12,13 @@ __all__ = ["Habits"]
 _ENQUEUE = "enqueue({name}, ...)"
 _LATER = "enqueue({name}.using(...), ...)"
 _BIND = "enqueue_many({name}.bind(...) for ...)"
+_CANVAS = "chain({name}.bind(...), ...), or a Batch"
 _HABITS = {
     **dict.fromkeys(("delay", "delay_on_commit", "send", "defer", "perform_later"), _ENQUEUE),
-    **dict.fromkeys(("apply_async", "send_with_options", "configure", "options", "schedule"), _LATER),
+    **dict.fromkeys(("apply_async", "send_with_options", "configure", "options", "schedule", "set"), _LATER),
     **dict.fromkeys(("s", "si", "signature", "subtask", "map", "starmap", "batch_defer", "message"), _BIND),
+    **dict.fromkeys(("link", "link_error", "on_error"), "enqueue(other.using(after=job), ...)"),
+    **dict.fromkeys(("chunks", "replace", "add_to_chord"), _CANVAS),
     **dict.fromkeys(("adelay", "defer_async"), "await aenqueue({name}, ...)"),
     **dict.fromkeys(("apply", "run", "call_local", "fn"), "{name}.call(...)"),
     "retry": "raise RetryLater(after=...) in the task",

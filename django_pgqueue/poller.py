@@ -160,7 +160,7 @@ class Poller:
             if self._session is None:
                 self._session = self._open(self._alias)
             jobs = sorted({waiter.job for waiter in waiters})
-            live = {job for (job,) in self._session.rows(LIVE_SQL, (jobs,))}
+            live = {job for (job,) in self._session.rows(LIVE_SQL, (jobs, jobs))}
         except LOST_CONNECTION as error:
             self._put_off(waiters, error)
             return

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db import DEFAULT_DB_ALIAS
-
 from .compat import TaskError, TaskResultStatus
+from .public_ids import LONGEST_ALIAS, parse_id, public_id
 from .task_results import QueueTaskResult
 
 if TYPE_CHECKING:
     from .definition import Task
     from .models import Job
+
+__all__ = ["LONGEST_ALIAS", "forgotten_result", "parse_id", "public_id", "task_result"]
 
 _STATUSES = {
     "pending": TaskResultStatus.READY,
@@ -22,29 +23,6 @@ _STATUSES = {
     "failed": TaskResultStatus.FAILED,
     "cancelled": TaskResultStatus.FAILED,
 }
-_MAX_ID = 2**63 - 1
-
-#: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
-LONGEST_ALIAS = 63 - len(f":{_MAX_ID}")
-
-
-def public_id(job_id: int, alias: str | None) -> str:
-    """Return a job's public id: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
-
-    It contains the alias, not the backend, so that it means the same job whichever backend is asked.
-    """
-    return str(job_id) if alias in (None, DEFAULT_DB_ALIAS) else f"{alias}:{job_id}"
-
-
-def parse_id(public: str) -> tuple[str, int]:
-    """Return the alias and the number of an id. Raise ValueError."""
-    alias, colon, number = public.rpartition(":")  # an alias may contain colons, a number cannot
-    is_number = number.isascii() and number.isdigit() and len(number) <= 19
-    if not is_number or (colon and not alias) or not 0 < int(number) <= _MAX_ID:
-        raise ValueError(
-            f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
-        )
-    return alias or DEFAULT_DB_ALIAS, int(number)
 
 
 def task_result(job: Job, task: Task[..., Any], backend_alias: str) -> QueueTaskResult[..., Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django.db import connections
 from django.utils import timezone
 
 from . import vitals
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["why"]
 
+_MOST_NAMED = 5
+_WAITS_SQL = "SELECT parent_id, is_batch, name, state FROM pgqueue_waits_for_v1(%s)"
+
 
 def why(job: Job) -> str:
     """Return why a job, as it is in the database now, does not run, or how it ended."""
@@ -30,7 +34,7 @@ def why(job: Job) -> str:
         since = "" if job.last_attempted_at is None else period(timezone.now() - job.last_attempted_at)
         return f"It runs: attempt {job.attempts}, for {since}{_how_far(job)}."
     if job.status == Job.Status.BLOCKED:
-        return f"It is blocked: {job.waiting_reason}."
+        return _waits_for(job) or f"It is blocked: {job.waiting_reason}."
     if job.run_after > timezone.now():
         reason = f" ({job.waiting_reason})" if job.waiting_reason else ""
         last = f" Its last error: {_last_error(job)}." if job.errors else ""
@@ -47,6 +51,30 @@ def _how_far(job: Job) -> str:
     total = "" if progress.total is None else f" of {progress.total:,}"
     note = f" ({progress.note})" if progress.note else ""
     return f"{step}, {progress.done:,}{total} done{note}"
+
+
+def _waits_for(job: Job) -> str:
+    """Return which jobs and batches a job waits for, and what to do about those that have failed."""
+    if not job.parent_ids:
+        return ""
+    with connections[job._state.db or "default"].cursor() as cursor:
+        cursor.execute(_WAITS_SQL, [job.pk])
+        parents = cursor.fetchall()
+    if not parents:
+        return ""
+    others = [
+        f"{'batch' if is_batch else 'job'} {key} ({', '.join(filter(None, [name, state]))})"
+        for key, is_batch, name, state in parents[:_MOST_NAMED]
+    ]
+    if len(parents) > _MOST_NAMED:
+        others.append(f"{len(parents) - _MOST_NAMED} more")
+    failed = next(((key, is_batch) for key, is_batch, _, state in parents if state == "failed"), None)
+    advice = ""
+    if failed is not None:
+        key, is_batch = failed
+        call = f"Batch.get({key}).retry_failed()" if is_batch else f"retry({key})"
+        advice = f" It goes on when what has failed is retried: {call}"
+    return f"It waits for {', '.join(others)}.{advice}"
 
 
 def _how_it_ended(job: Job) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from django_pgqueue import cancel, enqueue, pause, resume
+from django_pgqueue import Batch, cancel, enqueue, pause, resume
 from django_pgqueue.models import Job, JobProgress
 from tests.app import debugged_tasks as tasks
 from tests.support.factories import JobFactory, WorkerFactory
@@ -121,3 +121,20 @@ def test_why(shell: Any, bodies: dict[str, Any]) -> None:
     assert asked(job) == "It is done."
     assert asked(bad).startswith("It is due in ")
     assert asked(bad).endswith("Its last error: ValueError: no such order.")
+
+
+def test_why_a_job_waits_for_others(shell: Any, bodies: dict[str, Any]) -> None:
+    bodies.update(bad=fail)
+    bad = enqueue(tasks.run_body, "bad")
+    batch = Batch.open("import")
+    last = enqueue(tasks.later.using(after=[bad, batch]), "good")
+    one = f"job {bad.pk} (tests.app.debugged_tasks.run_body, "
+    two = f"batch {batch.id} (import, open)"
+    said = shell(f"why({last.pk})")
+    assert said.endswith(f"It waits for {one}pending), {two}.")
+    Job.objects.filter(pk=bad.pk).update(max_attempts=1)
+    run_due()
+    advice = f"It goes on when what has failed is retried: retry({bad.pk})"
+    assert shell(f"why({last.pk})").endswith(f"It waits for {one}failed), {two}. {advice}")
+    many = enqueue(tasks.later.using(after=[enqueue(tasks.later, "x") for _ in range(7)]), "x")
+    assert shell(f"why({many.pk})").endswith(", pending), 2 more.")

@@ -22,6 +22,7 @@ from ..routing import is_ours
 from ..signatures import check_call
 from ..unique import unique_key
 from .atomic import check_atomic
+from .link_options import link_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..definition import Task
     from ..unique import EnqueueOutcome, Unique
 
-__all__ = ["Call", "CallOptions", "Keeper", "as_ours", "call_options", "prepare", "prepare_all"]
+__all__ = ["Call", "CallOptions", "Keeper", "as_ours", "call_options", "in_memory", "prepare", "prepare_all"]
 
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
@@ -50,6 +51,8 @@ class CallOptions(NamedTuple):
     timeout: int | None
     on_lost: str
     unique: Unique | None
+    links: dict[str, Any] | None = None
+    """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
     keeper: Keeper | None = None
 
 
@@ -69,12 +72,17 @@ class Call(NamedTuple):
         """The database of the job."""
         return self.options.alias
 
-    def more(self) -> str | None:
-        """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing."""
-        unique = self.options.unique
-        if unique is None and self.limit_key is None and self.group_key is None:
+    def more(self, *, in_shared_batch: bool = False) -> str | None:
+        """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
+
+        ``in_shared_batch``: the batch of all calls is sent once.
+        """
+        unique, links = self.options.unique, self.options.links
+        if in_shared_batch and links is not None:
+            links = {name: value for name, value in links.items() if name != "batch"} or None
+        if unique is None and links is None and self.limit_key is None and self.group_key is None:
             return None
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {} if links is None else dict(links)
         if self.limit_key is not None:
             more["concurrency_key"] = self.limit_key
         if self.group_key is not None:
@@ -105,14 +113,29 @@ class Call(NamedTuple):
             )
 
 
+class Place(Protocol):
+    """Where the batches of a backend are."""
+
+    in_memory: bool
+    """Whether they are no rows, and neither are the jobs."""
+
+
 class Keeper(Protocol):
     """What takes the calls of a backend in tests, instead of the statements that write them."""
+
+    batches: Place
+    """Where their batches are."""
 
     def one(self, call: Call) -> Any:
         """Take a call, and return its ``Job``."""
 
     def many(self, calls: Iterable[Call]) -> list[tuple[int, EnqueueOutcome]]:
         """Take calls, and return the ids of their jobs, and the outcomes."""
+
+
+def in_memory(keeper: Keeper | None) -> bool:
+    """Return whether calls are only kept in memory."""
+    return keeper is not None and keeper.batches.in_memory
 
 
 def as_ours(task: Any) -> Task[..., Any]:
@@ -137,6 +160,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
     alias = task.database or backend.home()
     if task.atomic:
         check_atomic(task, alias)
+    keeper: Keeper | None = backend.keeper
     settings = conf.current()
     metadata = encode_metadata(task.metadata) if task.metadata else "{}"
     if len(metadata.encode()) > settings.max_payload_bytes:
@@ -157,7 +181,8 @@ def call_options(task: Task[..., Any]) -> CallOptions:
         timeout=task.timeout or settings.timeout,
         on_lost=task.on_lost,
         unique=task.unique,
-        keeper=backend.keeper,
+        links=None if task.links is None else link_options(task.links, alias, in_memory=in_memory(keeper)),
+        keeper=keeper,
     )
 
 

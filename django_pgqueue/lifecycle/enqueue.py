@@ -7,7 +7,6 @@ removes the jobs together with the rows that they belong to. Calls are checked b
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
@@ -19,11 +18,11 @@ from ..context import capture
 from ..models import Job
 from .arrays import number_array, text_array
 from .calls import as_ours, call_options, prepare, prepare_all
+from .made_jobs import new_job, other_job
 from .mistakes import MISTAKES, explained, warn_of_other_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from ..any_task import AnyTask
     from ..definition import BoundTask, Task
@@ -48,7 +47,7 @@ _MANY = (
     "SELECT ids, outcomes FROM pgqueue_enqueue_many_v1("
     "%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[], %s::integer[],"
     " %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[], %s::integer[],"
-    " %s::text[], NULL, %s::jsonb[], %s::jsonb)"
+    " %s::text[], NULL, %s::jsonb[], %s::jsonb, %s::bigint)"
 )
 
 
@@ -132,29 +131,11 @@ def write(call: Call) -> Job:
     if outcome != "created":
         call.check_outcome(outcome, pk)
         return other_job(options.alias, pk, outcome)
+    if options.links is not None:
+        return other_job(options.alias, pk, outcome)  # its parents decide whether it waits
     job = new_job(call, pk, run_after, expires_at, enqueued_at)
     job._state.adding = False
     job._state.db = options.alias
-    return job
-
-
-def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
-    """Return the job that a call has made, without reading it."""
-    options = call.options
-    job = Job(
-        id=pk, shelf=0, status=Job.Status.PENDING, task_path=options.task_path, args=json.loads(call.args),
-        kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
-        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
-        max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
-        forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
-        waiting_reason="", errors=[], error_fingerprint="",
-        limit_key=call.limit_key, group_key=call.group_key,
-        line=pk if call.limit_key is not None and run_after <= now else None,
-        unique_key=call.unique_key,
-        unique_scope=options.unique.scope if options.unique is not None else None,
-        context=None if call.context is None else json.loads(call.context),
-    )  # fmt: skip
-    job.enqueue_outcome = "created"
     return job
 
 
@@ -176,17 +157,6 @@ def _take_all(calls: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
         return []
     keeper = first.options.keeper
     return write_all(chain([first], calls)) if keeper is None else keeper.many(chain([first], calls))
-
-
-def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
-    """Return the job that has the unique key of a call.
-
-    Within the window of the key it may be over, and its retention as well. Then only its id is known, and
-    reading another field raises ``Job.DoesNotExist``.
-    """
-    job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
-    job.enqueue_outcome = outcome
-    return job
 
 
 def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
@@ -242,13 +212,23 @@ def _take_chunk(prepared: Iterator[Call]) -> tuple[list[Call], bool]:
     return chunk, True
 
 
+def _shared_batch(calls: list[Call]) -> int | None:
+    """Return the batch to which all of these calls belong, which is then sent once. None: there is none."""
+    links = calls[0].options.links
+    batch: int | None = None if links is None else links.get("batch")
+    if batch is None or any((call.options.links or {}).get("batch") != batch for call in calls):
+        return None
+    return batch
+
+
 def _insert(
     alias: str, first: int, calls: list[Call], places: Sequence[int] | None = None
 ) -> list[tuple[int, EnqueueOutcome]]:
     """Insert calls in one statement. `first` is the place of the first one among all items; `places` are the
     places after it, if the calls are in another order.
     """
-    more = [call.more() for call in calls]
+    batch = _shared_batch(calls)
+    more = [call.more(in_shared_batch=batch is not None) for call in calls]
     options = [call.options for call in calls]
     parameters = (
         first,
@@ -266,6 +246,7 @@ def _insert(
         text_array([each.on_lost for each in options]),
         None if more.count(None) == len(more) else text_array(more),
         calls[0].context,
+        batch,
     )
     ids, outcomes = _execute(alias, _MANY, parameters)
     if outcomes is None:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import ProgrammingError, connections
+from django.db import IntegrityError, ProgrammingError, connections
+
+from ..compat import InvalidTask
+from ..exceptions import BatchOver, ParentGone
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -19,24 +22,40 @@ logger = logging.getLogger(__name__)
 _said: set[tuple[str, str]] = set()
 
 
-MISTAKES = (ProgrammingError, SynchronousOnlyOperation)
+MISTAKES = (ProgrammingError, IntegrityError, SynchronousOnlyOperation)
+#: What the functions in ``sql/`` raise with codes of their own.
+_REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchOver, "23Q06": ParentGone, "23Q07": InvalidTask}
 
 
 def explained(error: Exception, alias: str) -> Exception:
     """Return what to raise instead of one of the ``MISTAKES``: if the migrations have not run, or if async
-    code calls a function for sync code, an error of the same type that says what to do.
+    code calls a function for sync code, an error of the same type that says what to do; if the database
+    refuses the call, the exception of this package for that.
     """
     if isinstance(error, SynchronousOnlyOperation):
         return SynchronousOnlyOperation(
             "A job cannot be enqueued like this in async code. Write await aenqueue(...), or call the "
             "function that uses transaction.atomic() with sync_to_async."
         )
-    if getattr(error.__cause__, "sqlstate", "") == "42883":  # undefined function
+    code = getattr(error.__cause__, "sqlstate", "")
+    if code in _REFUSALS:
+        return _REFUSALS[code](_message(error))
+    if code == "42883":  # undefined function
         return ProgrammingError(
             f"The database {alias!r} has no functions of this version of django_pgqueue. "
             f"Run: manage.py migrate django_pgqueue --database={alias}"
         )
     return error
+
+
+def _message(error: Exception) -> str:
+    """Return what a function said, and how to mend it, without the place in its code."""
+    diagnostics = getattr(error.__cause__, "diag", None)
+    first, *more = (
+        (getattr(diagnostics, name, None) or "").rstrip(".")
+        for name in ("message_primary", "message_detail", "message_hint")
+    )
+    return ". ".join(filter(None, [first.removeprefix("pgqueue: "), *more])) + "."
 
 
 def warn_of_other_transaction(connection: BaseDatabaseWrapper) -> None:

@@ -190,11 +190,20 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         ("context", models.JSONField(blank=True, null=True, verbose_name="context")),
-                        ("batch", models.BigIntegerField(blank=True, null=True, verbose_name="batch")),
                         (
-                            "parents",
+                            "batch_id",
+                            models.BigIntegerField(
+                                blank=True, db_column="batch", null=True, verbose_name="batch"
+                            ),
+                        ),
+                        (
+                            "parent_ids",
                             django_pgqueue.models.fields.ArrayColumn(
-                                "bigint", blank=True, null=True, verbose_name="enqueued after"
+                                "bigint",
+                                blank=True,
+                                db_column="parents",
+                                null=True,
+                                verbose_name="enqueued after",
                             ),
                         ),
                         ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),

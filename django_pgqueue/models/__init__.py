@@ -12,7 +12,7 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
     )
 
 
-from .batch import JobBatch, Tally
+from .batch import BatchCounts, JobBatch, Tally
 from .current import CurrentJob
 from .edge import Edge
 from .history import QueueStatus, Ring
@@ -30,6 +30,7 @@ from .unique_window import UniqueWindow
 from .worker import Worker
 
 __all__ = [
+    "BatchCounts",
     "CurrentJob",
     "Edge",
     "Job",

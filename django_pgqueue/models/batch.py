@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-__all__ = ["JobBatch", "Tally"]
+from .job import Job
+from .joins import Joins
+from .linked import Linked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["BatchCounts", "JobBatch", "Tally", "counts_of"]
 
 
-class JobBatch(models.Model):
-    """A batch. Its members are the jobs with its id in ``Job.batch``."""
+class BatchCounts(NamedTuple):
+    """How many jobs a batch has, by what has become of them."""
+
+    added: int
+    """All that have ever been added."""
+    done: int
+    """Those that have succeeded."""
+    failed: int
+    """Those that have failed."""
+    cancelled: int
+    """Those that were cancelled."""
+
+    @property
+    def live(self) -> int:
+        """Those that are not over."""
+        return self.added - self.done - self.failed - self.cancelled
+
+
+def counts_of(alias: str, batches: Sequence[int]) -> dict[int, BatchCounts]:
+    """Count the members of each of these batches."""
+    numbers = {name: models.Sum(name) for name in BatchCounts._fields}
+    rows: Any = Tally.objects.using(alias).filter(batch_id__in=batches).values("batch_id")
+    found = {row.pop("batch_id"): BatchCounts(**row) for row in rows.annotate(**numbers)}
+    return {batch: found.get(batch, BatchCounts(0, 0, 0, 0)) for batch in batches}
+
+
+class JobBatch(Joins, Linked, models.Model):
+    """A batch, as ``Batch`` reads it. Its members are the jobs with its id in ``Job.batch_id``."""
 
     class Outcome(models.TextChoices):
         """How a batch ended: as failed if a member failed, otherwise as cancelled if one was cancelled."""
@@ -18,6 +53,8 @@ class JobBatch(models.Model):
         DONE = "done", _("done")
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("cancelled")
+
+    is_batch = True
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=200, db_default="", blank=True)
@@ -44,6 +81,16 @@ class JobBatch(models.Model):
     def is_over(self) -> bool:
         """Whether all members are over, and no more are expected."""
         return self.over_at is not None
+
+    @property
+    def status(self) -> str:
+        """Its outcome, or "open" or "running"."""
+        return self.outcome or ("open" if self.is_open else "running")
+
+    def results(self) -> list[Any]:
+        """Return the results of its members that are kept, in the order in which they were added."""
+        jobs = Job.objects.using(self._state.db).filter(batch_id=self.pk)
+        return list(jobs.order_by("pk").values_list("result", flat=True))
 
 
 class Tally(models.Model):

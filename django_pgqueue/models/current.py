@@ -14,14 +14,18 @@ from django.apps.registry import Apps
 from .job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from datetime import timedelta
     from decimal import Decimal
     from threading import Event
 
+    from ..definition import BoundTask
     from ..job_log import Attempt
+    from ..link import Link
+    from .batch import BatchCounts
+    from .parents import Parents
 
-__all__ = ["CurrentJob", "Reports", "Running", "Steps"]
+__all__ = ["CurrentBatch", "CurrentJob", "Reports", "Running", "Steps"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,6 +61,14 @@ class Running(Protocol):
     def progress(self) -> Reports:
         """What the job tells while it runs."""
 
+    @property
+    def parents(self) -> Parents:
+        """What the job was enqueued after."""
+
+    @property
+    def batch(self) -> CurrentBatch | None:
+        """The batch that the job belongs to."""
+
 
 class Reports(Protocol):
     """What a worker does with the progress of a job."""
@@ -82,6 +94,41 @@ class Steps(Protocol):
 
     def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
         """Let the job wait for a signal."""
+
+
+class CurrentBatch(Protocol):
+    """What a job may do with its batch. See ``Batch``."""
+
+    is_batch: bool
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    def add(self, calls: Iterable[BoundTask], /) -> list[int]:
+        """Enqueue calls as jobs of this batch."""
+
+    async def aadd(self, calls: Iterable[BoundTask], /) -> list[int]:
+        """Like `add`, for async code."""
+
+    def cancel(self) -> int:
+        """Cancel its jobs, of which this is one."""
+
+    async def acancel(self) -> int:
+        """Like `cancel`, for async code."""
+
+    def counts(self) -> BatchCounts:
+        """Count its jobs."""
+
+    async def acounts(self) -> BatchCounts:
+        """Like `counts`, for async code."""
+
+    def as_link(self) -> Link:
+        """Return where it is."""
 
 
 class CurrentJob(Job):
@@ -144,6 +191,29 @@ class CurrentJob(Job):
         cut after 200 characters. Raise ``TypeError`` or ``ValueError`` for other numbers than 0 to 2**53.
         """
         self._running.progress.tell(done, total, note)
+
+    @property
+    def parents(self) -> Parents:
+        """The jobs and batches that this one was enqueued after (``after=``), with their results."""
+        return self._running.parents
+
+    async def aparents(self) -> Parents:
+        """Like ``parents``, for async tasks. Everything has been read, also the results."""
+        return await sync_to_async(self._read_parents)()
+
+    def _read_parents(self) -> Parents:
+        found = self.parents
+        found.read()
+        return found
+
+    @property
+    def batch(self) -> CurrentBatch | None:
+        """The batch that this job belongs to, to which it may add others. None: it belongs to none."""
+        return self._running.batch
+
+    async def abatch(self) -> CurrentBatch | None:
+        """Like ``batch``, for async tasks."""
+        return await sync_to_async(lambda: self.batch)()
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``function`` once in the life of the job, and return its result.

@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from . import changes
 from .fields import ArrayColumn
 from .joins import Joins
+from .linked import Linked
 from .reporting import Reporting
 
 if TYPE_CHECKING:
@@ -170,8 +171,11 @@ class JobFields(models.Model):
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
     )
     context = models.JSONField(_("context"), null=True, blank=True)
-    batch = models.BigIntegerField(_("batch"), null=True, blank=True)
-    parents = ArrayColumn("bigint", verbose_name=_("enqueued after"), null=True, blank=True)
+    # Not "batch" and "parents": for the job that is running, these are objects.
+    batch_id = models.BigIntegerField(_("batch"), null=True, blank=True, db_column="batch")
+    parent_ids = ArrayColumn(
+        "bigint", verbose_name=_("enqueued after"), null=True, blank=True, db_column="parents"
+    )
 
     attempts = models.IntegerField(_("attempts"), db_default=0)
     forgiven_attempts = models.IntegerField(_("attempts before the last manual retry"), db_default=0)
@@ -237,7 +241,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(Joins, Reporting, JobFields):
+class Job(Joins, Linked, Reporting, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:

@@ -32,7 +32,7 @@ SLICE = 1.0
 
 
 class Joins:
-    """The methods of ``Job`` that wait for its end."""
+    """The methods of ``Job`` and ``JobBatch`` that wait for the end."""
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the job is over, refresh it, and return it. Look at ``status`` then.
@@ -129,9 +129,9 @@ class _Wait:
             self._job.refresh_from_db(using=self._alias, fields=columns)
         except ObjectDoesNotExist:
             raise type(self._job).DoesNotExist(
-                f"Job {self._job.pk} is not in the database {self._alias!r}. Either the transaction that "
-                "enqueued it has not committed or was rolled back, or the job is over and no longer kept: "
-                "see RETENTION, and keep_done and keep_failed of its queue."
+                f"{_kind(self._job)} {self._job.pk} is not in the database {self._alias!r}. Either the "
+                "transaction that made it has not committed or was rolled back, or it is over and no longer "
+                "kept: see RETENTION, and keep_done and keep_failed of its queue."
             ) from None
 
     def _timed_out(self, lost: Exception | None) -> str:
@@ -141,7 +141,8 @@ class _Wait:
             state = "its database cannot be reached"
         elif job.status in ("pending", "retry") and job.run_after > datetime.now(UTC):
             state += f" until {job.run_after.isoformat(sep=' ', timespec='seconds')}"
-        reason = f" ({job.waiting_reason})" if job.waiting_reason and lost is None else ""
+        why = getattr(job, "waiting_reason", "")  # which a batch has not
+        reason = f" ({why})" if why and lost is None else ""
         return f"{_name(job)} is not over after {self._seconds:g} s: {state}{reason}."
 
 
@@ -183,7 +184,13 @@ def _has_lost(connection: BaseDatabaseWrapper) -> bool:
     return connection.connection is None
 
 
+def _kind(job: Any) -> str:
+    return "Batch" if hasattr(job, "is_batch") else "Job"
+
+
 def _name(job: Any) -> str:
+    if hasattr(job, "is_batch"):
+        return f"Batch {job}"
     if "task_path" in job.get_deferred_fields():
         return f"Job {job.pk}"
     return f"Job {job.pk} ({job.task_path})"

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from ..definition import find_task
 from ..exceptions import JobExists
-from ..lifecycle.enqueue import other_job
+from ..lifecycle.made_jobs import other_job
 from ..models import Schedule
 from .policy import call_keys, known_policy
 

@@ -18,9 +18,12 @@ from asgiref.sync import async_to_sync, sync_to_async
 
 from .. import conf
 from ..exceptions import duration
+from ..lifecycle.batches import Batch
 from ..lifecycle.calls import as_ours
 from ..lifecycle.claimed import Claimed
 from ..lifecycle.current import RUNNING
+from ..models import Job
+from ..models.parents import Parents
 from ..payload import encode_arguments, encode_metadata, encode_result
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall
@@ -46,6 +49,7 @@ _ALLOWED = (
     "id", "attempts", "forgiven_attempts", "crash_count", "max_attempts", "metadata", "priority",
     "queue_name", "run_after", "enqueued_at", "started_at", "last_attempted_at", "expires_at",
     "timeout", "errors", "group_key", "limit_key", "unique_key", "context",
+    "batch_id",
 )  # fmt: skip
 
 
@@ -78,17 +82,22 @@ async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) 
 
 @contextmanager
 def fake_job(
-    *, cancel_requested: bool = False, signals: Mapping[str, Any] | None = None, **fields: Any
+    *,
+    cancel_requested: bool = False,
+    signals: Mapping[str, Any] | None = None,
+    parents: Mapping[int, Any] | None = None,
+    **fields: Any,
 ) -> Iterator[CurrentJob]:
     """In the block, ``current_job()`` returns a job that exists only in memory, with these fields.
 
     This is for code that tasks call, and sets the fields of the jobs of `call_task`: ``attempts``,
     ``metadata``, ``queue_name``, ``id`` and others. ``cancel_requested``: it was asked to stop. ``signals``:
-    the values of the signals for which it waits, by name. Its steps are only called, and it does not sleep.
+    the values of the signals for which it waits, by name. ``parents``: the results of the jobs that it was
+    enqueued after, by their ids, or ``Job`` objects. Its steps are only called, and it does not sleep.
     """
     if unknown := sorted(set(fields) - {*_ALLOWED, "task_path", "args", "kwargs"}):
         raise TypeError(f"fake_job() has no field {unknown[0]!r}. The fields are {', '.join(_ALLOWED)}.")
-    given = {**fields, "asked_to_stop": cancel_requested, "signals": signals or {}}
+    given = {**fields, "asked_to_stop": cancel_requested, "signals": signals or {}, "parents": parents or {}}
     running = _FakeRunning(None, _claimed({}, given), given)
     tokens = _FIELDS.set(given), RUNNING.set(running)
     try:
@@ -121,9 +130,30 @@ class _FakeRunning(RunningJob):
         return True
 
     @cached_property
+    def parents(self) -> Parents:
+        """The parents that the test has given."""
+        given = self._fields.get("parents", {})
+        return Parents.known({key: _parent(key, value) for key, value in given.items()})
+
+    @cached_property
+    def batch(self) -> Batch | None:
+        """A batch that the test has opened."""
+        number = self._fields.get("batch_id")
+        return None if number is None else Batch.of(number, "default")
+
+    @cached_property
     def steps(self) -> Any:
         """Steps that are only called."""
         return FakeSteps(self._fields.get("signals", {}))
+
+
+def _parent(key: int, value: Any) -> Job:
+    """Return a parent: the job that was given, or one that has returned this value."""
+    if isinstance(value, Job):
+        return value
+    text = encode_result(value, conf.current().max_payload_bytes)
+    result = None if text is None else json.loads(text)
+    return Job(id=key, status=Job.Status.DONE, result=result, errors=[])
 
 
 def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:

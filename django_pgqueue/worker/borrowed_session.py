@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BorrowedSession"]
 
+_ATTACH_SQL = "SET CONSTRAINTS pgqueue_attach IMMEDIATE; SET CONSTRAINTS pgqueue_attach DEFERRED"
+
 
 class _UtcText(TimestamptzLoader):
     """Gives times as the text that other sessions get, whichever time zone Django has set."""
@@ -47,6 +49,13 @@ class BorrowedSession(Session):
             if isinstance(error.__cause__, psycopg.Error):
                 raise error.__cause__ from None
             raise
+
+    def attach(self) -> None:
+        """In an open transaction, do now what its commit would do for jobs that wait for others: tell those
+        others (``attach_trigger_v1.sql``). If they end in this transaction, the commit would be too late.
+        """
+        if connections[self._alias].in_atomic_block:
+            self.run((_ATTACH_SQL, None))
 
     def _rows(self, query: str, parameters: Any = None) -> list[Any]:
         with connections[self._alias].cursor() as cursor:

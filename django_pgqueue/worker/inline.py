@@ -161,6 +161,7 @@ class InlineWorker:
 
     def _read_orders(self) -> None:
         """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""
+        self.session.attach()
         unpause = (UNPAUSE_SQL, (_UNPAUSE_BATCH,))
         while True:
             ((freed,),), orders = self.session.run(unpause, (orders_sql(self.worker, self.worker), None))
@@ -185,6 +186,7 @@ class InlineWorker:
         return result
 
     def _finish(self, outcome: Outcome) -> list[Any]:
+        self.session.attach()
         parameters = finish_parameters([outcome], conf.current().keep_errors)
         answer, ((released, _),) = self.session.run((FINISH_SQL, parameters), (_TAKE_RELEASED, None))
         self._following += [int(job) for job in (released or "").split(",") if job]

@@ -14,6 +14,7 @@ import pytest
 import django_pgqueue
 from django_pgqueue import (
     acancel,
+    achain,
     adrain,
     aedit,
     aenqueue,
@@ -61,6 +62,7 @@ CALLS: dict[str, Callable[[Given], Awaitable[Any]]] = {
     "aset_limit": lambda given: aset_limit("some", 2),
     "asignal": lambda given: asignal(given.job, "approved"),
     "adrain": lambda given: adrain(7),
+    "achain": lambda given: achain(noop.bind(), noop.bind()),
     "Task.aenqueue": lambda given: noop.aenqueue(),
     "Task.aget_result": lambda given: noop.aget_result(given.result.id),
     "TaskResult.arefresh": lambda given: given.result.arefresh(),

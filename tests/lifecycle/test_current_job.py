@@ -35,6 +35,8 @@ class Running:
         self.extended: list[float | timedelta] = []
         self.steps: Any = None
         self.progress: Any = None
+        self.parents: Any = None
+        self.batch: Any = None
         columns = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
         self.job = CurrentJob(self, "default", **columns)
 

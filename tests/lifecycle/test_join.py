@@ -103,7 +103,7 @@ def test_a_job_that_does_not_exist() -> None:
         job, result = enqueue(worker_tasks.noop), worker_tasks.noop.enqueue()
         transaction.set_rollback(True)
     for how in ("join", "ajoin"):
-        with pytest.raises(Job.DoesNotExist, match="was rolled back, or the job is over and no longer kept"):
+        with pytest.raises(Job.DoesNotExist, match="was rolled back, or it is over and no longer kept"):
             joined(job, how)
         with pytest.raises(TaskResultDoesNotExist, match="does not exist, or was deleted"):
             joined(result, how)

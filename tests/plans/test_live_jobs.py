@@ -169,7 +169,8 @@ def test_a_look_for_jobs_that_are_waited_for_reads_these_jobs(
     jobs = [row[0] for row in rows]
     over = one.execute(f"SELECT id FROM pgqueue_job_kept LIMIT {waiters}").fetchall()
     with reads(one) as counts:
-        found = one.execute(LIVE_SQL, ([*jobs, *(row[0] for row in over)],), prepare=True).fetchall()
+        given = [*jobs, *(row[0] for row in over)]
+        found = one.execute(LIVE_SQL, (given, given), prepare=True).fetchall()
     assert {row[0] for row in found} == set(jobs)
     assert counts.of(LIVE) <= 2 * waiters
     assert counts.of(*HISTORY) == 0

@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    conf_values
-    any_task compat conf database_settings exceptions habits operations prepared sentry wording
-    job_log paths payload routing schedules.cron session signatures tracing
+    conf_values link
+    any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
+    job_log links paths payload routing schedules.cron session signatures tracing
     context poller progress step_rules task_results
     middleware
     concurrency unique validation
@@ -34,7 +34,7 @@ LAYERS = """
     rates
     variants
     definition
-    discovery django_made lifecycle.atomic
+    discovery django_made lifecycle.atomic lifecycle.link_options
     lifecycle.calls
     policy schedules.declare schedules.policy
     schedules.validate

@@ -10,6 +10,7 @@ from django.tasks import task as django_task
 
 import django_pgqueue
 from django_pgqueue import (
+    Batch,
     Concurrency,
     Rate,
     Task,
@@ -17,6 +18,7 @@ from django_pgqueue import (
     aenqueue,
     aenqueue_many,
     cancel,
+    chain,
     current_job,
     enqueue,
     enqueue_many,
@@ -239,3 +241,18 @@ async def wrong_steps() -> None:
     signal(5, 5)  # refused
     signal(job)  # refused
     print(number)
+
+
+def wrong_composition() -> None:
+    send.using(after="5")  # refused
+    send.using(after=send)  # refused
+    send.using(after=[send.bind(1)])  # refused
+    send.using(after=5, if_failed="stop")  # refused
+    send.using(batch="import")  # refused
+    task(after=5)  # refused
+    chain(send)  # refused
+    chain(send.bind(1), if_failed=True)  # refused
+    Batch(5)  # refused
+    Batch("import").add(send.bind(1))  # refused
+    Batch("import").add([send])  # refused
+    current_job().batch.add([send.bind(1)])  # refused

@@ -11,12 +11,15 @@ from django.tasks import TaskContext, TaskResult
 from django.tasks import task as django_task
 
 from django_pgqueue import (
+    Batch,
+    BatchCounts,
     BoundTask,
     CancelJob,
     Concurrency,
     CurrentJob,
     JobContext,
     JobExists,
+    Parents,
     Rate,
     RetryLater,
     Snooze,
@@ -24,6 +27,7 @@ from django_pgqueue import (
     TaskTimeout,
     Unique,
     acancel,
+    achain,
     adrain,
     aedit,
     aenqueue,
@@ -32,6 +36,7 @@ from django_pgqueue import (
     aresume,
     aretry,
     cancel,
+    chain,
     current_job,
     drain,
     edit,
@@ -48,7 +53,8 @@ from django_pgqueue import (
     task,
     track,
 )
-from django_pgqueue.models import Job, Pause, Worker
+from django_pgqueue.models import Job, JobBatch, Pause, Worker
+from django_pgqueue.task_results import QueueTaskResult
 from django_pgqueue.testing import (
     RanJob,
     acall_task,
@@ -403,3 +409,36 @@ async def steps(job: CurrentJob) -> None:
     await job.await_for("approved")
     assert_type(signal(5, "approved", {"by": "ann"}), bool)
     assert_type(signal(job, "approved"), bool)
+
+
+def composed(job: Job, result: QueueTaskResult[..., str]) -> None:
+    batch = Batch("import", using="other")
+    send.using(after=job)
+    send.using(after=[1, job, batch, result], if_failed="run", batch=batch)
+    send.using(after={1, 2}, batch=5)
+    assert_type(Batch.open("import"), Batch)
+    assert_type(Batch.get(5), Batch)
+    with batch as opened:
+        assert_type(opened, Batch)
+        assert_type(opened.add(send.bind(n) for n in range(3)), list[int])
+    assert_type(batch.counts(), BatchCounts)
+    assert_type(batch.counts().live, int)
+    assert_type(batch.join(5), Batch)
+    assert_type(batch.jobs.count(), int)
+    assert_type(chain(send.bind(1), sleepy.bind(2), if_failed="cancel"), list[Job])
+    parents = current_job().parents
+    assert_type(parents, Parents)
+    assert_type(parents[1], Job)
+    assert_type(parents.batches[1], JobBatch)
+    mine = current_job().batch
+    if mine is not None:
+        assert_type(mine.add([send.bind(1)]), list[int])
+        send.using(batch=mine, after=current_job())
+
+
+async def composed_in_async_code() -> None:
+    async with Batch("import") as batch:
+        assert_type(await batch.aadd([send.bind(1)]), list[int])
+    assert_type(await batch.ajoin(), Batch)
+    assert_type(await achain(send.bind(1)), list[Job])
+    assert_type(await current_job().aparents(), Parents)

@@ -17,7 +17,10 @@ from django.db import connections
 from django.db.models import DEFERRED
 
 from ...exceptions import duration
+from ...lifecycle.batches import Batch
+from ...link import IN_BATCH
 from ...models.current import CurrentJob
+from ...models.parents import Parents
 from ...results import task_result
 from .failure import Failure
 from .progress import Changed, JobProgress
@@ -163,7 +166,8 @@ class RunningJob:
             priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
             on_lost=row.on_lost, unique_key=DEFERRED, unique_scope=DEFERRED,
-            limit_key=DEFERRED, line=DEFERRED, group_key=row.group_key,
+            limit_key=DEFERRED, line=DEFERRED, group_key=row.group_key, batch_id=DEFERRED,
+            parent_ids=DEFERRED,
             attempts=row.attempts, forgiven_attempts=row.forgiven_attempts,
             crash_count=row.crash_count, marks=row.marks, current_step=DEFERRED, steps=None,
             worker=self.worker, lease=row.lease,
@@ -183,6 +187,19 @@ class RunningJob:
         """What the job tells while it runs. Made on demand, because most jobs tell nothing."""
         self.told = JobProgress(self.row, Changed() if self._changed is None else self._changed)
         return self.told
+
+    @cached_property
+    def parents(self) -> Parents:
+        """What the job was enqueued after. The claim leaves it out, as few jobs have it."""
+        return Parents(self.job.parent_ids or (), self.alias)
+
+    @cached_property
+    def batch(self) -> Batch | None:
+        """The batch that the job belongs to, if the claim said that there is one."""
+        if not self.row.marks & IN_BATCH:
+            return None
+        number = self.job.batch_id
+        return None if number is None else Batch.of(number, self.alias)
 
     async def finish_records(self) -> None:
         """Wait until the steps that have run are recorded."""

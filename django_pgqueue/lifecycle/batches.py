@@ -1,0 +1,291 @@
+"""``Batch``: jobs that are counted, waited for, cancelled and retried together.
+
+A batch is over when it is closed and none of its jobs is live. While it is open, jobs that end do not end it,
+so that its first jobs may run while its last ones are added.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from ..definition import BoundTask
+from ..link import Link
+from ..models import Job
+from ..routing import default_backend
+from .batch_rows import ROWS
+from .enqueue import enqueue_many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from datetime import datetime, timedelta
+    from types import TracebackType
+    from typing import Self
+
+    from ..models import BatchCounts, JobBatch, JobQuerySet
+    from .batch_rows import BatchStore
+
+__all__ = ["Batch"]
+
+_LONGEST_NAME = 200
+
+
+class Batch:
+    """A batch of jobs. ``name`` is for people; ``using`` is the alias of its database.
+
+        with Batch("import") as batch:
+            batch.add(load.bind(row.pk) for row in rows)
+            enqueue(report.using(after=batch))
+
+    The block is one transaction: the batch and what was enqueued in it appear together, or not at all. For
+    one that grows over several transactions, use `Batch.open`, and `close` it.
+
+    ``async with`` is not a transaction, because Django has no async ones. Jobs run while others are added.
+    An exception in the block cancels the batch.
+    """
+
+    is_batch = True
+
+    def __init__(self, name: str = "", *, using: str | None = None) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"Batch(name) takes a string, not {name!r:.100}.")
+        if len(name) > _LONGEST_NAME or "\0" in name:
+            raise ValueError(
+                f"The name of a batch has at most {_LONGEST_NAME} characters, and no NUL: {name!r:.60}"
+            )
+        self._name = name
+        self._alias = using or default_backend().home()
+        self._id: int | None = None
+        self._row: JobBatch | None = None
+        self._block: AbstractContextManager[None] | None = None
+
+    def __repr__(self) -> str:
+        number = "not open" if self._id is None else self._id
+        return f"<Batch {number}{f' {self._name!r}' if self._name else ''}>"
+
+    # -- opening and closing
+
+    @classmethod
+    def open(cls, name: str = "", *, using: str | None = None) -> Self:
+        """Open a batch without a block. It is over only after `close`."""
+        batch = cls(name, using=using)
+        batch._open()
+        return batch
+
+    @classmethod
+    async def aopen(cls, name: str = "", *, using: str | None = None) -> Self:
+        """Like `open`, for async code."""
+        return await sync_to_async(cls.open)(name, using=using)
+
+    @classmethod
+    def get(cls, batch: int, *, using: str | None = None) -> Self:
+        """Return the batch with this id, and read it. Raise ``JobBatch.DoesNotExist``."""
+        found = cls.of(batch, using or default_backend().home())
+        found.refresh()
+        return found
+
+    @classmethod
+    async def aget(cls, batch: int, *, using: str | None = None) -> Self:
+        """Like `get`, for async code."""
+        return await sync_to_async(cls.get)(batch, using=using)
+
+    @classmethod
+    def of(cls, batch: int, alias: str) -> Self:
+        """Return a batch that is known to exist. It is read when one of its values is used."""
+        found = cls(using=alias)
+        found._id = batch
+        return found
+
+    def close(self) -> None:
+        """Let the batch end as soon as none of its jobs is live: now, if there is none.
+
+        Its own jobs may still add others, because none of them ends before its task does.
+        """
+        self._store.close(self._alias, self.id)
+        self._row = None
+
+    async def aclose(self) -> None:
+        """Like `close`, for async code."""
+        await sync_to_async(self.close)()
+
+    def __enter__(self) -> Self:
+        block = self._transaction()
+        block.__enter__()
+        self._block = block
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._block is not None
+        return self._block.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Self:
+        await sync_to_async(self._open)()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await sync_to_async(self.close if kind is None else self.cancel)()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with nullcontext() if self._store.in_memory else transaction.atomic(using=self._alias):
+            self._open()
+            try:
+                yield
+                self.close()
+            except BaseException:
+                self._id = None  # it is rolled back
+                raise
+
+    def _open(self) -> None:
+        if self._id is not None:
+            raise ValueError(f"{self!r} was opened before. Make another Batch.")
+        self._id = self._store.open(self._alias, self._name)
+
+    # -- jobs
+
+    def add(self, calls: Iterable[BoundTask], /) -> list[int]:
+        """Enqueue calls (``task.bind(...)``) as jobs of this batch, all or none, and return their ids.
+
+        The iterable may be a generator and may mix tasks, as with ``enqueue_many()``, whose exceptions this
+        raises. Raise ``BatchOver`` if the batch is over. A task that names no database goes to that of the
+        batch.
+        """
+        return enqueue_many(self._bound(calls))
+
+    async def aadd(self, calls: Iterable[BoundTask], /) -> list[int]:
+        """Like `add`, for async code."""
+        return await sync_to_async(self.add)(calls)
+
+    def _bound(self, calls: Iterable[BoundTask]) -> Iterator[BoundTask]:
+        """Yield the calls with this batch. Each task gets one variant, so that it is checked once."""
+        variants: dict[int, tuple[Any, Any]] = {}
+        for call in calls:
+            if not isinstance(call, BoundTask):
+                raise TypeError(f"Batch.add() takes calls such as task.bind(1), not {call!r}.")
+            known = variants.get(id(call.task))
+            if known is None:
+                database = call.task.database or self._alias
+                variant = call.task.using(batch=self, database=database)
+                known = variants[id(call.task)] = (call.task, variant)
+            yield BoundTask(known[1], call.args, call.kwargs)
+
+    @property
+    def jobs(self) -> JobQuerySet:
+        """The jobs of the batch that are live or still kept, as a queryset."""
+        return Job.objects.using(self._alias).filter(batch_id=self.id)
+
+    def cancel(self) -> int:
+        """Close the batch and cancel its jobs; running ones are asked to stop. Return how many."""
+        changed = self._store.cancel(self._alias, self.id)
+        self._row = None
+        return changed
+
+    async def acancel(self) -> int:
+        """Like `cancel`, for async code."""
+        return await sync_to_async(self.cancel)()
+
+    def retry_failed(self) -> int:
+        """Run the failed jobs of the batch again, and return how many. A batch that was over goes on."""
+        changed = self._store.retry(self._alias, self.id)
+        self._row = None
+        return changed
+
+    async def aretry_failed(self) -> int:
+        """Like `retry_failed`, for async code."""
+        return await sync_to_async(self.retry_failed)()
+
+    # -- what has become of it
+
+    def counts(self) -> BatchCounts:
+        """Count its jobs: ``added``, ``done``, ``failed``, ``cancelled`` and ``live``. This is a query."""
+        return self._store.counts(self._alias, self.id)
+
+    async def acounts(self) -> BatchCounts:
+        """Like `counts`, for async code."""
+        return await sync_to_async(self.counts)()
+
+    def refresh(self) -> None:
+        """Read the batch again."""
+        self._row = self._store.row(self._alias, self.id)
+        self._name = self._row.name
+
+    async def arefresh(self) -> None:
+        """Like `refresh`, for async code."""
+        await sync_to_async(self.refresh)()
+
+    @property
+    def id(self) -> int:
+        """Its id. It is not that of a job. Raise ``ValueError`` if the batch is not open yet."""
+        if self._id is None:
+            raise ValueError(f"{self!r} has no id yet. Write: with Batch(...) as batch, or Batch.open(...).")
+        return self._id
+
+    @property
+    def using(self) -> str:
+        """The alias of its database."""
+        return self._alias
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name if self._name or self._id is None else self._read.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed yet, as it was last read."""
+        return self._read.is_open
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of its jobs are over, as it was last read."""
+        return self._read.over_at is not None
+
+    @property
+    def over_at(self) -> datetime | None:
+        """When it was over, as it was last read."""
+        return self._read.over_at
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, as it was last read: "done", or "failed" or "cancelled" if one of its jobs was. An
+        empty string: it is not over.
+        """
+        return self._read.outcome
+
+    def join(self, timeout: float | timedelta | None = None) -> Self:
+        """Wait until the batch is over, read it, and return it. See `Job.join`."""
+        self._row = self._read.join(timeout)
+        return self
+
+    async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
+        """Like `join`, for async code."""
+        if self._row is None:
+            await self.arefresh()
+        self._row = await self._read.ajoin(timeout)
+        return self
+
+    def as_link(self) -> Link:
+        """Return where it is, for ``task.using(after=..., batch=...)``."""
+        if self._id is None:
+            raise ValueError(f"{self!r} was never opened: with Batch(...) as batch, or Batch.open(...).")
+        return Link(self._alias, self._id, not self._store.in_memory)
+
+    @property
+    def _read(self) -> JobBatch:
+        """Its row as it was last read; the first use reads it."""
+        if self._row is None:
+            self.refresh()
+            assert self._row is not None
+        return self._row
+
+    @property
+    def _store(self) -> BatchStore:
+        keeper = default_backend().keeper
+        store: BatchStore = ROWS if keeper is None else keeper.batches
+        return store

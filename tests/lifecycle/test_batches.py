@@ -1,0 +1,388 @@
+"""``after``, ``Batch`` and ``chain`` in Python: what is stored, what is returned, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, connections, transaction
+from django.db.transaction import TransactionManagementError
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import (
+    Batch,
+    BatchCounts,
+    BatchOver,
+    ParentGone,
+    Unique,
+    achain,
+    aenqueue,
+    cancel,
+    chain,
+    current_job,
+    enqueue,
+    enqueue_many,
+    retry,
+    task,
+)
+from django_pgqueue.compat import InvalidTask, TaskResultStatus
+from django_pgqueue.lifecycle.enqueue import CHUNK
+from django_pgqueue.models import Job, JobBatch
+from django_pgqueue.testing import run_jobs
+from tests.app.worker_tasks import add
+
+pytestmark = pytest.mark.django_db
+
+SEEN: list[Any] = []
+
+
+@task
+def collect() -> list[Any]:
+    parents = current_job().parents
+    SEEN.append([(key, job.status) for key, job in parents.items()])
+    return parents.results
+
+
+@task(max_attempts=1)
+def broken() -> None:
+    raise ValueError("no")
+
+
+@task
+def spread(depth: int) -> None:
+    batch = current_job().batch
+    assert batch is not None
+    batch.add(spread.bind(depth - 1) for _ in range(depth))
+
+
+@task
+async def spread_async() -> list[Any]:
+    batch = await current_job().abatch()
+    assert batch is not None
+    await batch.aadd([add.bind(1, 1)])
+    return (await current_job().aparents()).results
+
+
+def fresh(job: Job | int) -> Job:
+    return Job.objects.get(pk=job if isinstance(job, int) else job.pk)
+
+
+def status_of(*jobs: Job | int) -> list[str]:
+    return [fresh(job).status for job in jobs]
+
+
+def run() -> None:
+    run_jobs(raise_failures=False)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen() -> Iterator[None]:
+    yield
+    SEEN.clear()
+
+
+def test_a_job_waits_for_its_parents_and_gets_their_results_in_order() -> None:
+    one, two = enqueue(add, 1, 1), add.enqueue(2, 2)
+    last = enqueue(collect.using(after=[two, one]))
+    assert (last.status, last.enqueue_outcome) == ("blocked", "created")
+    assert last.parent_ids == [int(two.id), one.pk]
+    assert collect.get_result(str(last.pk)).status == TaskResultStatus.READY
+    run()
+    assert fresh(last).result == [4, 2]
+    assert [*SEEN] == [[(int(two.id), "done"), (one.pk, "done")]]
+
+
+def test_parents_that_are_over() -> None:
+    one = enqueue(add, 1, 1)
+    run()
+    assert enqueue(collect.using(after=one)).status == "pending"
+    failed = enqueue(broken)
+    run()
+    assert enqueue(collect.using(after=failed)).status == "blocked"
+    assert enqueue(collect.using(after=failed, if_failed="run")).status == "pending"
+    dropped = enqueue(collect.using(after=failed, if_failed="cancel"))
+    assert (dropped.status, dropped.enqueue_outcome) == ("cancelled", "created")
+
+
+@pytest.mark.parametrize(
+    ("if_failed", "after_the_failure", "after_the_retry"),
+    [("hold", "blocked", "done"), ("cancel", "cancelled", "cancelled"), ("run", "done", "done")],
+)
+def test_what_becomes_of_a_job_whose_parent_fails(
+    if_failed: Any, after_the_failure: str, after_the_retry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = enqueue(broken)
+    child = enqueue(collect.using(after=parent, if_failed=if_failed))
+    run()
+    assert status_of(parent, child) == ["failed", after_the_failure]
+    assert [*SEEN] == ([[(parent.pk, "failed")]] if if_failed == "run" else [])
+    monkeypatch.setattr("tests.lifecycle.test_batches.broken.func.__code__", (lambda: None).__code__)
+    assert retry(parent) == 1
+    run()
+    assert status_of(parent, child) == ["done", after_the_retry]
+    assert len(SEEN) == (if_failed != "cancel")
+
+
+def test_a_cancel_goes_on_to_the_children() -> None:
+    first, second, third = chain(add.bind(1, 1), collect.bind(), collect.bind())
+    other = enqueue(collect.using(after=first, if_failed="run"))
+    assert cancel(first) == 1
+    run()
+    assert status_of(second, third, other) == ["cancelled", "cancelled", "done"]
+    assert [*SEEN] == [[(first.pk, "cancelled")]]
+
+
+def test_a_parent_that_is_gone_is_named() -> None:
+    one, two = enqueue(add, 1, 1), enqueue(add, 2, 2)
+    last = enqueue(collect.using(after=[one, two]))
+    run_jobs(limit=2)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [one.pk])
+    run()
+    assert fresh(last).errors[-1]["message"].startswith(f"Job {one.pk} is no longer kept")
+    with (
+        pytest.raises(ParentGone, match=f"^there is no job or batch {one.pk}, so nothing can be enqueued"),
+        transaction.atomic(),
+    ):
+        enqueue(add.using(after=one), 1, 1)
+    with pytest.raises(ParentGone, match=rf"^item 1: there is no job or batch {one.pk}, .* has passed\.$"):
+        enqueue_many([add.bind(1, 1), add.using(after=one).bind(1, 1)])
+
+
+def test_a_batch_is_one_transaction() -> None:
+    with Batch("import") as batch:
+        jobs = batch.add(add.bind(n, n) for n in range(3))
+        alone = enqueue(broken.using(batch=batch))
+        last = enqueue(collect.using(after=batch))
+        cleanup = enqueue(collect.using(after=batch, if_failed="run"))
+        assert batch.is_open
+    assert (batch.is_open, batch.is_over, batch.outcome, batch.name) == (False, False, "", "import")
+    assert fresh(alone).batch_id == batch.id
+    assert list(batch.jobs.order_by("pk").values_list("pk", flat=True)) == [*jobs, alone.pk]
+    assert batch.counts() == BatchCounts(added=4, done=0, failed=0, cancelled=0)
+    assert batch.counts().live == 4
+    run()
+    batch.refresh()
+    assert (batch.is_over, batch.outcome) == (True, "failed")
+    assert batch.counts() == (4, 3, 1, 0)
+    assert status_of(last, cleanup) == ["blocked", "done"]
+    assert fresh(cleanup).result == [[0, 2, 4, None]]
+    with pytest.raises(BatchOver, match=rf"^batch {batch.id} is over\. It has ended as failed at"):
+        batch.add([add.bind(1, 1)])
+
+
+def test_failed_members_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Batch() as batch:
+        batch.add([add.bind(1, 1), broken.bind()])
+        held = enqueue(collect.using(after=batch))
+        told = enqueue(collect.using(after=batch, if_failed="run"))
+    run()
+    monkeypatch.setattr("tests.lifecycle.test_batches.broken.func.__code__", (lambda: None).__code__)
+    assert batch.retry_failed() == 1
+    assert not batch.is_over
+    run()
+    assert Batch.get(batch.id).outcome == "done"
+    assert status_of(held, told) == ["done", "done"]
+    assert fresh(told).attempts == 1
+    assert batch.retry_failed() == 0
+
+
+def test_a_cancelled_batch() -> None:
+    with Batch() as batch:
+        jobs = batch.add(add.bind(n, n) for n in range(3))
+        held = enqueue(collect.using(after=batch))
+        told = enqueue(collect.using(after=batch, if_failed="run"))
+    assert batch.cancel() == 3
+    assert (batch.is_over, batch.outcome) == (True, "cancelled")
+    run()
+    assert status_of(*jobs, held, told) == ["cancelled"] * 4 + ["done"]
+    assert batch.cancel() == 0
+
+
+def test_what_fails_in_the_block_leaves_nothing() -> None:
+    batch = Batch("import")
+    with pytest.raises(ZeroDivisionError), batch:
+        batch.add([add.bind(1, 1)] * (1 // 0))
+    assert (Job.objects.count(), JobBatch.objects.count()) == (0, 0)
+    assert repr(batch) == "<Batch not open 'import'>"
+    with pytest.raises(TypeError), batch:
+        batch.add(add.bind() for n in range(3))  # type: ignore[call-arg]
+    with batch:
+        assert batch.add([]) == []
+        with pytest.raises(
+            ValueError, match=r"<Batch \d+ 'import'> was opened before\. Make another Batch\."
+        ):
+            batch.__enter__()
+    assert (batch.is_over, batch.outcome) == (True, "done")
+    wrong: Any = add
+    with pytest.raises(TypeError, match=r"Batch\.add\(\) takes calls such as task\.bind\(1\), not Task"):
+        batch.add([wrong])
+
+
+def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
+    with transaction.atomic():
+        batch = Batch.open("import")
+        transaction.set_rollback(True)
+    with pytest.raises(ParentGone, match=f"^there is no batch {batch.id}"), transaction.atomic():
+        batch.add([add.bind(1, 1)])
+    with pytest.raises(JobBatch.DoesNotExist, match=f"Batch {batch.id} is not in the database 'default'"):
+        batch.refresh()
+    for act in (batch.close, batch.cancel, batch.retry_failed):
+        with (
+            pytest.raises(JobBatch.DoesNotExist, match=rf"there is no batch {batch.id}\."),
+            transaction.atomic(),
+        ):
+            act()
+
+
+def test_a_batch_grows_from_its_own_jobs() -> None:
+    with Batch() as batch:
+        batch.add([spread.bind(3)])
+        last = enqueue(collect.using(after=batch))
+    run()
+    assert batch.counts() == (1 + 3 + 6 + 6, 16, 0, 0)
+    assert fresh(last).status == "done"
+
+
+def test_an_open_batch_waits_for_its_close() -> None:
+    batch = Batch.open("import")
+    last = enqueue(collect.using(after=batch.id))
+    enqueue(add.using(batch=batch.id), 1, 1)
+    run()
+    assert (Batch.get(batch.id).is_over, fresh(last).status) == (False, "blocked")
+    batch.close()
+    batch.close()
+    run()
+    assert (batch.is_over, fresh(last).result) == (True, [[2]])
+    assert batch.over_at is not None
+
+
+def test_a_job_of_a_batch_cannot_wait_for_what_waits_for_the_batch() -> None:
+    batch, other = Batch.open("one"), Batch.open("two")
+    first = enqueue(add.using(batch=batch), 1, 1)
+    last = enqueue(collect.using(after=batch))
+    between = enqueue(collect.using(after=last, batch=other))
+    enqueue(collect.using(after=first, batch=batch))
+    enqueue(collect.using(after=last))
+    for parent in (last, between, other):
+        message = f"a job of batch {batch.id} cannot run after something that waits for this batch"
+        with pytest.raises(InvalidTask, match=rf"^{message}\. Leave out the batch"), transaction.atomic():
+            enqueue(collect.using(after=parent, batch=batch))
+        with pytest.raises(InvalidTask, match=rf"^item 1: {message}"), transaction.atomic():
+            batch.add([add.bind(1, 1), collect.using(after=[first, parent]).bind()])
+    batch.close()
+    other.close()
+    run()
+    assert status_of(last, between) == ["done", "done"]
+
+
+def test_many_members_go_in_chunks_and_mix_tasks() -> None:
+    with Batch() as batch, CaptureQueriesContext(connection) as queries:
+        ids = batch.add(add.bind(n, n) if n % 2 else collect.bind() for n in range(CHUNK + 3))
+    assert len(set(ids)) == CHUNK + 3
+    assert batch.counts().added == CHUNK + 3
+    chunks = [query["sql"] for query in queries if "pgqueue_enqueue_many" in query["sql"]]
+    assert [sql.rstrip(")").endswith(f"{batch.id}::bigint") for sql in chunks] == [True, True]
+    assert not any('"batch"' in sql for sql in chunks)
+
+
+def test_calls_of_several_batches_in_one_statement() -> None:
+    one, two = Batch.open(), Batch.open()
+    first = enqueue(add, 1, 1)
+    ids = enqueue_many(
+        [
+            add.using(batch=one, unique_key="u", unique=Unique()).bind(1, 1),
+            add.using(batch=one, after=first).bind(1, 1),
+            add.using(batch=two).bind(1, 1),
+            add.bind(1, 1),
+        ]
+    )
+    assert [fresh(job).batch_id for job in ids] == [one.id, one.id, two.id, None]
+    assert (one.counts().added, two.counts().added) == (2, 1)
+    (again, last) = one.add(
+        [add.using(unique_key="u", unique=Unique()).bind(1, 1), add.using(after=first).bind(1, 1)]
+    )
+    assert again == ids[0]
+    assert (fresh(last).batch_id, fresh(last).parent_ids) == (one.id, [first.pk])
+    assert one.counts().added == 3
+
+
+def test_a_chain_is_all_or_nothing() -> None:
+    first = enqueue(add, 5, 5)
+    jobs = chain(add.bind(1, 1), collect.using(after=first, priority=5).bind(), collect.bind())
+    assert [job.parent_ids for job in jobs] == [None, [first.pk, jobs[0].pk], [jobs[1].pk]]
+    run()
+    assert fresh(jobs[-1]).result == [[10, 2]]
+    before = Job.objects.count()
+    wrong: Any = add
+    with pytest.raises(TypeError):
+        chain(add.bind(1, 1), add.bind())  # type: ignore[call-arg]
+    with pytest.raises(ParentGone):
+        chain(add.bind(1, 1), add.using(after=2**40).bind(1, 1))
+    with pytest.raises(TypeError, match="got none"):
+        chain()
+    with pytest.raises(TypeError, match=r"not Task\("):
+        chain(add.bind(1, 1), wrong)
+    assert Job.objects.count() == before
+
+
+def test_the_async_forms() -> None:
+    async def enqueue_all() -> tuple[Batch, list[Job]]:
+        async with Batch("import") as batch:
+            await batch.aadd([add.bind(1, 1)])
+            await aenqueue(spread_async.using(batch=batch))
+        jobs = await achain(add.bind(1, 1), collect.bind(), if_failed="run")
+        other = await Batch.aopen()
+        await other.aclose()
+        assert (await Batch.aget(other.id)).outcome == "done"
+        assert await other.aretry_failed() == await other.acancel() == 0
+        broken_off = Batch()
+        with contextlib.suppress(ZeroDivisionError):
+            async with broken_off:
+                await broken_off.aadd([add.bind(1, 1)])
+                await broken_off.aadd([add.bind(1, 1 // 0)])
+        await broken_off.arefresh()
+        assert (broken_off.outcome, (await broken_off.acounts()).cancelled) == ("cancelled", 1)
+        return batch, jobs
+
+    batch, jobs = async_to_sync(enqueue_all)()
+    run()
+    assert batch.counts() == (3, 3, 0, 0)
+    assert [job.result for job in batch.jobs.filter(task_path=spread_async.module_path)] == [[]]
+    assert fresh(jobs[1]).result == [2]
+
+
+def test_join() -> None:
+    with Batch("import") as batch:
+        batch.add([add.bind(1, 1)])
+    run()
+    assert batch.join(0).outcome == "done"
+    assert async_to_sync(batch.ajoin)(0) is batch
+    with pytest.raises(
+        TransactionManagementError, match=r"^Batch x \(\d+\) is open, and no worker can see it"
+    ):
+        Batch.open("x").join(0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_poller_waits_for_a_batch() -> None:
+    batch = Batch.open("x")
+    with pytest.raises(TimeoutError, match=r"^Batch x \(\d+\) is not over after 0 s: it is open\.$"):
+        batch.join(0)
+    with ThreadPoolExecutor() as pool:
+        waiters = [pool.submit(joined, batch.id, how) for how in (Batch.join, async_to_sync(Batch.ajoin))]
+        assert not wait(waiters, 0.05).done
+        batch.close()
+        assert [waiter.result() for waiter in waiters] == ["done", "done"]
+
+
+def joined(batch: int, how: Any) -> str:
+    """Join in a thread."""
+    try:
+        return str(how(Batch.of(batch, "default"), 20).outcome)
+    finally:
+        connections.close_all()

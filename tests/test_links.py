@@ -1,0 +1,144 @@
+"""``task.using(after=..., if_failed=..., batch=...)``: what is accepted, and what is refused at once."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_pgqueue import Batch, enqueue, enqueue_many
+from django_pgqueue.compat import InvalidTask, TaskResult
+from django_pgqueue.link import Link
+from django_pgqueue.links import Links
+from django_pgqueue.models import Job, JobBatch
+from django_pgqueue.results import task_result
+from tests.app.worker_tasks import add
+
+FOREIGN = {"BACKEND": f"{TaskResult.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
+TASK: Any = add
+
+
+def row(pk: int, alias: str = "default", cls: Any = Job) -> Any:
+    return cls.from_db(alias, ["id"], [pk])
+
+
+def result(pk: int, alias: str) -> Any:
+    job = Job(id=pk, status="pending", args=[], kwargs={}, errors=[], attempts=0)
+    job._state.db = alias
+    return task_result(job, add, "default")
+
+
+def opened(pk: int, alias: str = "default") -> Batch:
+    return Batch.of(pk, alias)
+
+
+@pytest.mark.parametrize(
+    ("given", "links"),
+    [
+        (5, [Link(None, 5)]),
+        (row(5), [Link("default", 5)]),
+        (row(5, "other"), [Link("other", 5)]),
+        (result(5, "default"), [Link("default", 5)]),
+        (result(5, "other"), [Link("other", 5)]),
+        (opened(7), [Link("default", 7)]),
+        (row(7, cls=JobBatch), [Link("default", 7)]),
+        ([5, 6, 5], [Link(None, 5), Link(None, 6)]),
+        ({6}, [Link(None, 6)]),
+        ((n for n in (2, 1)), [Link(None, 2), Link(None, 1)]),
+    ],
+)
+def test_what_a_call_may_wait_for(given: Any, links: list[Link]) -> None:
+    assert add.using(after=given).links == Links(after=tuple(links))
+
+
+def test_variants_keep_their_links_and_replace_them() -> None:
+    first = add.using(after=5, batch=opened(7))
+    assert first.links == Links((Link(None, 5),), "hold", Link("default", 7))
+    assert first.using(priority=3).links == first.links
+    assert first.using(if_failed="run").links == Links((Link(None, 5),), "run", Link("default", 7))
+    assert first.using(after=6).links == Links((Link(None, 6),), "hold", Link("default", 7))
+    assert first.using(after=[]).links == Links(batch=Link("default", 7))
+    assert add.using(after=[], if_failed="cancel") == add.using(if_failed="cancel", after=[])
+    assert add.using(after=5).using(after=[]) == add
+    assert add.links is None
+
+
+def test_copies_pickles_and_hashes() -> None:
+    variant = add.using(after=[5, row(6)], if_failed="run", batch=7)
+    assert pickle.loads(pickle.dumps(variant)) == variant == copy.deepcopy(variant)  # noqa: S301
+    assert len({variant, add.using(after=[5, row(6)], if_failed="run", batch=7), add}) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"after": "5"}, r"has '5'\. Pass the Job or the TaskResult, or the id as an int\."),
+        ({"after": add}, r"A task has no end, but its job has: pass what enqueue\(\) has returned, "),
+        ({"after": [add.bind(1, 2)]}, r"A task has no end"),
+        ({"after": 5.0}, r"after must be jobs, batches or their ids\. It has 5\.0\."),
+        ({"after": {5: 6}}, r"It has \{5: 6\}"),
+        ({"after": [None]}, r"It has None"),
+        ({"after": True}, r"after has True, which is not an id"),
+        ({"after": 0}, r"after has 0, which is not an id"),
+        ({"after": 2**63}, r"which is not an id"),
+        ({"after": Job()}, r"after has a Job that was not saved, so it has no id"),
+        ({"after": Batch("import")}, r"<Batch not open 'import'> was never opened: with Batch\(\.\.\.\) as"),
+        ({"after": range(1, 102)}, r"after has 101 jobs, but a job can wait for 100\. Put them into a Batch"),
+        ({"after": 5, "if_failed": "stop"}, r"if_failed must be 'hold', 'cancel' or 'run'\. It is 'stop'\."),
+        ({"if_failed": "run"}, r"Pass the parent: after=job\."),
+        ({"batch": "import"}, r"It is 'import'\. Open one: with Batch\('name'\) as batch\."),
+        ({"batch": Job(id=5)}, r"batch must be a Batch or its id\. It is <Job: "),
+        ({"batch": -1}, r"batch has -1, which is not an id"),
+        ({"batch": Batch()}, r"was never opened"),
+        ({"batch": 7, "after": opened(7)}, r"the batch 7, and to run after it\. It would wait for itself"),
+    ],
+)  # fmt: skip
+def test_what_it_may_not(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidTask, match=message):
+        TASK.using(**options)
+
+
+def test_a_result_of_another_backend_and_the_declaration() -> None:
+    strange = result(5, "default")
+    object.__setattr__(strange, "id", "abc")
+    with pytest.raises(InvalidTask, match=r"the result 'abc' of the backend 'default', which is not one of"):
+        add.using(after=strange)
+    with pytest.raises(InvalidTask, match=r"links cannot be set"):
+        type(TASK)(func=add.func, links=5)
+
+
+@override_settings(TASKS={"default": FOREIGN, "ours": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}})
+def test_another_backend_does_not_know_them() -> None:
+    with pytest.raises(InvalidTask, match=r"has after= or batch=, which the backend 'default'"):
+        add.using(backend="default", after=5).enqueue(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        (add.using(after=row(5, "other")), r"after has the job or batch 5 in the database 'other', but"),
+        (add.using(batch=opened(7, "other")), r"The batch 7 is in the database 'other', but"),
+        (add.using(after=row(5), database="other"), r"after has the job or batch 5 in the database 'def"),
+        (add.using(after=Job(id=5)), r"after has the job or batch 5 in memory: dummy_jobs\(\) or"),
+    ],
+)  # fmt: skip
+def test_what_is_elsewhere_is_refused_before_any_query(variant: Any, message: str) -> None:
+    with pytest.raises(InvalidTask, match=message):
+        enqueue(variant, 1, 2)
+    with pytest.raises(InvalidTask, match=f"item 0: {message}"):
+        enqueue_many([variant.bind(1, 2)])
+
+
+def test_a_batch_that_is_not_open() -> None:
+    batch = Batch("import")
+    with pytest.raises(ValueError, match=r"has no id yet\. Write: with Batch\(\.\.\.\) as batch"):
+        batch.close()
+    assert repr(opened(7)) == "<Batch 7>"
+    with pytest.raises(ValueError, match="at most 200 characters"):
+        Batch("x" * 201)
+    wrong: Any = 5
+    with pytest.raises(TypeError, match=r"Batch\(name\) takes a string, not 5"):
+        Batch(wrong)
