@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ..any_task import AnyTask
+    from ..links import After, BatchLike
 
 __all__ = ["assert_enqueued", "assert_not_enqueued"]
 
@@ -37,6 +38,8 @@ def assert_enqueued(
     priority: int = ANY,
     metadata: Mapping[str, Any] = ANY,
     status: str = ANY,
+    after: After = ANY,
+    batch: BatchLike | int | None = ANY,
     count: int | None = None,
     among: Iterable[Job] | None = None,
     using: str | None = None,
@@ -45,13 +48,15 @@ def assert_enqueued(
 
     ``task``: a task, or its path. ``args`` and ``kwargs`` are compared with those of the call, as JSON.
     ``run_after``: an aware datetime; a timedelta since the enqueue; or None: it was due at once. Times may
-    differ by a second. ``count``: there are exactly so many; None: at least one. ``among``: look only at
-    these jobs, such as those of ``enqueued()``. ``using``: the alias of the database.
+    differ by a second. ``after``: the jobs and batches that it waits for, or their ids, in any order.
+    ``batch``: the batch that it belongs to; None: it belongs to none. ``count``: there are exactly so many;
+    None: at least one. ``among``: look only at these jobs, such as those of ``enqueued()``. ``using``: the
+    alias of the database.
 
     The message of the AssertionError shows the jobs that are most similar, and how they differ.
     """
     __tracebackhide__ = True
-    expected = _expected(args, kwargs, queue_name, run_after, priority, metadata, status)
+    expected = _expected(args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
     path, others = path_of(task), _jobs(task, among, using)
     jobs = [job for job in others if job.task_path == path]
     found = [job for job in jobs if not expected.differences(job)]
@@ -70,12 +75,14 @@ def assert_not_enqueued(
     priority: int = ANY,
     metadata: Mapping[str, Any] = ANY,
     status: str = ANY,
+    after: After = ANY,
+    batch: BatchLike | int | None = ANY,
     among: Iterable[Job] | None = None,
     using: str | None = None,
 ) -> None:
     """Assert that there is no job of this task with these values. They are those of `assert_enqueued`."""
     __tracebackhide__ = True
-    expected = _expected(args, kwargs, queue_name, run_after, priority, metadata, status)
+    expected = _expected(args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
     path = path_of(task)
     jobs = [job for job in _jobs(task, among, using) if job.task_path == path]
     if found := [job for job in jobs if not expected.differences(job)]:
@@ -84,11 +91,19 @@ def assert_not_enqueued(
 
 
 def _expected(
-    args: Any, kwargs: Any, queue_name: Any, run_after: Any, priority: Any, metadata: Any, status: Any
+    args: Any,
+    kwargs: Any,
+    queue_name: Any,
+    run_after: Any,
+    priority: Any,
+    metadata: Any,
+    status: Any,
+    after: Any,
+    batch: Any,
 ) -> Expected:
     return Expected.of(
         args=args, kwargs=kwargs, queue_name=queue_name, run_after=run_after, priority=priority,
-        metadata=metadata, status=status,
+        metadata=metadata, status=status, after=after, batch=batch,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.timezone import is_naive
 
+from .. import links
 from ..payload import encode_arguments
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Expected:
             values["args"] = json.loads(encode_arguments(list(values["args"]), {}, _NO_LIMIT)[0])
         if "kwargs" in values:
             values["kwargs"] = json.loads(encode_arguments([], dict(values["kwargs"]), _NO_LIMIT)[1])
+        if "after" in values:
+            values["after"] = _parents(values["after"])
+        if values.get("batch") is not None:
+            values["batch"] = links.batch(values["batch"]).id
         return cls(values)
 
     def __str__(self) -> str:
@@ -49,7 +54,7 @@ class Expected:
         for name, wanted in self.values.items():
             if name == "run_after":
                 lines += _time_difference(job, wanted)
-            elif (found := getattr(job, name)) != wanted:
+            elif (found := _value(job, name)) != wanted:
                 lines += _difference(name, found, wanted)
         return lines
 
@@ -65,6 +70,17 @@ def _check(values: dict[str, Any]) -> None:
         raise TypeError(f"run_after takes an aware datetime, a timedelta or None, not {run_after!r}.")
     if isinstance(run_after, datetime) and is_naive(run_after):
         raise ValueError(f"run_after takes an aware datetime, and {run_after!r} has no time zone.")
+
+
+def _parents(given: Any) -> list[int]:
+    return sorted(link.id for link in links.after([] if given is None else given))
+
+
+def _value(job: Job, name: str) -> Any:
+    """Return what a job has, in the form in which it is compared."""
+    if name == "after":
+        return sorted(job.parent_ids or [])
+    return job.batch_id if name == "batch" else getattr(job, name)
 
 
 def _difference(name: str, found: Any, wanted: Any) -> list[str]:

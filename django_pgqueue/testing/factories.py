@@ -6,22 +6,36 @@ They need factory-boy: ``pip install "dj-pgqueue[testing]"``.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from django.db.models import F
 from django.utils import timezone
 
 try:
     from factory.declarations import LazyAttribute, LazyFunction, Sequence, Trait
     from factory.django import DjangoModelFactory
+    from factory.helpers import post_generation
 except ImportError as error:
     raise ImportError(
         'The factories of django_pgqueue need factory-boy. Install it with: pip install "dj-pgqueue[testing]"'
     ) from error
 
-from ..models import Job, JobStat, Queue, Schedule, Worker
+from ..link import HAS_CHILDREN, IN_BATCH
+from ..models import Edge, Job, JobBatch, JobStat, Queue, Schedule, Tally, Worker
 from ..models.stat import HISTOGRAM_BOUNDS
 
-__all__ = ["ERROR", "JobFactory", "JobStatFactory", "QueueFactory", "ScheduleFactory", "WorkerFactory"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "ERROR",
+    "BatchFactory",
+    "JobFactory",
+    "JobStatFactory",
+    "QueueFactory",
+    "ScheduleFactory",
+    "WorkerFactory",
+]
 
 ERROR = {
     "class": "shop.errors.GatewayDown",
@@ -35,16 +49,44 @@ ERROR = {
 """An entry of ``Job.errors``."""
 
 
+def _live(parents: Iterable[Any]) -> list[Any]:
+    return [each for each in parents if not each.is_over]
+
+
+def _reason(parents: list[Any]) -> str:
+    ids = ", ".join(str(each.pk) for each in parents)
+    return f"waits for job{'s' if len(parents) > 1 else ''} {ids}" if parents else ""
+
+
+def _attach(job: Job) -> None:
+    """Write an edge to each parent that is not over. A parent that is a job is marked."""
+    alias = str(job._state.db)
+    jobs = Job.objects.using(alias).filter(pk__in=job.parent_ids)
+    batches = JobBatch.objects.using(alias).filter(pk__in=job.parent_ids, over_at=None)
+    live = [*jobs.filter(shelf=0).values_list("pk", flat=True), *batches.values_list("pk", flat=True)]
+    Edge.objects.using(alias).bulk_create(Edge(parent_id=parent, child_id=job.pk) for parent in live)
+    jobs.filter(shelf=0).update(marks=F("marks").bitor(HAS_CHILDREN))
+
+
+def _count(batch: int, alias: str, **numbers: int) -> None:
+    tally, _ = Tally.objects.using(alias).get_or_create(batch_id=batch, slot=0)
+    for name, number in numbers.items():
+        setattr(tally, name, getattr(tally, name) + number)
+    tally.save(using=alias)
+
+
 class JobFactory(DjangoModelFactory[Job]):
     """A pending job that is due: ``JobFactory(task=send_receipt, args=[7])``.
 
-    ``task``: a task, or its path. The other states are traits: ``JobFactory(failed=True)``, ``scheduled``,
-    ``retrying``, ``blocked``, ``running``, ``done``, ``cancelled``, ``expired``.
+    ``task``: a task, or its path. ``parents``: the jobs and batches that it runs after; it waits for those
+    that are not over. ``batch``: the batch that it belongs to, which counts it. The other states are traits:
+    ``JobFactory(failed=True)``, ``scheduled``, ``retrying``, ``blocked``, ``running``, ``done``,
+    ``cancelled``, ``expired``.
     """
 
     class Meta:
         model = Job
-        exclude = ("task",)
+        exclude = ("task", "parents", "batch")
 
     class Params:
         """The other states."""
@@ -81,15 +123,58 @@ class JobFactory(DjangoModelFactory[Job]):
         cancelled = Trait(over=True, status=Job.Status.CANCELLED)
 
     task: Any = "shop.tasks.send_receipt"
+    parents: Any = ()
+    batch: Any = None
+    parent_ids = LazyAttribute(lambda made: [each.pk for each in made.parents] or None)
+    batch_id = LazyAttribute(lambda made: getattr(made.batch, "pk", made.batch))
+    marks = LazyAttribute(lambda made: 0 if made.batch is None else IN_BATCH)
     task_path = LazyAttribute(lambda made: made.task if isinstance(made.task, str) else made.task.module_path)
     args: Any = LazyFunction(list[Any])
     kwargs: Any = LazyFunction(dict[str, Any])
     queue_name = LazyAttribute(lambda made: getattr(made.task, "queue_name", "default"))
-    status = Job.Status.PENDING
+    status = LazyAttribute(lambda made: Job.Status.BLOCKED if _live(made.parents) else Job.Status.PENDING)
+    waiting_reason = LazyAttribute(lambda made: _reason(_live(made.parents)))
     max_attempts = 5
     on_lost = "rerun"
     run_after = LazyFunction(timezone.now)
     enqueued_at = LazyFunction(timezone.now)
+
+    @classmethod
+    def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Job:
+        """Write what the job waits for, and count it in its batch, as an enqueue does."""
+        job: Job = super()._create(model_class, *args, **kwargs)  # type: ignore[no-untyped-call]
+        if job.parent_ids and not job.is_over:
+            _attach(job)
+        if job.batch_id is not None:
+            ended = {job.status: 1} if job.is_over else {}
+            _count(job.batch_id, str(job._state.db), added=1, **ended)
+        return job
+
+
+class BatchFactory(DjangoModelFactory[JobBatch]):
+    """A batch that runs: ``BatchFactory(name="import", numbers={"added": 5, "done": 3})``.
+
+    ``numbers``: its counts; jobs of ``JobFactory(batch=batch)`` are added to them. The other
+    states are traits: ``is_open``, and ``over`` with the ``outcome`` "done".
+    """
+
+    class Meta:
+        model = JobBatch
+        skip_postgeneration_save = True
+
+    class Params:
+        """The other states."""
+
+        over = Trait(over_at=LazyFunction(timezone.now), outcome="done")
+
+    name = Sequence(lambda n: f"batch-{n}")
+    is_open = False
+
+    @post_generation  # type: ignore[untyped-decorator]
+    def numbers(self: Any, create: bool, extracted: Mapping[str, int] | None, **_: Any) -> None:
+        """Count jobs that do not exist."""
+        if create and extracted:
+            _count(self.pk, str(self._state.db), **extracted)
 
 
 class QueueFactory(DjangoModelFactory[Queue]):

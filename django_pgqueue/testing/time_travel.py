@@ -32,10 +32,10 @@ _REST_SQL = (_HERE / "travel_rest.sql").read_text()
 def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts: float) -> timedelta:
     """Let time pass: ``travel(hours=2)``, or ``travel(timedelta(hours=2))``. Return the time as a timedelta.
 
-    The keywords are those of ``timedelta``. All stored times of the jobs, workers, schedules, unique keys,
-    rates, pauses and of the history move into the past by that time. So retries, delays, timeouts, expiries,
-    leases, windows and retentions come due. Statistics, and the times in ``Job.errors``, do not move. Nothing
-    runs by itself: call ``run_jobs()`` or ``run_upkeep()``.
+    The keywords are those of ``timedelta``. All stored times of the jobs, batches, workers, schedules,
+    unique keys, rates, pauses and of the history move into the past by that time. So retries, delays,
+    timeouts, expiries, leases, windows and retentions come due. Statistics, and the times in ``Job.errors``,
+    do not move. Nothing runs by itself: call ``run_jobs()`` or ``run_upkeep()``.
 
     ``using``: the alias of the database. Raise ``ImproperlyConfigured`` outside of tests, and ``ValueError``
     for a time that does not lie ahead.

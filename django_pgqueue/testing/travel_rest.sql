@@ -3,6 +3,9 @@
 UPDATE pgqueue_worker SET started_at = started_at - %(by)s::interval, heartbeat_at = heartbeat_at - %(by)s::interval;
 UPDATE pgqueue_step SET wake_at = wake_at - %(by)s::interval, finished_at = finished_at - %(by)s::interval;
 UPDATE pgqueue_progress SET at = at - %(by)s::interval;
+UPDATE pgqueue_batch SET
+    created_at = created_at - %(by)s::interval, cancel_requested_at = cancel_requested_at - %(by)s::interval,
+    over_at = over_at - %(by)s::interval;
 UPDATE pgqueue_window SET until = until - %(by)s::interval;
 UPDATE pgqueue_rate SET tat = tat - %(by)s::interval;
 UPDATE pgqueue_pause SET paused_at = paused_at - %(by)s::interval, until = until - %(by)s::interval;

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from django_pgqueue.testing import factories
-from django_pgqueue.testing.factories import ERROR, QueueFactory, WorkerFactory
+from django_pgqueue.testing.factories import ERROR, BatchFactory, QueueFactory, WorkerFactory
 
-__all__ = ["ERROR", "JobFactory", "JobStatFactory", "QueueFactory", "ScheduleFactory", "WorkerFactory"]
+__all__ = [
+    "ERROR",
+    "BatchFactory",
+    "JobFactory",
+    "JobStatFactory",
+    "QueueFactory",
+    "ScheduleFactory",
+    "WorkerFactory",
+]
 
 
 class JobFactory(factories.JobFactory):
