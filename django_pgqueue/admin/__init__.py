@@ -5,6 +5,8 @@ one that the database routers choose. All changes are made with the public funct
 fields of a job are read-only; the action "Edit" changes what may change while a job waits.
 
     jobs.py        the list and the page of a job; job_fields.py its fields, job_actions.py its actions
+    batches.py     batches; batch_fields.py their state and numbers, batch_actions.py cancel and retry;
+                   job_links.py what a job is tied to
     ask.py         the confirmation page for actions on a few workers or pauses
     confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each state,
                    selection.py which jobs are selected; edit_form.py the new values of an edit
@@ -24,7 +26,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from ..models import Job, JobStat, Limit, Pause, Queue, Schedule, Worker
+from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
+from .batches import BatchAdmin
 from .jobs import JobAdmin
 from .limits import LimitAdmin
 from .pauses import PauseAdmin
@@ -34,6 +37,7 @@ from .stats import JobStatAdmin
 from .workers import WorkerAdmin
 
 __all__ = [
+    "BatchAdmin",
     "JobAdmin",
     "JobStatAdmin",
     "LimitAdmin",
@@ -44,6 +48,7 @@ __all__ = [
 ]
 
 admin.site.register(Job, JobAdmin)
+admin.site.register(JobBatch, BatchAdmin)
 admin.site.register(Queue, QueueAdmin)
 admin.site.register(Pause, PauseAdmin)
 admin.site.register(Schedule, ScheduleAdmin)

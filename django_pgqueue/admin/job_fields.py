@@ -16,6 +16,7 @@ from ..models import Job, Queue, Worker
 from ..models.job import Status
 from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
+from .job_links import batch_of, shown_links
 from .job_logs import shown_logs
 from .job_progress import live_progress, progress_in_words, progress_of_job, with_progress
 from .job_steps import shown_steps
@@ -267,8 +268,10 @@ class JobFields(ReadOnlyAdmin[Job]):
         form_url: str = "",
         obj: Job | None = None,
     ) -> HttpResponse:
-        """Add the steps of the job, and its errors and logs, those of the last attempt first."""
+        """Add what the job is tied to, its steps, and its errors and logs, the last attempt first."""
         context["pgqueue_steps"] = shown_steps(obj) if obj else []
+        context["pgqueue_links"] = shown_links(self.admin_site, request, obj) if obj else []
+        context["pgqueue_batch"] = batch_of(self.admin_site, request, obj) if obj else None
         context["pgqueue_errors"] = [
             {
                 **error,
