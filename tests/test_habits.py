@@ -22,6 +22,8 @@ TASK: Any = mail
         ("si", "enqueue_many(mail.bind(...) for ...)"),
         ("defer_async", "await aenqueue(mail, ...)"),
         ("apply", "mail.call(...)"),
+        ("link_error", "enqueue(other.using(after=job), ...)"),
+        ("chunks", "chain(mail.bind(...), ...), or a Batch"),
         ("retry", "raise RetryLater(after=...) in the task"),
     ],
 )

@@ -10,7 +10,6 @@ from django.utils.translation import gettext_lazy as _
 
 from .job import Job
 from .joins import Joins
-from .linked import Linked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +43,7 @@ def counts_of(alias: str, batches: Sequence[int]) -> dict[int, BatchCounts]:
     return {batch: found.get(batch, BatchCounts(0, 0, 0, 0)) for batch in batches}
 
 
-class JobBatch(Joins, Linked, models.Model):
+class JobBatch(Joins, models.Model):
     """A batch, as ``Batch`` reads it. Its members are the jobs with its id in ``Job.batch_id``."""
 
     class Outcome(models.TextChoices):

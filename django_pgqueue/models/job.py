@@ -19,7 +19,6 @@ from django.utils.translation import gettext_lazy as _
 from . import changes
 from .fields import ArrayColumn
 from .joins import Joins
-from .linked import Linked
 from .reporting import Reporting
 
 if TYPE_CHECKING:
@@ -173,9 +172,7 @@ class JobFields(models.Model):
     context = models.JSONField(_("context"), null=True, blank=True)
     # Not "batch" and "parents": for the job that is running, these are objects.
     batch_id = models.BigIntegerField(_("batch"), null=True, blank=True, db_column="batch")
-    parent_ids = ArrayColumn(
-        "bigint", verbose_name=_("enqueued after"), null=True, blank=True, db_column="parents"
-    )
+    parent_ids = ArrayColumn("bigint", _("enqueued after"), null=True, blank=True, db_column="parents")
 
     attempts = models.IntegerField(_("attempts"), db_default=0)
     forgiven_attempts = models.IntegerField(_("attempts before the last manual retry"), db_default=0)
@@ -241,7 +238,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(Joins, Linked, Reporting, JobFields):
+class Job(Joins, Reporting, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:

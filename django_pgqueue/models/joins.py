@@ -18,6 +18,7 @@ from django.db import InterfaceError, OperationalError, connections, router
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
+from .linked import Linked
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -31,7 +32,7 @@ __all__ = ["Joins"]
 SLICE = 1.0
 
 
-class Joins:
+class Joins(Linked):
     """The methods of ``Job`` and ``JobBatch`` that wait for the end."""
 
     def join(self, timeout: float | timedelta | None = None) -> Self:

@@ -241,10 +241,10 @@ def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
 
 def test_a_batch_grows_from_its_own_jobs() -> None:
     with Batch() as batch:
-        batch.add([spread.bind(3)])
+        batch.add([spread.bind(2)])
         last = enqueue(collect.using(after=batch))
     run()
-    assert batch.counts() == (1 + 3 + 6 + 6, 16, 0, 0)
+    assert batch.counts() == (5, 5, 0, 0)
     assert fresh(last).status == "done"
 
 
@@ -386,3 +386,21 @@ def joined(batch: int, how: Any) -> str:
         return str(how(Batch.of(batch, "default"), 20).outcome)
     finally:
         connections.close_all()
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_a_batch_in_another_database() -> None:
+    with Batch("import", using="other") as batch:
+        (job,) = batch.add([add.bind(1, 1)])
+        last = enqueue(collect.using(after=batch, database="other"))
+        with pytest.raises(InvalidTask, match=rf"The batch {batch.id} is in the database 'other'"):
+            batch.add([add.using(database="default").bind(1, 1)])
+        with pytest.raises(
+            InvalidTask, match=rf"after has the job or batch {last.pk} in the database 'other'"
+        ):
+            chain(add.using(after=last).bind(1, 1))
+    run_jobs(using="other")
+    assert Job.objects.using("other").get(pk=last.pk).result == [[2]]
+    assert Batch.get(batch.id, using="other").outcome == "done"
+    assert [each.pk for each in batch.jobs] == [job]
+    assert not Job.objects.exists()

@@ -241,7 +241,11 @@ def test_members_in_one_statement(one: Connection) -> None:
     plain = many(one, [{}] * 3, batch)
     mixed = many(one, [{}, {"batch": other}, {"unique_key": "k"}, {"unique_key": "k"}], batch)
     assert (counts(one, batch)[0], counts(one, other)[0]) == (5, 1)
-    assert set(Job.objects.filter(batch_id=batch).values_list("pk", flat=True)) == {*plain, mixed[0], mixed[2]}
+    assert set(Job.objects.filter(batch_id=batch).values_list("pk", flat=True)) == {
+        *plain,
+        mixed[0],
+        mixed[2],
+    }
     assert mixed[2] == mixed[3]
 
 
