@@ -19,6 +19,7 @@ __all__ = [
     "JobContext",
     "JobExists",
     "JobIsOver",
+    "JobPayload",
     "LeaseLost",
     "ParentGone",
     "Parents",
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from .models.batch import BatchCounts
     from .models.current import CurrentJob
     from .models.parents import Parents
+    from .models.payload import JobPayload
     from .rates import Rate
     from .schedules.declare import schedule
     from .unique import Unique
@@ -136,6 +138,7 @@ else:
         "models.batch": ("BatchCounts",),
         "models.current": ("CurrentJob",),
         "models.parents": ("Parents",),
+        "models.payload": ("JobPayload",),
         "rates": ("Rate",),
         "schedules.declare": ("schedule",),
         "unique": ("Unique",),

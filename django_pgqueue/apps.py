@@ -1,8 +1,9 @@
-"""The app config: the label of the app, its name in the admin, and its system checks."""
+"""The app config: the label of the app, its name in the admin, its checks, and what follows ``migrate``."""
 
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class PgQueueConfig(AppConfig):
@@ -13,11 +14,15 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks, and remember the databases before anything changes them."""
+        """Register the system checks, and what follows a ``migrate``; remember the databases before anything
+        changes them.
+        """
         from . import checks, checks_backends, checks_database, database_settings  # noqa: F401
 
         database_settings.remember()
         if not checks.check_django_tasks(None):
-            from . import checks_schedules  # noqa: F401
+            from . import checks_payloads, checks_schedules  # noqa: F401
+            from .payloads.synchronize import after_migrate
 
             checks_backends.silence_django()
+            post_migrate.connect(after_migrate, sender=self)

@@ -19,11 +19,13 @@ from .validation import Backoff, ExceptionTypes, LogLevel, OnLost
 
 if TYPE_CHECKING:
     from .job_context import JobContext
+    from .models.payload import JobPayload
 
 __all__ = ["task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound="JobPayload")
 
 
 # In each pair of overloads the async one comes first, because a coroutine function is a function, too.
@@ -41,6 +43,20 @@ class _ContextDecorator(Protocol):
     ) -> Task[P, R]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
+
+
+class _PayloadDecorator(Protocol[M]):
+    @overload
+    def __call__(self, function: Callable[[M], Coroutine[Any, Any, R]], /) -> Task[[M], R]: ...
+    @overload
+    def __call__(self, function: Callable[[M], R], /) -> Task[[M], R]: ...
+
+
+class _PayloadContextDecorator(Protocol[M]):
+    @overload
+    def __call__(self, function: Callable[[JobContext, M], Coroutine[Any, Any, R]], /) -> Task[[M], R]: ...
+    @overload
+    def __call__(self, function: Callable[[JobContext, M], R], /) -> Task[[M], R]: ...
 
 
 @overload
@@ -93,6 +109,52 @@ def task(
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
 ) -> _Decorator: ...
+@overload
+def task(
+    *,
+    payload: type[M],
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
+    group: Group | None = ...,
+    atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _PayloadContextDecorator[M]: ...
+@overload
+def task(
+    *,
+    payload: type[M],
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = ...,
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
+    group: Group | None = ...,
+    atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _PayloadDecorator[M]: ...
 def task(
     function: Any = None,
     /,
@@ -116,6 +178,7 @@ def task(
     unique: Unique | None = None,
     database: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    payload: Any = None,
 ) -> Any:
     """Make a module-level function a task: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
 
@@ -130,8 +193,9 @@ def task(
     `group`: whose jobs take turns (the name of an argument, or a callable);
     `atomic`: run the function and the finish of its job in one transaction; `unique`: which calls are not
     enqueued again (see `Unique`); `capture_logs`: True, or a level such as "WARNING", to keep what its jobs
-    log with them. With `takes_context` the function receives a JobContext as its
-    first argument, `context`.
+    log with them. With `takes_context` the function receives a JobContext as its first argument, `context`.
+    With `payload`, a model that inherits from `JobPayload`, the function takes an instance of it, and each
+    row of its table is a job.
 
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
@@ -158,6 +222,7 @@ def task(
             unique=unique,
             database=database,
             metadata={} if metadata is None else metadata,
+            payload=payload,
         )
 
     return declare if function is None else declare(function)

@@ -94,6 +94,8 @@ class Task(Habits, GenericTask[P, R]):
     """Whether, or from which level, its logs are kept with its jobs; None: as CAPTURE_LOGS says."""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """A JSON object that is stored with the job."""
+    payload: type[Any] | None = None
+    """The model whose rows are the calls; None: its calls have arguments."""
 
     # Set once the path was found to lead to the function; it is not checked again for the task and variants.
     _reachable: bool = field(default=False, init=False, repr=False, compare=False)

@@ -1,4 +1,4 @@
-"""The migration operation that installs one database object from its file in ``sql/``."""
+"""Migration operations: one that installs an object from its file in ``sql/``, and ``PayloadTriggers``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import migrations
+from django.db.migrations.operations.base import Operation
 
 if TYPE_CHECKING:
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+    from django.db.migrations.state import ProjectState
+
+__all__ = ["SQL_FOLDER", "PayloadTriggers", "RunSQLFile"]
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
@@ -44,3 +48,85 @@ class RunSQLFile(migrations.RunSQL):
         # Each is run as one string with its comments: Django need not split it into statements.
         for sql in [sqls] if isinstance(sqls, str) else sqls:
             schema_editor.execute(sql, params=None)
+
+
+class PayloadTriggers(Operation):
+    """Let each row of a model be a job of a task: ``PayloadTriggers("Receipt", "shop.tasks.send")``.
+
+    The model inherits from ``JobPayload``, and the task is declared with ``@task(payload=Receipt)``. Its path
+    is written down here, because a migration must not import code that may change later. If the path changes,
+    use the operation again with the new one. In reverse, it restores what was before.
+    """
+
+    reversible = True
+    elidable = False
+
+    def __init__(self, model_name: str, task: str) -> None:
+        self.model_name = model_name
+        self.task = task
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        """Return the constructor's arguments, for migrations."""
+        return self.__class__.__qualname__, [self.model_name, self.task], {}
+
+    def describe(self) -> str:
+        """Return the text that ``migrate --plan`` shows."""
+        return f"Let each row of {self.model_name} be a job of {self.task}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        """Return a part of the name of a migration."""
+        return f"{self.model_name.lower()}_triggers"
+
+    def references_model(self, name: str, app_label: str) -> bool:
+        """Tell the optimizer that only this model matters."""
+        return name.lower() == self.model_name.lower()
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        """Raise ``ValueError`` if the model is not a payload: the models themselves do not change."""
+        model = state.models.get((app_label, self.model_name.lower()))
+        if model is None or "job" not in model.fields:
+            raise ValueError(
+                f"PayloadTriggers({self.model_name!r}, ...) in the app {app_label!r}: "
+                + ("there is no such model yet." if model is None else "the model is not a JobPayload.")
+            )
+
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        """Create the triggers."""
+        self._run(
+            "SELECT pgqueue_attach_payload_v1(%s::regclass, ARRAY[%s])",
+            app_label,
+            schema_editor,
+            to_state,
+            self.task,
+        )
+
+    def database_backwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        """Drop the triggers, or restore those for the earlier path."""
+        self._run("SELECT pgqueue_detach_payload_v1(%s::regclass)", app_label, schema_editor, from_state)
+
+    def _run(
+        self,
+        query: str,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        state: ProjectState,
+        *more: str,
+    ) -> None:
+        connection = schema_editor.connection
+        model = state.apps.get_model(app_label, self.model_name)
+        if connection.vendor == "postgresql" and self.allow_migrate_model(connection.alias, model):
+            table = connection.ops.quote_name(model._meta.db_table)
+            schema_editor.execute(query, [table, *more])

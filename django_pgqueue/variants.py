@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import concurrency as keys
 from . import grouping, links, validation
+from .payloads import declare as payloads
 from .rates import checked_rate
-from .unique import check_unique, with_key
+from .unique import Unique, check_unique, with_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,7 @@ def checked_values(task: Any) -> dict[str, Any]:
     atomic = validation.flag("atomic", task.atomic)
     validation.check_function(task.func, takes_context=takes_context, atomic=atomic)
     run_after, delta = validation.run_after(task.run_after)
+    payload, func = payloads.checked(task), payloads.key_function(task)
     return {
         "priority": validation.priority(task.priority),
         "queue_name": validation.queue_name(task.queue_name),
@@ -55,15 +57,16 @@ def checked_values(task: Any) -> dict[str, Any]:
         "fail_on": validation.exception_types("fail_on", task.fail_on),
         "expires_after": validation.expires_after(task.expires_after),
         "on_lost": validation.on_lost(task.on_lost),
-        "concurrency": keys.checked(task.concurrency, task.func, takes_context=takes_context),
+        "concurrency": keys.checked(task.concurrency, func, takes_context=takes_context),
         "concurrency_key": keys.checked_key(task.concurrency_key),
-        "rate": checked_rate(task.rate, task.concurrency, task.func, takes_context=takes_context),
-        "group": grouping.checked(task.group, task.func, takes_context=takes_context),
+        "rate": checked_rate(task.rate, task.concurrency, func, takes_context=takes_context),
+        "group": grouping.checked(task.group, func, takes_context=takes_context),
         "group_key": grouping.checked_key(task.group_key),
         "unique": check_unique(task.unique, task.func, takes_context=takes_context),
         "links": links.check_links(task.links),
         "capture_logs": validation.capture_logs(task.capture_logs),
         "metadata": validation.metadata(task.metadata),
+        "payload": payload,
     }
 
 
@@ -86,6 +89,8 @@ def differences(one: DjangoTask[..., Any], other: DjangoTask[..., Any]) -> dict[
 
 
 def _unique(task: Any, value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Unique) and getattr(task, "payload", None) is not None:
+        payloads.check_unique_of_call(task, value)
     return {"unique": check_unique(value, task.func, takes_context=task.takes_context)}
 
 

@@ -40,6 +40,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django_pgqueue",
     "tests.app",
+    "tests.receipts",
     "example_project.search",
 ]
 

@@ -18,6 +18,7 @@ from ..definition import BoundTask, adopt
 from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
 from ..grouping import group_key
 from ..payload import encode_arguments, encode_metadata
+from ..payloads.calls import key_arguments, payload_of_call
 from ..routing import is_ours
 from ..signatures import check_call
 from ..unique import unique_key
@@ -66,11 +67,18 @@ class Call(NamedTuple):
     limit_key: str | None = None
     group_key: str | None = None
     context: str | None = None  # JSON
+    payload: Any = None  # the new row of a task whose calls are rows
 
     @property
     def alias(self) -> str:
         """The database of the job."""
         return self.options.alias
+
+    @property
+    def needs_transaction(self) -> bool:
+        """Whether its statement is not all: its payload is written, too, or its outcome may raise."""
+        unique = self.options.unique
+        return self.payload is not None or (unique is not None and unique.on_conflict == "raise")
 
     def more(self, *, in_shared_batch: bool = False) -> str | None:
         """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
@@ -195,10 +203,17 @@ def prepare(
 ) -> Call:
     """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON."""
     check_call(task, args, kwargs)
-    encoded = encode_arguments(args, kwargs, conf.current().max_payload_bytes)
-    call = Call(options, *encoded, context=context)
+    if task.payload is None:
+        call = Call(
+            options, *encode_arguments(args, kwargs, conf.current().max_payload_bytes), context=context
+        )
+    else:
+        payload = payload_of_call(task, options.alias, args, kwargs)
+        call = Call(options, "[]", "{}", context=context, payload=payload)
     if options.unique is not None:
         call = call._replace(unique_key=unique_key(options.unique, task, args, kwargs))
+    if call.payload is not None:
+        args, kwargs = (), key_arguments(task, call.payload)
     if task.concurrency is not None or task.rate is not None or task.concurrency_key is not None:
         call = call._replace(limit_key=limit_key(task, args, kwargs))
     if task.group is not None or task.group_key is not None:

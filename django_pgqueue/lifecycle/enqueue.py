@@ -16,6 +16,7 @@ from django.db import NotSupportedError, connections, transaction
 from .. import tracing
 from ..context import capture
 from ..models import Job
+from ..payloads.store import store_calls, store_one
 from .arrays import number_array, text_array
 from .calls import as_ours, call_options, prepare, prepare_all
 from .made_jobs import new_job, other_job
@@ -117,7 +118,16 @@ def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def write(call: Call) -> Job:
-    """Insert the job of a call that was checked, and return it."""
+    """Insert the job of a call that was checked, with its payload if it has one, and return it."""
+    if call.payload is None:
+        return _write_job(call)
+    with transaction.atomic(using=call.alias):
+        job = _write_job(call)
+        store_one(call.alias, call.payload, job.pk, job.enqueue_outcome or "created")
+    return job
+
+
+def _write_job(call: Call) -> Job:
     options = call.options
     pk, run_after, expires_at, enqueued_at, outcome = _execute(
         options.alias,
@@ -165,7 +175,7 @@ def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
     if not chunk:
         return []
     alias = chunk[0].alias
-    if is_last and not any(_may_raise(call) for call in chunk):
+    if is_last and not any(call.needs_transaction for call in chunk):
         return _insert(alias, 0, chunk)
     done: list[tuple[int, EnqueueOutcome]] = []
     with transaction.atomic(using=alias):
@@ -192,10 +202,6 @@ def _insert_in_key_order(alias: str, first: int, calls: list[Call]) -> list[tupl
         answers.update(zip(places, _insert(alias, first, chunk, places), strict=True))
         chunk, _ = _take_chunk(rest)
     return [answers[place] for place in range(len(calls))]
-
-
-def _may_raise(call: Call) -> bool:
-    return call.options.unique is not None and call.options.unique.on_conflict == "raise"
 
 
 def _take_chunk(prepared: Iterator[Call]) -> tuple[list[Call], bool]:
@@ -250,10 +256,10 @@ def _insert(
     )
     ids, outcomes = _execute(alias, _MANY, parameters)
     if outcomes is None:
-        return [(job_id, "created") for job_id in ids]
+        return store_calls(alias, calls, [(job_id, "created") for job_id in ids])
     for place, call, job_id, outcome in zip(places or range(len(calls)), calls, ids, outcomes, strict=True):
         call.check_outcome(outcome, job_id, f"item {first + place}: ")
-    return list(zip(ids, outcomes, strict=True))
+    return store_calls(alias, calls, list(zip(ids, outcomes, strict=True)))
 
 
 def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:

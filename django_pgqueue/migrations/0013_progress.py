@@ -8,7 +8,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0011_flows")]
+    dependencies = [("django_pgqueue", "0012_payloads")]
 
     operations = [
         # Not by Django, because of the storage parameters.

@@ -20,6 +20,7 @@ from .job import Job, JobQuerySet, LiveJob
 from .job_progress import JobProgress
 from .limit import Limit
 from .pause import Pause
+from .payload import JobPayload, PayloadTask
 from .queue import Queue
 from .rate import Rate
 from .schedule import Schedule
@@ -35,12 +36,14 @@ __all__ = [
     "Edge",
     "Job",
     "JobBatch",
+    "JobPayload",
     "JobProgress",
     "JobQuerySet",
     "JobStat",
     "Limit",
     "LiveJob",
     "Pause",
+    "PayloadTask",
     "Queue",
     "QueueStatus",
     "Rate",

@@ -25,6 +25,8 @@ from ..lifecycle.current import RUNNING
 from ..models import Job
 from ..models.parents import Parents
 from ..payload import encode_arguments, encode_metadata, encode_result
+from ..payloads.calls import payload_argument
+from ..signatures import check_call
 from ..worker.executor import calls
 from ..worker.executor.outcomes import BadCall
 from ..worker.executor.running_job import RunningJob
@@ -59,7 +61,8 @@ def call_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     A task with ``takes_context`` gets a context. An async task runs to its end. Exceptions of the task reach
     the test, also ``RetryLater``, ``Snooze`` and ``CancelJob``. There is no retry and no timeout.
 
-    Options of ``task.using(...)`` are those of the job. ``fake_job(attempts=3)`` sets other fields of it.
+    A task with a payload takes an instance of its model, which need not be saved. Options of
+    ``task.using(...)`` are those of the job. ``fake_job(attempts=3)`` sets other fields of it.
 
     Raise ``TypeError`` for arguments that do not fit, and ``PayloadError`` for arguments, or for a result,
     that a job cannot store.
@@ -158,7 +161,12 @@ def _parent(key: int, value: Any) -> Job:
 
 def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
     settings = conf.current()
-    encoded = encode_arguments(args, kwargs, settings.max_payload_bytes)
+    payload, encoded = None, ("[]", "{}")
+    if task.payload is None:
+        encoded = encode_arguments(args, kwargs, settings.max_payload_bytes)
+    else:
+        check_call(task, args, kwargs)
+        payload = payload_argument(task, args, kwargs)
     options = {
         "task_path": task.module_path,
         "queue_name": task.queue_name,
@@ -170,7 +178,9 @@ def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
     }
     given = _FIELDS.get()
     row = _claimed(options, given)._replace(args=encoded[0], kwargs=encoded[1])
-    return _FakeRunning(task, row, given)
+    running = _FakeRunning(task, row, given)
+    running.payload = payload
+    return running
 
 
 def _claimed(options: dict[str, Any], given: dict[str, Any]) -> Claimed:

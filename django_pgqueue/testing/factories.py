@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -32,6 +33,7 @@ __all__ = [
     "BatchFactory",
     "JobFactory",
     "JobStatFactory",
+    "PayloadFactory",
     "QueueFactory",
     "ScheduleFactory",
     "WorkerFactory",
@@ -175,6 +177,30 @@ class BatchFactory(DjangoModelFactory[JobBatch]):
         """Count jobs that do not exist."""
         if create and extracted:
             _count(self.pk, str(self._state.db), **extracted)
+
+
+class PayloadFactory(DjangoModelFactory[Any]):
+    """The base of factories for payload models: ``ReceiptFactory(job=JobFactory.build(failed=True))``.
+
+    Without ``job``, a row is a new job, as everywhere. With a job that was built, but not saved, the row gets
+    that job, in any state. Its task is that of the model.
+    """
+
+    class Meta:
+        abstract = True
+
+    @classmethod
+    def _create(cls, model_class: type[Any], *args: Any, **kwargs: Any) -> Any:
+        job: Job | None = kwargs.pop("job", None)
+        with transaction.atomic():
+            row = super()._create(model_class, *args, **kwargs)  # type: ignore[no-untyped-call]
+            if job is not None:
+                new = Job.objects.get(pk=row.pk)
+                job.pk, job.task_path = row.pk, new.task_path
+                Job.objects.filter(pk=row.pk)._raw_delete(new._state.db)
+                job.save(force_insert=True)
+                row.job = job
+        return row
 
 
 class QueueFactory(DjangoModelFactory[Queue]):

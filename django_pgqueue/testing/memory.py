@@ -85,6 +85,8 @@ class Memory:
         if options.expires_after is not None:
             expires_at = max(now, run_after) + timedelta(seconds=options.expires_after)
         job = new_job(call, next(_numbers), max(now, run_after), expires_at, now)
+        if call.payload is not None:
+            call.payload.job = job  # not saved either; the job leads to it, too
         JOBS.append(job)
         return job
 

@@ -6,6 +6,7 @@ two supervisors can run it at the same time without conflicts or double work.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from datetime import timedelta
@@ -32,6 +33,9 @@ ROTATE_AT_MOST = 60.0  # seconds
 #: is not later than its last one. The ticks are the second line, if that row is changed by hand.
 TICKS_KEPT = timedelta(days=8)
 
+_said: set[str] = set()
+"""The problems of payload tables that were logged. They come back with each round."""
+
 # A single statement (``Session.run``).
 _SWEEP_SQL = """
     WITH old AS (DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %(statistics)s), passed AS (
@@ -56,9 +60,10 @@ _SWEEP_SQL = """
         )) RETURNING 1
     )
     SELECT greatest(
-        swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates)
-    ), strays.jobs, strays.notable
+        swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted
+    ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text
     FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
+        pgqueue_sweep_payloads_v1(%(batch)s) AS payloads (deleted, problems),
         pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
 """
 
@@ -127,9 +132,9 @@ def tell_retention(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, old statistics and ticks, and windows of unique keys and states of
-    rates that are over; requeue jobs of workers that are no longer registered; let jobs continue whose pause
-    is over. Return the largest of these numbers.
+    """Delete old jobs from the kept leaf, payloads without a job, old statistics and ticks, and windows of
+    unique keys and states of rates that are over; requeue jobs of workers that are no longer registered; let
+    jobs continue whose pause is over. Return the largest of these numbers.
     """
     settings = conf.current()
     longest = max(settings.retention, settings.failed_retention)
@@ -137,7 +142,11 @@ def sweep(session: Session) -> int:
         "statistics": longest, "ticks": TICKS_KEPT, "batch": BATCH, "crash_limit": settings.crash_limit,
         "keep_errors": settings.keep_errors,
     }  # fmt: skip
-    swept, strays, notable = session.row(_SWEEP_SQL, parameters)
+    swept, strays, notable, problems = session.row(_SWEEP_SQL, parameters)
+    for problem in json.loads(problems or "[]"):
+        if problem not in _said:
+            _said.add(problem)
+            logger.warning("rows whose jobs are no longer kept cannot be deleted: %s", problem)
     return max(int(swept), requeued_strays(int(strays), notable))
 
 

@@ -30,7 +30,7 @@ LAYERS = """
     context poller progress step_rules task_results
     middleware
     concurrency unique validation
-    grouping
+    grouping payloads
     rates
     variants
     definition
@@ -44,8 +44,8 @@ LAYERS = """
     logs
     backend checks_backends decorator
     schedules
-    checks
-    checks_database checks_schedules
+    checks payloads.synchronize
+    checks_database checks_payloads checks_schedules
     apps upkeep why
     admin
     worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker
@@ -64,7 +64,7 @@ LAYERS = """
 
 #: The modules that import parts of this package inside functions, and why. The layers apply to them as well.
 INSIDE_FUNCTIONS = {
-    "apps": "the checks need the models, which are there when the app is ready",
+    "apps": "the checks and the payloads need the models, which are there when the app is ready",
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
     "checks": "E006 tells that compat cannot be imported",
     "checks_backends": "E006 tells that compat cannot be imported",

@@ -31,6 +31,7 @@ from django_pgqueue import (
 )
 from django_pgqueue.models import Job
 from django_pgqueue.testing import assert_enqueued, call_task, immediate_jobs, run_jobs, travel
+from tests.receipts.models import Receipt, Reminder
 
 
 @task(queue_name="mail")
@@ -58,7 +59,29 @@ def of_django(x: int) -> str:
     return str(x)
 
 
+@task(payload=Receipt)
+def send_row(receipt: Receipt) -> str:
+    return str(receipt)
+
+
+@task(payload=Reminder)  # refused
+def wrong_row(receipt: Receipt) -> None: ...
+
+
+@task(payload=int)  # refused
+def no_row(number: int) -> None: ...
+
+
 def plain(x: int) -> None: ...
+
+
+def wrong_rows(reminder: Reminder, receipt: Receipt) -> None:
+    enqueue(send_row, reminder)  # refused
+    enqueue(send_row, 1)  # refused
+    enqueue(send_row, receipt, True)  # refused
+    send_row.bind(reminder)  # refused
+    send_row.enqueue(reminder)  # refused
+    call_task(send_row, reminder)  # refused
 
 
 def wrong_arguments() -> None:

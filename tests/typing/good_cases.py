@@ -71,6 +71,7 @@ from django_pgqueue.testing import (
     travel,
 )
 from django_pgqueue.unique import EnqueueOutcome
+from tests.receipts.models import Receipt, Reminder
 
 
 @task(
@@ -94,6 +95,23 @@ from django_pgqueue.unique import EnqueueOutcome
 )
 def send(order_id: int, *, note: str = "") -> str:
     return note
+
+
+@task(payload=Receipt, queue_name="mail", max_attempts=3, group="order_id")
+def send_row(receipt: Receipt) -> int:
+    return len(str(receipt))
+
+
+@task(payload=Reminder, takes_context=True)
+async def remind_row(context: JobContext, reminder: Reminder) -> str:
+    return f"{context.attempt} {reminder}"
+
+
+def rows(receipt: Receipt, reminder: Reminder) -> None:
+    assert_type(enqueue(send_row.using(priority=5), receipt), Job)
+    assert_type(enqueue_many(send_row.bind(each) for each in [receipt]), list[int])
+    assert_type(call_task(send_row, receipt), int)
+    assert_type(remind_row.call(reminder), str)
 
 
 @task

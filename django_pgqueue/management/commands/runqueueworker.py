@@ -14,6 +14,7 @@ from django.db import OperationalError, connections
 from django.utils.translation import gettext as _
 
 from ... import conf
+from ...payloads.synchronize import synchronize_payloads
 from ...schedules.synchronize import synchronize
 from ...session import LOST_CONNECTION
 from ...worker.logs import configure_logging, logging_restored
@@ -203,13 +204,14 @@ class Command(BaseCommand):
             _raise_interruption(worker.interrupted_by)
 
     def _begin(self, options: WorkerOptions, given: dict[str, Any]) -> None:
-        """Report problems that would stop every worker process. If there are none, write the schedules that
-        this version of the code declares, and print the banner.
+        """Report problems that would stop every worker process. If there are none, write the schedules and
+        the tasks with payloads that this version of the code declares, and print the banner.
         """
         alias = options.alias
         was_open = connections[alias].connection is not None
         try:
             check_database(alias)
+            synchronize_payloads(alias)
             if options.schedules:
                 synchronize(alias)
             warn_of_unknown_queues(alias, "--queues", options.queues)

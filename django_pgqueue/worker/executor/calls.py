@@ -11,6 +11,7 @@ from ...job_context import JobContext
 from ...signatures import check_call
 from .fork import await_body, call_body
 from .outcomes import BadCall
+from .payloads import apayload_of, payload_of
 
 if TYPE_CHECKING:
     from .running_job import RunningJob
@@ -20,7 +21,8 @@ __all__ = ["await_task", "call_task"]
 
 def call_task(running: RunningJob) -> Any:
     """Call the body of a sync task and return its value."""
-    args, kwargs = _arguments(running)
+    payload = None if running.task.payload is None else payload_of(running)
+    args, kwargs = _arguments(running, payload)
     if running.timeout is None:
         return call_body(running.task.func, args, kwargs)
     return running.timeout.call(call_body, [running.task.func, args, kwargs], {})
@@ -28,7 +30,8 @@ def call_task(running: RunningJob) -> Any:
 
 async def await_task(running: RunningJob) -> Any:
     """Call and await the body of an async task, and return its value."""
-    args, kwargs = _arguments(running)
+    payload = None if running.task.payload is None else await apayload_of(running)
+    args, kwargs = _arguments(running, payload)
     try:
         return await await_body(running.task.func, args, kwargs)
     except asyncio.CancelledError as error:
@@ -39,13 +42,15 @@ async def await_task(running: RunningJob) -> Any:
         await running.finish_records()
 
 
-def _arguments(running: RunningJob) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(running: RunningJob, payload: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments of the call. Raises ``BadCall`` if the task does not accept them: SQL does not
     check signatures, and the task may have changed since the job was enqueued.
     """
     row = running.row
     args = json.loads(row.args) if row.args != "[]" else []
     kwargs = json.loads(row.kwargs) if row.kwargs != "{}" else {}
+    if payload is not None:
+        args.append(payload)
     try:
         check_call(running.task, args, kwargs)
     except TypeError as error:

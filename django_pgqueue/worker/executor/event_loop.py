@@ -26,6 +26,7 @@ from django.db import connections
 from . import fork, outcomes
 from .connections import tidy_up
 from .outcomes import Result
+from .payloads import PayloadReader
 from .sync_threads import JobThread, SyncThreads
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class EventLoop:
         self._slots = slots
         self._running = 0
         self._sync_threads = SyncThreads(min(slots, threads), shared=slots > threads)
+        self._reader = PayloadReader(self._borrow)
         self._stopped = False
         # Two job threads, or one and the producer, may submit the first async jobs at the same time.
         self._lock = Lock()
@@ -155,11 +157,18 @@ class EventLoop:
             except IndexError:  # the producer took it back
                 break
             self._running += 1
-            thread = JobThread(self._sync_threads)
+            if running.task.payload is not None:
+                running.reader = self._reader
+            thread, context = self._borrow()
             coroutine = self._run_job(thread, running)
-            task = asyncio.get_running_loop().create_task(coroutine, context=_new_context(thread))
+            task = asyncio.get_running_loop().create_task(coroutine, context=context)
             task.add_done_callback(partial(self._ended, running))
         self._publish([])
+
+    def _borrow(self) -> tuple[JobThread, Context]:
+        """Return a thread for sync work, which starts if it is needed, and a context that uses it."""
+        thread = JobThread(self._sync_threads)
+        return thread, _new_context(thread)
 
     async def _run_job(self, thread: JobThread, running: RunningJob) -> None:
         try:

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from ..processes.started_jobs import StartedJobs
     from .backoffs import Backoffs
     from .isolation import Isolation
+    from .payloads import Companions
     from .task_signals import Announcer
+
+    HandOver = Callable[[list[RunningJob]], None]
 
 __all__ = ["Runner"]
 
@@ -67,7 +70,7 @@ class Runner:
         self.worker = worker
         self.backoffs: Backoffs = {}
         self.timeouts = Timeouts(alias, started_jobs)
-        self.on_overdue: Callable[[RunningJob], None] = _ignore
+        self.on_overdue: Callable[[RunningJob], None] = lambda _: None
         """Called on any thread with a job that still runs after its timeout and the grace period."""
         self.changed = Changed()  # the running jobs that have something to tell
         self._started_jobs = started_jobs
@@ -78,7 +81,7 @@ class Runner:
         self._unknown = FirstMet()
         self._running: dict[int, RunningJob] = {}
 
-    def perform(self, row: Claimed, hand_over: Callable[[list[RunningJob]], None]) -> Result | None:
+    def perform(self, row: Claimed, hand_over: HandOver, companions: Companions) -> Result | None:
         """Run a job on this thread. If it is async, pass it to ``hand_over`` instead and return None.
 
         claimed --it expired, or its task is unknown--> an outcome without a run
@@ -97,6 +100,8 @@ class Runner:
                 hand_over([ready])
                 return None
             else:
+                if ready.task.payload is not None:
+                    ready.companions = companions
                 outcome = self._run(ready)
             return Result(row, outcome, monotonic() - began, ready.reported, ready.take_failure())
         except BaseException as error:  # a bug of the worker must neither end the thread nor lose the job
@@ -120,8 +125,7 @@ class Runner:
     def is_async(self, task_path: str) -> bool | None:
         """Return whether a task is async; None if it has not been found yet."""
         # The order matters as in ``async_jobs``.
-        known = task_path in self._tasks
-        return task_path in self._async_paths if known else None
+        return task_path in self._async_paths if task_path in self._tasks else None
 
     def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
         """Return the jobs that can be handed over without a thread, ready to run, and the rows of the others.
@@ -290,10 +294,6 @@ class Runner:
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)
         return outcome
-
-
-def _ignore(running: RunningJob) -> None:
-    """Do nothing: the default of ``Runner.on_overdue``."""
 
 
 def _code(error: Exception) -> str | None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ...lifecycle.finish import Outcome
     from ...models import Job
     from .log_capture import LogCapture
+    from .payloads import Companions, PayloadReader
     from .timeouts import Timeout
 
 __all__ = ["RunningJob"]
@@ -79,6 +80,12 @@ class RunningJob:
     """Whether its task has used a step."""
     told: JobProgress | None = None
     """``progress``, once its task has told anything."""
+    companions: Companions | None = None
+    """The claimed rows among which it waited. Their payloads are read together with its own."""
+    reader: PayloadReader | None = None
+    """What reads its payload, if it is async."""
+    payload: Any = None
+    """Its payload, if a test has given it."""
     _event: Event | None = None
 
     def __init__(

@@ -25,6 +25,7 @@ from django.db import connections
 from ... import conf
 from .connections import close_unused
 from .event_loop import EventLoop
+from .payloads import Companions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,11 +46,12 @@ T = TypeVar("T")
 
 
 class _Chunk:
-    __slots__ = ("done", "job_since", "rows")
+    __slots__ = ("companions", "done", "job_since", "rows")
 
-    def __init__(self, rows: Iterable[Claimed]) -> None:
+    def __init__(self, rows: Iterable[Claimed], companions: Companions) -> None:
         self.rows = deque(rows)
         self.done: deque[Result] = deque()  # not published yet
+        self.companions = companions
         self.job_since = 0.0  # when its current job began; 0: no thread has taken the chunk yet
 
 
@@ -76,8 +78,9 @@ class Executor:
         if async_jobs:
             self._loop.submit(async_jobs)
         size = max(1, min(len(rows), int(CHUNK_SECONDS / job_seconds) if job_seconds > 0 else len(rows)))
+        companions = Companions(rows)
         for start in range(0, len(rows), size):
-            self._put(_Chunk(rows[start : start + size]))
+            self._put(_Chunk(rows[start : start + size], companions))
 
     def rebalance(self) -> bool:
         """If the current job of a chunk is slow, publish the results from before it and give the rest of the
@@ -92,7 +95,7 @@ class Executor:
                     if done := _drain(chunk.done):
                         self.results.append(done)
                     for row in _drain(chunk.rows):
-                        self._put(_Chunk([row]))
+                        self._put(_Chunk([row], chunk.companions))
         return watch or self._has_backlog()
 
     def has_urgent_results(self) -> bool:
@@ -184,7 +187,7 @@ class Executor:
             except IndexError:
                 break
             chunk.job_since = monotonic()
-            result = self._runner.perform(row, self._loop.submit)
+            result = self._runner.perform(row, self._loop.submit, chunk.companions)
             ended = monotonic()
             if result is not None:
                 chunk.done.append(result)

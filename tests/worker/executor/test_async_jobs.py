@@ -43,7 +43,7 @@ class Gates:
     def async_jobs(self, rows: list[Claimed]) -> tuple[list[RunningJob], list[Claimed]]:
         return [RunningJob(row, find_task(ASYNC), 1, "default") for row in rows], []
 
-    def perform(self, row: Claimed, hand_over: Any) -> None:
+    def perform(self, row: Claimed, hand_over: Any, companions: Any) -> None:
         raise AssertionError
 
     async def run_async(self, running: RunningJob) -> None:

@@ -11,6 +11,7 @@ import pytest
 from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.lifecycle.finish import Outcome
 from django_pgqueue.worker.executor.outcomes import Result
+from django_pgqueue.worker.executor.payloads import Companions
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.task_signals import Announcer
 from django_pgqueue.worker.executor.threads import Executor
@@ -34,7 +35,7 @@ class FakeRunner:
     def async_jobs(self, rows: list[Claimed]) -> tuple[list[Any], list[Claimed]]:
         return [], rows
 
-    def perform(self, row: Claimed, hand_over: Any) -> Result:
+    def perform(self, row: Claimed, hand_over: Any, companions: Any) -> Result:
         self.ran.append(row.id)
         self.threads.add(threading.current_thread().name)
         self.calls.get(row.id, lambda: None)()
@@ -147,7 +148,7 @@ def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
 
     runner = Runner("default", 1, Announcer(), StartedJobs.private(1))
     monkeypatch.setattr(runner, "_prepare", broken)
-    result = runner.perform(claimed(1), lambda running: None)
+    result = runner.perform(claimed(1), lambda running: None, Companions([]))
     assert result is not None
     assert (result.row.id, result.outcome.kind, result.reported) == (1, "release", False)
     assert "the worker failed" in (result.outcome.reason or "")

@@ -1,0 +1,97 @@
+"""Write payloads with the keys of their jobs, which are in the same transaction already.
+
+The jobs come first, because only the enqueue knows their options; the trigger of the table finds them there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db.models.expressions import DatabaseDefault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ..unique import EnqueueOutcome
+
+__all__ = ["store_calls", "store_one"]
+
+
+def store_one(alias: str, payload: Any, job_id: int, outcome: EnqueueOutcome) -> None:
+    """Save a payload with its ``save()``. That of a job which exists already, and stays as it is, is not
+    saved; if the call has replaced the job, its payload takes the place of the other one.
+    """
+    if outcome == "existing":
+        return
+    before = payload.job_id
+    payload.job_id = job_id
+    try:
+        is_new = outcome == "created"
+        payload.save(force_insert=is_new, force_update=not is_new, using=alias)
+        if payload._state.adding:
+            raise RuntimeError(
+                f"{type(payload).__qualname__}.save() has not saved the payload of job {job_id}."
+            )
+    except BaseException:
+        _forget(payload, before)
+        raise
+
+
+def store_calls(
+    alias: str, calls: Sequence[Any], done: list[tuple[int, EnqueueOutcome]]
+) -> list[tuple[int, EnqueueOutcome]]:
+    """Write the payloads of those calls that have one, and return what was done with their jobs.
+
+    The new ones of each model are written with ``bulk_create()``. As there, ``save()`` is not called; a model
+    with several tables gets it, one instance after another.
+    """
+    pairs = zip(calls, done, strict=True)
+    if rows := [(call.payload, *each) for call, each in pairs if call.payload is not None]:
+        if len({id(payload) for payload, _, _ in rows}) < len(rows):
+            raise ValueError(
+                "enqueue_many(): one payload is in several calls. Each call needs its own instance."
+            )
+        _store_rows(alias, rows)
+    return done
+
+
+def _store_rows(alias: str, done: Sequence[tuple[Any, int, EnqueueOutcome]]) -> None:
+    befores = [(payload, payload.job_id) for payload, _, _ in done]
+    try:
+        for model, group in _by_model(done):
+            rows = []
+            for payload, job_id, outcome in group:
+                if outcome != "created" or _has_parents(model):
+                    store_one(alias, payload, job_id, outcome)
+                else:
+                    payload.job_id = job_id
+                    rows.append(payload)
+            if rows:
+                model._base_manager.using(alias).bulk_create(rows)
+    except BaseException:
+        for payload, before in befores:
+            _forget(payload, before)
+        raise
+
+
+def _by_model(
+    done: Iterable[tuple[Any, int, EnqueueOutcome]],
+) -> Iterator[tuple[Any, list[tuple[Any, int, EnqueueOutcome]]]]:
+    groups: dict[Any, list[tuple[Any, int, EnqueueOutcome]]] = {}
+    for each in done:
+        groups.setdefault(type(each[0]), []).append(each)
+    yield from groups.items()
+
+
+def _has_parents(model: Any) -> bool:
+    """Return whether an instance is a row in several tables: ``bulk_create()`` refuses such models."""
+    return any(
+        parent._meta.concrete_model is not model._meta.concrete_model
+        for parent in model._meta.get_parent_list()
+    )
+
+
+def _forget(payload: Any, before: int | DatabaseDefault | None) -> None:
+    """Let a payload be new again, so that it can be enqueued once more."""
+    payload.job_id = before
+    payload._state.adding = True

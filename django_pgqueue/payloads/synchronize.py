@@ -1,0 +1,99 @@
+"""Write the tasks that code declares for payload models into the database, where the triggers read them.
+
+This happens after ``migrate``, so that rows can be inserted at once, and when a worker starts, because
+settings and options change without a migration. The last one counts. A project without payload models does
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from django.apps import apps
+from django.db import connections
+
+from .. import conf
+from ..concurrency import limit_name
+from ..definition import Task
+from ..exceptions import WrongBackend
+from ..models import JobPayload
+from ..payload import encode_metadata
+from ..schedules.synchronize import database_of, import_task_modules
+from ..wording import counted
+from .columns import column_of
+from .declare import task_of_model
+
+__all__ = ["after_migrate", "payload_models", "synchronize_payloads"]
+
+logger = logging.getLogger(__name__)
+
+_RELATION_SQL = "SELECT to_regclass('pgqueue_payload')::oid, to_regclass(%s)::oid"
+_DECLARE_SQL = "SELECT pgqueue_declare_payloads_v1(%s::jsonb)"
+
+
+def payload_models() -> list[type[JobPayload]]:
+    """Return the models that inherit from ``JobPayload`` and have a table of their own."""
+    return [
+        model for model in apps.get_models()
+        if issubclass(model, JobPayload) and not model._meta.proxy and model._meta.pk.name == "job"
+    ]  # fmt: skip
+
+
+def synchronize_payloads(alias: str) -> None:
+    """Write the policies of the tasks whose jobs go to the database ``alias``."""
+    if conf.problems() or connections[alias].vendor != "postgresql" or not (models := payload_models()):
+        return
+    import_task_modules()
+    tasks = [task for model in models if (task := task_of_model(model)) is not None and _home(task) == alias]
+    with connections[alias].cursor() as cursor:
+        declared = []
+        for task in tasks:
+            cursor.execute(_RELATION_SQL, [connections[alias].ops.quote_name(task.payload._meta.db_table)])
+            ours, relation = cursor.fetchone()
+            if ours is not None and relation is not None:  # otherwise a migration is missing
+                declared.append({**_policy(task), "relation": relation})
+        if declared:
+            cursor.execute(_DECLARE_SQL, [json.dumps(declared)])
+            (changed,) = cursor.fetchone()
+            if changed:
+                logger.info(
+                    "the code declares other tasks with payloads: %s changed", counted(changed, "row")
+                )
+
+
+def after_migrate(*, using: str, **kwargs: Any) -> None:
+    """Synchronize after ``migrate``, and after a flush."""
+    synchronize_payloads(using)
+
+
+def _home(task: Task[..., Any]) -> str | None:
+    """Return the database of the jobs of a task; None if its backend is not ours, of which a check tells."""
+    try:
+        return database_of(task)
+    except WrongBackend:
+        return None
+
+
+def _policy(task: Task[..., Any]) -> dict[str, Any]:
+    """Return the columns of a task, as an enqueue would fill in those of a job."""
+    settings, model = conf.current(), task.payload
+    assert model is not None
+    rule = task.concurrency or task.rate
+    expires_after = task.expires_after
+    return {
+        "task_path": task.module_path,
+        "model": model._meta.label,
+        "queue_name": task.queue_name,
+        "priority": task.priority,
+        "max_attempts": task.max_attempts or settings.max_attempts,
+        "timeout": task.timeout or settings.timeout,
+        "on_lost": task.on_lost,
+        "expires_after": None if expires_after is None else expires_after.total_seconds(),
+        "metadata": json.loads(encode_metadata(task.metadata)),
+        "limit_name": None if rule is None else limit_name(task),
+        "limit_column": None if rule is None or rule.key is None else column_of(model, str(rule.key)),
+        "group_column": None if task.group is None else column_of(model, str(task.group)),
+        "keeps": bool(model.keeps_rows),
+    }

@@ -1,0 +1,68 @@
+-- After an INSERT into a payload table: make the jobs of the new rows. The arguments are the path of the task, and its
+-- earlier paths, which count as the same (attach_payload_v1.sql). A row whose job exists was inserted by enqueue(), after
+-- its job. Any other job is refused, and so is a number that does not come from the sequence: a later job would get it,
+-- too. In this way the key tells whose job it is, as a foreign key would.
+--
+-- The ids are compared with an array. A join of the transition table with the root took 5 ms a row.
+--
+-- Race: a retry may move a job with such an id from history to the live leaf between the two looks. Then the INSERT below
+-- violates its primary key, and nothing was inserted.
+CREATE FUNCTION pgqueue_payload_insert_v1() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    ids bigint[];
+    known bigint[];
+    other record;
+    kind pgqueue_payload;
+    now timestamptz;
+    stranger bigint;
+BEGIN
+    SELECT array_agg(given.job_id) INTO ids FROM new_rows AS given;
+    IF ids IS NULL THEN
+        RETURN NULL;  -- the statement has inserted nothing
+    END IF;
+    known := ARRAY(
+        SELECT job.id FROM pgqueue_job_live AS job WHERE job.id = ANY (ids) AND job.task_path = ANY (TG_ARGV));
+    IF cardinality(known) = cardinality(ids) THEN
+        RETURN NULL;
+    END IF;
+    SELECT job.id, job.task_path, job.shelf INTO other
+    FROM pgqueue_job AS job WHERE job.id = ANY (ids) AND job.id <> ALL (known) ORDER BY job.id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'pgqueue: job % cannot have a row in %: %', other.id, TG_TABLE_NAME,
+            CASE WHEN other.task_path = ANY (TG_ARGV) THEN 'it is over'
+                ELSE format('it is a job of %s, not of %s', other.task_path, TG_ARGV[0]) END
+            USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'pgqueue_payload_job', TABLE = TG_TABLE_NAME,
+                SCHEMA = TG_TABLE_SCHEMA, COLUMN = 'job_id',
+                HINT = 'Leave job_id out: the row gets a new job. To run a job that is over again, use retry().';
+    END IF;
+    SELECT max(given.id) INTO stranger FROM unnest(ids) AS given (id);
+    IF stranger > (SELECT sequence.last_value FROM pgqueue_job_id_seq AS sequence) THEN
+        RAISE EXCEPTION 'pgqueue: job_id % in % does not come from the sequence pgqueue_job_id_seq', stranger, TG_TABLE_NAME
+            USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'pgqueue_payload_job', TABLE = TG_TABLE_NAME,
+                SCHEMA = TG_TABLE_SCHEMA, COLUMN = 'job_id', HINT = 'Leave job_id out: the row gets a new job.';
+    END IF;
+    SELECT declared.* INTO kind FROM pgqueue_payload AS declared
+    WHERE declared.task_path = ANY (TG_ARGV) ORDER BY array_position(TG_ARGV, declared.task_path::text) LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'pgqueue: the task % of % is not declared in this database', TG_ARGV[0], TG_TABLE_NAME
+            USING ERRCODE = 'foreign_key_violation', CONSTRAINT = 'pgqueue_payload_task', TABLE = TG_TABLE_NAME,
+                SCHEMA = TG_TABLE_SCHEMA,
+                HINT = 'Run manage.py migrate, or start a worker, with the code that declares the task.';
+    END IF;
+    now := clock_timestamp();
+    IF kind.limit_column IS NULL AND kind.group_column IS NULL THEN
+        INSERT INTO pgqueue_job_live (
+            id, task_path, queue_name, priority, run_after, enqueued_at, expires_at, max_attempts, timeout, on_lost,
+            metadata, limit_key, line)
+        SELECT given.id, TG_ARGV[0], kind.queue_name, kind.priority, now, now,
+            now + kind.expires_after * interval '1 second', kind.max_attempts, kind.timeout, kind.on_lost, kind.metadata,
+            kind.limit_name, CASE WHEN kind.limit_name IS NOT NULL THEN given.id END
+        FROM unnest(ids) AS given (id) WHERE known = '{}' OR given.id <> ALL (known);
+    ELSE
+        PERFORM pgqueue_insert_keyed_payloads_v1(kind, TG_ARGV[0], now, ARRAY(
+            SELECT jsonb_build_array(given.job_id, to_jsonb(given) ->> kind.limit_column,
+                to_jsonb(given) ->> kind.group_column)
+            FROM new_rows AS given WHERE known = '{}' OR given.job_id <> ALL (known)));
+    END IF;
+    RETURN NULL;
+END $$;

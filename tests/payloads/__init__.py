@@ -1,0 +1,1 @@
+"""Tests of `django_pgqueue.payloads`: rows that are jobs."""

@@ -1,0 +1,116 @@
+"""The retention of payloads: rows whose job is no longer kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import Job, PayloadTask
+from django_pgqueue.testing import run_jobs, run_upkeep, travel
+from tests.receipts.models import Charge, Order, Receipt, Reminder
+from tests.receipts.tasks import send
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def order() -> Order:
+    return Order.objects.create(total=5)
+
+
+def forget(*keys: int) -> None:
+    """Delete jobs, as retention does."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM pgqueue_job WHERE id = ANY (%s)", [list(keys)])
+
+
+def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
+    return [
+        row.pk for row in model.objects.bulk_create([model(order=order, email="a@b.c") for _ in range(count)])
+    ]
+
+
+def sweep(limit: int) -> tuple[int, list[str] | None]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM pgqueue_sweep_payloads_v1(%s)", [limit])
+        found: tuple[int, list[str] | None] = cursor.fetchone()
+    return found
+
+
+def left(model: Any = Receipt) -> list[int]:
+    return [*model.objects.order_by("pk").values_list("pk", flat=True)]
+
+
+def test_rows_without_a_job_go_page_by_page(order: Order) -> None:
+    keys = rows(order, 7)
+    forget(*keys[:5])
+    assert sweep(3) == (3, None)
+    assert PayloadTask.objects.get(model="receipts.Receipt").swept_to == keys[2]
+    assert sweep(3) == (2, None)
+    assert left() == keys[5:]
+    assert sweep(3) == (0, None)  # the last page
+    assert PayloadTask.objects.get(model="receipts.Receipt").swept_to == 0
+    forget(keys[5])
+    assert sweep(3) == (1, None)
+
+
+def test_upkeep_deletes_what_retention_has_left(order: Order) -> None:
+    gone, later = rows(order, 2)
+    run_jobs(limit=1)
+    run_upkeep()
+    assert left() == [gone, later]
+    travel(days=400)
+    run_upkeep()
+    assert left() == [later]
+    assert [*Job.objects.values_list("pk", flat=True)] == [later]
+
+
+def test_kept_rows_stay(order: Order) -> None:
+    keys = rows(order, 2, Charge)
+    forget(*keys)
+    assert sweep(10) == (0, None)
+    assert left(Charge) == keys
+
+
+def test_a_task_with_a_new_path_sweeps_once_and_keeps_if_either_does(order: Order) -> None:
+    row = PayloadTask.objects.get(model="receipts.Receipt")
+    row.pk, row.keeps = "tests.receipts.tasks.a_new_path", True
+    row.save(force_insert=True)
+    forget(*rows(order, 2))
+    assert sweep(10) == (0, None)
+    PayloadTask.objects.filter(pk=row.pk).update(keeps=False)
+    assert sweep(10) == (2, None)
+
+
+def test_rows_that_others_reference_stay_and_stop_nobody(
+    order: Order, caplog: pytest.LogCaptureFixture
+) -> None:
+    reminders, receipts = rows(order, 2, Reminder), rows(order, 2)
+    forget(*reminders, *receipts)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE attached (receipt bigint REFERENCES receipts_receipt DEFERRABLE INITIALLY DEFERRED)"
+        )
+        cursor.execute("INSERT INTO attached VALUES (%s)", [receipts[0]])
+        swept, problems = sweep(10)
+        assert (swept, left(), left(Reminder)) == (2, receipts, [])
+        assert problems is not None
+        assert problems[0].startswith("receipts.Receipt: ")
+        assert "violates foreign key constraint" in problems[0]
+        for _ in range(2):
+            run_upkeep()
+        assert (
+            caplog.text.count("rows whose jobs are no longer kept cannot be deleted: receipts.Receipt") == 1
+        )
+        cursor.execute("DELETE FROM attached")
+    assert sweep(10) == (2, None)
+
+
+def test_a_table_that_was_dropped_is_left_out(order: Order) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE receipts_reminder")
+    forget(*rows(order, 1))
+    assert sweep(10) == (1, None)
+    assert send.payload is Receipt

@@ -1,0 +1,250 @@
+"""The declarations in `pgqueue_payload`, the migration operation, and the checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.db import connection, connections
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.migrations.state import ProjectState
+from django.test.utils import isolate_apps
+
+from django_pgqueue import JobPayload
+from django_pgqueue.checks_payloads import check_payload_triggers, check_payloads
+from django_pgqueue.compat import BaseTaskBackend
+from django_pgqueue.models import Job, PayloadTask
+from django_pgqueue.operations import PayloadTriggers
+from django_pgqueue.payloads import declare
+from django_pgqueue.payloads.synchronize import synchronize_payloads
+from tests.receipts.models import Charge, Order, Receipt, SignedCharge
+from tests.receipts.tasks import send
+
+pytestmark = pytest.mark.django_db
+
+registry: Any = declare._tasks
+
+SEND = "tests.receipts.tasks.send"
+OTHER = "tests.receipts.tasks.send_again"
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Declare the task of receipts with other options."""
+    variants = []
+
+    def declare_it(**options: Any) -> None:
+        variants.append(replace(send, **options))  # kept: the registry does not keep it
+        monkeypatch.setitem(registry, Receipt, variants[-1])
+
+    return declare_it
+
+
+def test_a_migrate_has_written_what_the_code_declares() -> None:
+    rows = {row.model: row for row in PayloadTask.objects.all()}
+    assert {*rows} == {"receipts.Receipt", "receipts.Reminder", "receipts.Charge", "receipts.Visit"}
+    row = rows["receipts.Receipt"]
+    assert (row.task_path, row.relation, row.queue_name, row.priority) == (
+        SEND,
+        "receipts_receipt",
+        "mail",
+        5,
+    )
+    assert (row.max_attempts, row.timeout, row.on_lost, row.expires_after) == (3, 60, "fail", 3600.0)
+    assert (row.metadata, row.keeps, str(row)) == ({"kind": "receipt"}, False, SEND)
+    assert (rows["receipts.Visit"].limit_column, rows["receipts.Visit"].group_column) == (
+        "order_id",
+        "customer_name",
+    )
+    assert rows["receipts.Charge"].keeps
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT task_path, xmin::text FROM pgqueue_payload ORDER BY 1")
+        before = cursor.fetchall()
+        synchronize_payloads("default")
+        cursor.execute("SELECT task_path, xmin::text FROM pgqueue_payload ORDER BY 1")
+        assert cursor.fetchall() == before, "rows that have not changed are not written"
+
+
+def test_new_options_count_from_the_next_start(declared: Any, caplog: pytest.LogCaptureFixture) -> None:
+    order = Order.objects.create()
+    declared(queue_name="other", expires_after=timedelta(minutes=1))
+    assert Receipt.objects.create(order=order, email="a@b.c").job.queue_name == "mail"
+    with caplog.at_level("INFO", "django_pgqueue"):
+        synchronize_payloads("default")
+    assert "the code declares other tasks with payloads: 1 row changed" in caplog.text
+    assert Receipt.objects.create(order=order, email="a@b.c").job.queue_name == "other"
+
+
+def test_a_migrate_synchronizes() -> None:
+    PayloadTask.objects.filter(pk=SEND).delete()
+    call_command("migrate", verbosity=0)
+    assert PayloadTask.objects.filter(pk=SEND).exists()
+
+
+def test_a_limit_without_a_key_is_that_of_all_rows(declared: Any) -> None:
+    declared(concurrency=2)
+    synchronize_payloads("default")
+    job = Receipt.objects.create(order=Order.objects.create(), email="a@b.c").job
+    assert (job.limit_key, job.line, job.group_key) == (SEND, job.pk, None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_starts_synchronizes() -> None:
+    PayloadTask.objects.filter(pk=SEND).delete()
+    call_command("runqueueworker", burst=True, one_process=True, verbosity=0)
+    assert PayloadTask.objects.filter(pk=SEND).exists()
+
+
+def test_a_project_without_payloads_imports_and_asks_nothing(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    from django_pgqueue.payloads import synchronize
+
+    monkeypatch.setattr(synchronize, "payload_models", list)
+    monkeypatch.setattr(synchronize, "import_task_modules", None)
+    with django_assert_num_queries(0):
+        synchronize.after_migrate(using="default")
+
+
+def paths() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_payload_paths_v1('receipts_receipt')")
+        found: list[str] = cursor.fetchone()[0]
+    return found
+
+
+class TestOperation:
+    """`PayloadTriggers`."""
+
+    state = ProjectState.from_apps(apps)
+
+    def run(self, operation: PayloadTriggers, *, backwards: bool = False) -> None:
+        way = operation.database_backwards if backwards else operation.database_forwards
+        with connection.schema_editor(atomic=False) as editor:
+            way("receipts", editor, self.state, self.state)
+
+    def test_a_new_path_takes_over_and_the_earlier_one_still_counts(self) -> None:
+        order = Order.objects.create()
+        job = Job.objects.create(task_path=SEND)
+        self.run(PayloadTriggers("Receipt", OTHER))
+        assert paths() == [OTHER, SEND]
+        row = Receipt.objects.create(order=order, email="a@b.c")
+        assert (row.job.task_path, row.job.queue_name) == (OTHER, "mail"), (
+            "with the policy of the earlier path"
+        )
+        Receipt.objects.create(order=order, email="b@b.c", job_id=job.pk)  # by old code, with enqueue()
+        self.run(PayloadTriggers("Receipt", OTHER), backwards=True)
+        assert paths() == [SEND]
+        self.run(PayloadTriggers("Receipt", SEND), backwards=True)
+        assert paths() == []
+        row = Receipt.objects.create(order=order, email="c@b.c")
+        assert not Job.objects.filter(pk=row.pk).exists()
+
+    def test_it_is_written_into_migrations(self) -> None:
+        operation = PayloadTriggers("Receipt", SEND)
+        assert operation.deconstruct() == ("PayloadTriggers", ["Receipt", SEND], {})
+        assert operation.describe() == f"Let each row of Receipt be a job of {SEND}"
+        assert operation.migration_name_fragment == "receipt_triggers"
+        assert operation.references_model("receipt", "receipts")
+        operation.state_forwards("receipts", self.state)
+
+    @pytest.mark.parametrize(
+        ("name", "why"), [("Nothing", "no such model yet"), ("Order", "not a JobPayload")]
+    )
+    def test_a_wrong_model(self, name: str, why: str) -> None:
+        with pytest.raises(ValueError, match=why):
+            PayloadTriggers(name, SEND).state_forwards("receipts", self.state)
+
+    def test_a_table_that_is_renamed_keeps_its_triggers(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE receipts_receipt RENAME TO mails")
+            cursor.execute("SELECT pgqueue_payload_paths_v1('mails')")
+            assert cursor.fetchone() == ([SEND],)
+            assert PayloadTask.objects.get(pk=SEND).relation == "mails"
+
+
+def test_the_migrations_of_the_app_are_complete_and_reversible() -> None:
+    call_command("makemigrations", "receipts", check=True, dry_run=True, stdout=StringIO())
+
+
+class TestChecks:
+    """The system checks."""
+
+    def test_nothing_is_wrong(self) -> None:
+        assert check_payloads(None) == []
+        assert check_payload_triggers(None, databases=["default", "other"]) == []
+
+    def test_triggers(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE receipts_receipt DISABLE TRIGGER pgqueue_payload_delete")
+            cursor.execute("SELECT pgqueue_attach_payload_v1('receipts_visit', '{shop.tasks.old}')")
+        first, second = check_payload_triggers(None, databases=["default"])
+        assert (first.id, second.id) == ("pgqueue.E021", "pgqueue.E021")
+        assert "receipts.Receipt in the database 'default' are missing, or disabled" in first.msg
+        assert f"PayloadTriggers('Receipt', '{SEND}')" in str(first.hint)
+        assert "receipts.Visit in the database 'default' belong to shop.tasks.old" in second.msg
+        assert check_payload_triggers(None, databases=["other"]) == check_payload_triggers(None) == []
+        MigrationRecorder(connection).record_unapplied("receipts", "0001_initial")
+        assert check_payload_triggers(None, databases=["default"]) == [], "an error would stop the migration"
+
+    def test_databases(self, settings: Any) -> None:
+        settings.DATABASE_ROUTERS = [Elsewhere()]
+        (found,) = {message.msg for message in check_payloads(None) if "Receipt" in message.msg}
+        assert found.startswith(
+            f"The rows of receipts.Receipt go to the database 'other', but the jobs of {SEND} to 'default'."
+        )
+        assert {message.id for message in check_payloads(None)} == {"pgqueue.E020"}
+
+    def test_a_backend_of_others(self, declared: Any, settings: Any) -> None:
+        settings.TASKS = {
+            "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
+            "dummy": {"BACKEND": f"{BaseTaskBackend.__module__.rpartition('.')[0]}.dummy.DummyBackend"},
+        }
+        declared(backend="dummy")
+        (found,) = check_payloads(None)
+        assert (found.id, "its backend 'dummy' is not one of django_pgqueue" in found.msg) == (
+            "pgqueue.E020",
+            True,
+        )
+        synchronize_payloads("default")
+
+    def test_a_model_without_a_task(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(registry, Receipt)
+        (found,) = check_payloads(None)
+        assert (found.id, str(found.hint)) == (
+            "pgqueue.W007", "Declare one with @task(payload=Receipt) in a module that TASK_MODULES names."
+        )  # fmt: skip
+
+    def test_rows_that_upkeep_cannot_delete(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Charge, "keeps_rows", False)
+        (found,) = check_payloads(None)
+        assert found.id == "pgqueue.W008"
+        assert found.msg.startswith("receipts.SignedCharge.charge_ptr references rows of receipts.Charge.")
+
+    def test_another_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from django.db import models
+
+        with isolate_apps("tests.receipts", "django_pgqueue"):
+
+            class Numbered(JobPayload):
+                number = models.AutoField(primary_key=True)
+                job: Any = models.BigIntegerField()
+
+                class Meta:
+                    app_label = "receipts"
+
+            monkeypatch.setattr(apps, "get_models", lambda *args, **kwargs: [Numbered, Receipt, SignedCharge])
+            found = [message for message in check_payloads(None) if message.id == "pgqueue.E019"]
+        assert [message.msg.partition(",")[0] for message in found] == [
+            "The primary key of receipts.Numbered is 'number'"
+        ]
+
+
+class Elsewhere:
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "other" if model._meta.app_label == "receipts" else None

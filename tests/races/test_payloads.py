@@ -1,0 +1,139 @@
+"""Races of payloads: the deletion of a row, the sweep, and the declaration of a task."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from psycopg import errors
+
+from django_pgqueue.payloads.synchronize import synchronize_payloads
+from tests.receipts.models import Order, Receipt
+from tests.support.jobs import Range, cancel, claim, finish, retry, statuses, value
+from tests.support.sessions import Connect, Connection, start
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SEND = "tests.receipts.tasks.send"
+INSERT = "INSERT INTO receipts_receipt (order_id, email) VALUES (%s, 'a@b.c') RETURNING job_id"
+
+
+@pytest.fixture
+def row() -> int:
+    """The key of a row whose job waits."""
+    return int(Receipt.objects.create(order=Order.objects.create(), email="a@b.c").pk)
+
+
+def delete(connection: Connection, key: int) -> None:
+    connection.execute("DELETE FROM receipts_receipt WHERE job_id = %s", (key,))
+
+
+def take(connection: Connection) -> list[int]:
+    return [claimed.id for claimed in claim(connection, ranges=[Range("mail", 5)])]
+
+
+def test_a_claim_that_comes_first_is_asked_to_stop(row: int, connect: Connect) -> None:
+    """The deletion waits for the claim, and does not cancel a job that runs."""
+    worker, other = connect(), connect(autocommit=True)
+    assert take(worker) == [row]
+    deletion = start(other, delete, row).blocked()
+    worker.commit()
+    deletion.result()
+    assert statuses(other) == {row: "running"}
+    assert value(other, "SELECT cancel_requested_at IS NOT NULL FROM pgqueue_job_live") is True
+    assert finish(worker, [row]) == [row]
+
+
+def test_a_deletion_that_comes_first_leaves_nothing_to_claim(row: int, connect: Connect) -> None:
+    worker, other = connect(autocommit=True), connect()
+    delete(other, row)
+    assert take(worker) == []  # it skips the locked job
+    other.commit()
+    assert take(worker) == []
+    assert statuses(worker) == {row: "cancelled"}
+
+
+def test_a_finish_that_comes_first_stands(row: int, connect: Connect) -> None:
+    worker, other = connect(), connect(autocommit=True)
+    take(worker)
+    worker.commit()
+    finish(worker, [row])
+    deletion = start(other, delete, row).blocked()
+    worker.commit()
+    deletion.result()
+    assert statuses(other) == {row: "done"}
+
+
+def sweep(connection: Connection) -> int:
+    return int(value(connection, "SELECT swept FROM pgqueue_sweep_payloads_v1(1000)"))
+
+
+def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Connect) -> None:
+    """The retry moves the job while the sweep waits for a leaf of history. Two looks, into the live leaf and
+    then into history, would miss it in both.
+    """
+    owner, other = connect(), connect(autocommit=True)
+    cancel(owner, [row])
+    owner.commit()
+    owner.execute("LOCK TABLE pgqueue_job_past_1 IN ACCESS EXCLUSIVE MODE")
+    sweeping = start(other, sweep).blocked()
+    assert retry(owner, [row]) == 1
+    owner.commit()
+    assert sweeping.result() == 0
+    assert value(other, "SELECT count(*) FROM receipts_receipt") == 1
+    assert statuses(other) == {row: "pending"}
+
+
+def test_two_sweeps_do_not_wait_for_each_other(row: int, connect: Connect) -> None:
+    owner, other = connect(), connect(autocommit=True)
+    owner.execute("DELETE FROM pgqueue_job_live")
+    owner.commit()
+    assert sweep(owner) == 1
+    assert sweep(other) == 0
+    owner.commit()
+    assert value(other, "SELECT count(*) FROM receipts_receipt") == 0
+
+
+def test_an_insert_while_the_declaration_changes_gets_the_committed_one(connect: Connect) -> None:
+    order = Order.objects.create()
+    owner, other = connect(), connect(autocommit=True)
+    owner.execute("UPDATE pgqueue_payload SET queue_name = 'new' WHERE task_path = %s", (SEND,))
+    key = value(other, INSERT, order.pk)  # it neither waits nor sees what is not committed
+    owner.commit()
+    assert value(other, "SELECT queue_name FROM pgqueue_job_live WHERE id = %s", key) == "mail"
+    synchronize_payloads("default")
+    assert value(other, "SELECT queue_name FROM pgqueue_payload WHERE task_path = %s", SEND) == "mail"
+
+
+def test_two_processes_declare_in_the_same_order(connect: Connect) -> None:
+    """The second one waits for the first, and neither is a victim of a deadlock."""
+    first, second = connect(), connect(autocommit=True)
+    changed = "to_jsonb(kind) || jsonb_build_object('relation', kind.relation::oid, 'priority', 7)"
+    declared = value(first, f"SELECT jsonb_agg({changed}) FROM pgqueue_payload AS kind")
+    backwards = list(reversed(declared))
+    query = "SELECT pgqueue_declare_payloads_v1(%s::jsonb)"
+    text = [value(first, "SELECT %s::jsonb::text", json.dumps(rows)) for rows in (declared, backwards)]
+    first.execute(
+        "SELECT FROM pgqueue_payload WHERE task_path = %s FOR UPDATE",
+        (min(each["task_path"] for each in declared),),
+    )
+    waiting = start(second, value, query, text[1]).blocked()
+    assert value(first, query, text[0]) == 4
+    first.commit()
+    assert waiting.result() == 0
+    synchronize_payloads("default")
+
+
+def test_a_key_that_is_taken_twice(connect: Connect, row: int) -> None:
+    """Two rows for one job: the second transaction waits for the first, and fails."""
+    order = Order.objects.create()
+    first, second = connect(), connect(autocommit=True)
+    delete(first, row)
+    first.execute("SELECT pgqueue_retry_v1(ARRAY[%s::bigint])", (row,))
+    query = "INSERT INTO receipts_receipt (job_id, order_id, email) VALUES (%s, %s, 'x')"
+    first.execute(query, (row, order.pk))
+    again = start(second, Connection.execute, query, (row, order.pk)).blocked()
+    first.commit()
+    with pytest.raises(errors.UniqueViolation):
+        again.result()
+    assert statuses(second) == {row: "pending"}

@@ -1,0 +1,1 @@
+"""An app whose models are payloads, with migrations that make their triggers."""
