@@ -19,6 +19,7 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     schedules.py   schedules; schedule_fields.py the columns of the list, schedule_page.py the top of a page,
                    schedule_form.py the form, schedule_buttons.py and schedule_actions.py what can be done
     stats.py       statistics; last_hour.py the table above them, percentiles.py percentiles of the histograms
+    payloads.py    a mixin for the admin of payload models; job_payloads.py the payload on the page of its job
     changelist.py  a list that stays fast with a long history; its filters.py and names.py
 """
 
@@ -31,6 +32,7 @@ from .batches import BatchAdmin
 from .jobs import JobAdmin
 from .limits import LimitAdmin
 from .pauses import PauseAdmin
+from .payloads import PayloadAdmin
 from .queues import QueueAdmin
 from .schedules import ScheduleAdmin
 from .stats import JobStatAdmin
@@ -42,6 +44,7 @@ __all__ = [
     "JobStatAdmin",
     "LimitAdmin",
     "PauseAdmin",
+    "PayloadAdmin",
     "QueueAdmin",
     "ScheduleAdmin",
     "WorkerAdmin",

@@ -18,6 +18,7 @@ from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
 from .job_links import batch_of, shown_links
 from .job_logs import shown_logs
+from .job_payloads import shown_payload
 from .job_progress import live_progress, progress_in_words, progress_of_job, with_progress
 from .job_steps import shown_steps
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
@@ -268,7 +269,8 @@ class JobFields(ReadOnlyAdmin[Job]):
         form_url: str = "",
         obj: Job | None = None,
     ) -> HttpResponse:
-        """Add what the job is tied to, its steps, and its errors and logs, the last attempt first."""
+        """Add the payload of the job, what it is tied to, its steps, and its errors and logs, the last first."""
+        context["pgqueue_payload"] = shown_payload(self.admin_site, request, obj) if obj else None
         context["pgqueue_steps"] = shown_steps(obj) if obj else []
         context["pgqueue_links"] = shown_links(self.admin_site, request, obj) if obj else []
         context["pgqueue_batch"] = batch_of(self.admin_site, request, obj) if obj else None

@@ -1,0 +1,79 @@
+"""``PayloadAdmin``: a mixin for the admin of a payload model, which shows the job of each row.
+
+    class ReceiptAdmin(PayloadAdmin, admin.ModelAdmin):
+        list_display = ("email", "job_status", "job_link")
+
+The status comes from a subquery, because a join would leave out rows whose job is no longer kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import OuterRef, Subquery, Value
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from ..models import Job
+from . import display, job_texts
+from .links import page_url
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+    Base = admin.ModelAdmin[Any]
+else:
+    Base = object
+
+__all__ = ["PayloadAdmin"]
+
+
+class PayloadAdmin(Base):
+    """Adds ``job_status`` and ``job_link``: to the page of a row, and for ``list_display``."""
+
+    class Media:
+        css = {"all": ["django_pgqueue/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add to the rows the status of the job, why it waits, and whether this user may view it."""
+        job = Job.objects.filter(pk=OuterRef("pk"))
+        rows: QuerySet[Any] = super().get_queryset(request)
+        annotated: QuerySet[Any] = rows.annotate(
+            pgqueue_status=Subquery(job.values("status")[:1]),
+            pgqueue_reason=Subquery(job.values("waiting_reason")[:1]),
+            pgqueue_linked=Value(bool(page_url(self.admin_site, request, Job, "changelist"))),
+        )
+        return annotated
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Add the fields of the job to those that cannot be edited."""
+        return [*super().get_readonly_fields(request, obj), "job_status", "job_link"]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Show the job first. A new row has none."""
+        fields = [name for name in super().get_fields(request, obj) if name not in ("job_status", "job_link")]
+        return fields if obj is None else [("job_status", "job_link"), *fields]
+
+    @admin.display(description=_("status of the job"), ordering="pgqueue_status")
+    def job_status(self, row: Any) -> str:
+        """The status of the job, and below it why it waits."""
+        if row.pgqueue_status is None:
+            return str(_("no longer kept"))
+        badge = display.status_badge(row.pgqueue_status)
+        if not row.pgqueue_reason:
+            return badge
+        return format_html(
+            '{}<span class="pgqueue-more">{}</span>', badge, job_texts.breakable(row.pgqueue_reason)
+        )
+
+    @admin.display(description=_("job"), ordering="pk")
+    def job_link(self, row: Any) -> str:
+        """The id of the job, with a link for those who may view it."""
+        if row.pgqueue_status is None or not row.pgqueue_linked:
+            return str(row.pk)
+        name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
+        url = reverse(name, args=[row.pk], current_app=self.admin_site.name)
+        return format_html('<a href="{}">{}</a>', url, row.pk)
