@@ -50,6 +50,7 @@ NAMES = {
     "progress-calls": "progress",
     "fan-in": "fan_in",
     "members": "fan_in",
+    "typed_payloads": "typed_payloads",
     # Only with --full, or by name.
     "sizes": "sizes",
     "steady": "steady",
