@@ -269,7 +269,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         form_url: str = "",
         obj: Job | None = None,
     ) -> HttpResponse:
-        """Add the payload of the job, what it is tied to, its steps, and its errors and logs, the last first."""
+        """Add the payload, what the job is tied to, its steps, and its errors and logs, the last first."""
         context["pgqueue_payload"] = shown_payload(self.admin_site, request, obj) if obj else None
         context["pgqueue_steps"] = shown_steps(obj) if obj else []
         context["pgqueue_links"] = shown_links(self.admin_site, request, obj) if obj else []
