@@ -14,6 +14,7 @@ from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.payloads.load import load as original
 from django_pgqueue.worker.executor import payloads
+from django_pgqueue.worker.producer.batch_size import BatchSize
 from tests.app.models import Entry
 from tests.receipts import tasks
 from tests.receipts.models import Charge, Order, Receipt, Reminder
@@ -32,8 +33,12 @@ def order() -> Iterator[Order]:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many payloads each query was to read."""
+    """How many payloads each query was to read. On a slow machine, too, 50 jobs are claimed, and their rows are
+    fresh until the last of them starts.
+    """
     sizes: list[int] = []
+    monkeypatch.setattr(BatchSize, "target", 50)
+    monkeypatch.setattr(payloads, "FRESH", 60.0)
 
     def load(model: Any, alias: str, ids: list[int]) -> dict[int, Any]:
         sizes.append(len(ids))
