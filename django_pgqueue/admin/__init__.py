@@ -18,6 +18,7 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     workers.py     workers and what they run; drain.py asks them to end
     schedules.py   schedules; schedule_fields.py the columns of the list, schedule_page.py the top of a page,
                    schedule_form.py the form, schedule_buttons.py and schedule_actions.py what can be done
+    graph/         the drawing of a workflow
     stats.py       statistics; last_hour.py the table above them, percentiles.py percentiles of the histograms
     payloads.py    a mixin for the admin of payload models; job_payloads.py the payload on the page of its job
     changelist.py  a list that stays fast with a long history; its filters.py and names.py

@@ -15,7 +15,9 @@ from ..models.job import Status
 from . import batch_fields, display
 from .batch_actions import BatchActions
 from .changelist import KeysetChangeList
+from .graph.pages import WorkflowPages
 from .job_links import children_of, shown_jobs
+from .job_search import BATCH
 from .links import page_url
 
 if TYPE_CHECKING:
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["BatchAdmin"]
 
 MOST_FAILED = 20  # on the page of a batch
-#: What the search of the list of jobs understands.
-MEMBERS = "batch:"
 
 
 class BatchStateFilter(admin.SimpleListFilter):
@@ -49,7 +49,7 @@ class BatchStateFilter(admin.SimpleListFilter):
         return queryset
 
 
-class BatchAdmin(BatchActions):
+class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
     """Shows batches, and can cancel them and retry their failed jobs."""
 
     list_display = ("id", "named", "state_now", "numbers", "created", "age")
@@ -169,7 +169,7 @@ def _member_links(batch: Any, jobs: str) -> list[dict[str, Any]]:
     ]
     links = []
     for key, label, count in kinds:
-        query = {"q": f"{MEMBERS}{batch.pk}", **({"status": key} if key else {})}
+        query = {"q": f"{BATCH}{batch.pk}", **({"status": key} if key else {})}
         if count:
             links.append(
                 {"label": label, "count": display.number(count), "url": f"{jobs}?{urlencode(query)}"}

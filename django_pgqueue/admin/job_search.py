@@ -1,10 +1,11 @@
 """The search field of the list of jobs.
 
-A number, or an id in the form of ``TaskResult.id``, finds the job with this id. ``key:`` and a concurrency
-key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the unique key: each
-of these has an index. Any other term is searched in the path of the task, the keys, the arguments and the
-errors. No index supports such a search, so it is limited: it reads the jobs that are not over and those that
-finished recently, and it gives up after ``SECONDS``.
+A number, or an id in the form of ``TaskResult.id``, finds the job with this id. ``key:`` and a
+concurrency key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the
+unique key: each of these has an index. ``batch:`` and the id of a batch finds its members. Any other term
+is searched in the path of the task, the keys, the arguments and the errors. No index supports such a
+search, so it is limited: it reads the jobs that are not over and those that finished recently, and it
+gives up after ``SECONDS``.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 
     from .orders import Order
 
-__all__ = ["KEY", "SECONDS", "JobChangeList", "has_key", "search"]
+__all__ = ["BATCH", "KEY", "SECONDS", "JobChangeList", "has_index", "search"]
 
 SECONDS = 3.0
 KEY = "key:"  # what a term for a key begins with
+BATCH = "batch:"  # and what a term for the members of a batch begins with
 
 #: Each part has the condition of an index.
 _OF_KEY = """
@@ -53,7 +55,12 @@ _ERROR_TEXTS = ("class", "message", "traceback")
 _PATH = "%(function)s(%(expressions)s::jsonpath)"
 
 
-def has_key(alias: str, term: str) -> bool:
+def has_index(alias: str, term: str) -> bool:
+    """Return whether an index finds the jobs of this term: those with a key, or the members of a batch."""
+    return _batch(term) is not None or _has_key(alias, term)
+
+
+def _has_key(alias: str, term: str) -> bool:
     """Return whether the term is ``key:`` and a key that jobs have."""
     key = _key(term)
     if not key:
@@ -70,9 +77,18 @@ def _key(term: str) -> str:
     return "" if "\0" in key else key
 
 
+def _batch(term: str) -> int | None:
+    """Return the id of the batch, if the term is ``batch:`` and a number."""
+    number = term.strip().removeprefix(BATCH).strip()
+    is_batch = term.strip().startswith(BATCH) and number.isascii() and number.isdecimal() and len(number) < 20
+    return int(number) if is_batch else None
+
+
 def search(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
     """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any."""
-    if has_key(jobs.db, term):
+    if (batch := _batch(term)) is not None:
+        return jobs.filter(batch_id=batch)
+    if _has_key(jobs.db, term):
         # An array: with a subquery, PostgreSQL would read all jobs from the newest one on.
         ids = RawSQL(f"ARRAY({_OF_KEY})", [_key(term)] * 4)  # noqa: S611 - a constant
         is_one = Func(

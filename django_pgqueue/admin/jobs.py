@@ -18,11 +18,12 @@ from django.utils.translation import gettext_lazy as _
 from ..models import Job
 from ..models.job import Status
 from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, on_shelves
+from .graph.pages import WorkflowPages
 from .job_actions import JobActions
 from .job_fields import JobFields
 from .job_progress import COLUMNS as PROGRESS_COLUMNS
 from .job_progress import progress_view, with_progress
-from .job_search import JobChangeList, has_key, search
+from .job_search import JobChangeList, has_index, search
 from .job_texts import MOST_OF_CALL
 from .job_workers import with_clock
 from .overview import overview
@@ -41,7 +42,7 @@ _IN_LIST = (
 )  # fmt: skip
 
 
-class JobAdmin(JobActions, JobFields):
+class JobAdmin(WorkflowPages[Job], JobActions, JobFields):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
 
     class Media:
@@ -53,8 +54,9 @@ class JobAdmin(JobActions, JobFields):
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
     search_help_text = _(
         "The id of a job; key: and a whole concurrency key or unique key, for the jobs that run or wait "
-        "with it; or text in the task, keys, arguments or errors. Text is searched in jobs that are not "
-        "over, and in jobs that finished within the last 7 days or the chosen time."
+        "with it; batch: and the id of a batch, for its members; or text in the task, keys, arguments or "
+        "errors. Text is searched in jobs that are not over, and in jobs that finished within the last 7 "
+        "days or the chosen time."
     )
     sortable_by = ()
     fieldsets = (
@@ -106,7 +108,7 @@ class JobAdmin(JobActions, JobFields):
         """Return the jobs that these filters read one by one. None if there are no filters, or if an index
         supports them; also None for live jobs, because they are few, and the oldest of them matter most.
         """
-        if has_key(changelist.root_queryset.db, changelist.query):
+        if has_index(changelist.root_queryset.db, changelist.query):
             return None
         chosen = set(changelist.get_filters_params())
         served = {"status", "queue", "finished"} if changelist.chosen("status") == Status.FAILED else set()

@@ -91,7 +91,7 @@ def test_the_page_of_a_batch(root: Client) -> None:
     assert "no answer from the gateway" in shown
     assert f'/job/{bad.pk}/change/">' in shown
     assert f'/job/{child.pk}/change/">' in shown
-    assert f'/job/{good.pk}/change/">' not in shown
+    assert f'/job/{good.pk}/change/">' not in shown.split('class="module pgqueue-workflow"')[0]
     assert len(tables) > 2
     assert root.get(url("change", 2**40, model="jobbatch")).status_code == 302
 

@@ -83,3 +83,14 @@ def test_queues_workers_and_statistics_of_another_database(root: Client) -> None
     assert 'href="/ops/django_pgqueue/queue/add/?name=there"' in body(root, "/ops/django_pgqueue/queue/")
     page = body(root, "/ops/django_pgqueue/worker/7/change/")
     assert 'href="/ops/django_pgqueue/job/9/change/"' in page
+
+
+def test_a_workflow_is_read_from_the_database_of_the_site(root: Client) -> None:
+    parent, child = (JobFactory.build(pk=pk, task_path=f"there.t{pk}") for pk in (10**9, 10**9 + 1))
+    child.parent_ids = [parent.pk]
+    Job.objects.using("other").bulk_create([parent, child])
+    page = body(root, f"/ops/django_pgqueue/job/{parent.pk}/workflow/")
+    assert f'href="/ops/django_pgqueue/job/{child.pk}/change/"' in page
+    assert "there.t1000000001" in page
+    assert 'href="/admin/' not in page
+    assert root.get(f"/admin/django_pgqueue/job/{parent.pk}/workflow/").status_code == 302

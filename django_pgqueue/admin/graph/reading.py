@@ -1,0 +1,231 @@
+"""Read the workflow around a job or a batch, with one statement for each step away from it.
+
+From a job, the steps lead to its parents, to its batch, and to the jobs that wait for it; from a batch, to
+its members. Ids are asked for once, so that even a circle, which the queue does not permit, would end. The
+number of jobs, of steps and of seconds is limited; what was read until then is shown.
+
+The statements see the jobs at slightly different moments. A job that is moved to the history in between is
+read again, or keeps the state that was read first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.db import connections
+from django.utils.translation import gettext as _
+
+from ...link import HAS_CHILDREN
+from ...models.job import Status
+from .. import display
+from ..time_limit import TimeLimitReached, time_limit
+from .nodes import LIVE, Arrow, Kind, Node, Workflow
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Limits", "read"]
+
+_JOBS = (Path(__file__).parent / "jobs.sql").read_text(encoding="utf-8")
+_BATCHES = (Path(__file__).parent / "batches.sql").read_text(encoding="utf-8")
+#: PostgreSQL takes ``&&`` with many values for a condition that many jobs fulfill, and reads whole leaves.
+#: The settings end with the block of ``time_limit``.
+_PINNED = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+#: The jobs one step away: with these ids, in these batches, or enqueued after these jobs or batches.
+_STEPS = {
+    "ids": "job.id = ANY (%(ids)s::bigint[])",
+    "batches": "job.batch = ANY (%(batches)s::bigint[])",
+    "parents": "job.parents && %(parents)s::bigint[]",
+}
+#: Of so many jobs, the children are also looked for without the mark.
+_FEW = 1_000
+
+
+class Limits(NamedTuple):
+    """How much is read at most."""
+
+    jobs: int = 20_000
+    steps: int = 400
+    seconds: float = 3.0
+
+
+class _Job(NamedTuple):
+    """A row of ``jobs.sql``."""
+
+    id: int
+    task_path: str
+    status: str
+    marks: int
+    batch: int | None
+    parents: list[int]
+    waiting_reason: str
+
+
+class _Batch(NamedTuple):
+    """A row of ``batches.sql``."""
+
+    id: int
+    name: str
+    is_open: bool
+    is_over: bool
+    added: int
+    done: int
+    failed: int
+    cancelled: int
+
+
+class _Wanted(NamedTuple):
+    """The ids that the next statement asks for."""
+
+    ids: set[int]
+    batches: set[int]
+    parents: set[int]
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self)
+
+
+def read(alias: str, here: int, limits: Limits | None = None) -> Workflow:
+    """Return the workflow around the job or batch with this id."""
+    walk = _Walk(alias, limits or Limits())
+    start = monotonic()
+    walk.go(here)
+    is_whole = not walk.problem
+    batches = walk.batches(here)
+    workflow = Workflow(here, problem=walk.problem)
+    for job in walk.jobs.values():
+        workflow.nodes[job.id] = _job_node(job)
+    live: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for job in walk.jobs.values():
+        live[job.batch].update([] if Status(job.status).is_terminal else [job.status])
+    for batch in batches:
+        workflow.nodes[batch.id] = _batch_node(batch, live[batch.id] if is_whole else None)
+    for job in walk.jobs.values():
+        _add_arrows(workflow, job, walk.asked_ids)
+    workflow.seconds = monotonic() - start
+    return workflow
+
+
+class _Walk:
+    """The jobs that were found, and the ids that were asked for."""
+
+    def __init__(self, alias: str, limits: Limits) -> None:
+        self.jobs: dict[int, _Job] = {}
+        self.asked_ids: set[int] = set()
+        """All of these that exist, and are jobs, are in ``jobs``."""
+        self.problem = ""
+        self._alias = alias
+        self._limits = limits
+        self._asked_batches: set[int] = set()
+        self._asked_parents: set[int] = set()
+
+    def go(self, here: int) -> None:
+        """Read from ``here`` on."""
+        try:
+            with time_limit(self._alias, self._limits.seconds):
+                with connections[self._alias].cursor() as cursor:
+                    cursor.execute(_PINNED)
+                self.problem = self._steps(here)
+        except TimeLimitReached:
+            self.problem = _too_long()
+
+    def _steps(self, here: int) -> str:
+        """Return why this was not all; empty if it was."""
+        end = monotonic() + self._limits.seconds
+        # First alone: were it one of many, the limit might leave it out.
+        first = self._level(_Wanted({here}, set(), set()))
+        wanted = _Wanted(first.ids, first.batches | {here}, first.parents | {here})
+        for _step in range(self._limits.steps):
+            wanted = self._level(wanted)
+            if len(self.jobs) > self._limits.jobs:
+                self.jobs.popitem()
+                break
+            if wanted.is_empty:
+                return ""
+            if monotonic() > end:
+                raise TimeLimitReached
+        return _("This workflow is large. Only %(count)s jobs around this one are shown.") % {
+            "count": display.number(len(self.jobs))
+        }
+
+    def _level(self, wanted: _Wanted) -> _Wanted:
+        """Read the jobs one step away, one more than permitted. Return where the next step leads to."""
+        values = {name: sorted(ids) for name, ids in wanted._asdict().items() if ids}
+        # A part that asks for nothing would be planned for each leaf all the same.
+        parts = " UNION ".join(_JOBS + _STEPS[name] for name in values)
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(f"{parts} LIMIT %(most)s", {**values, "most": self._limits.jobs + 1})
+            rows = sorted(_Job(*row) for row in cursor.fetchall())
+        following = _Wanted(set(), set(), set())
+        for job in rows:
+            if len(self.jobs) > self._limits.jobs:
+                return following
+            if self.jobs.setdefault(job.id, job) is job:
+                self._follow(job, following)
+        self.asked_ids |= wanted.ids
+        self._asked_batches |= wanted.batches
+        self._asked_parents |= wanted.parents
+        return _Wanted(
+            following.ids - self.asked_ids - self.jobs.keys(),
+            following.batches - self._asked_batches - self.jobs.keys(),
+            following.parents - self._asked_parents,
+        )
+
+    def _follow(self, job: _Job, following: _Wanted) -> None:
+        """Add where the arrows of a job lead to. Nobody knows which of its parents are batches."""
+        around = {*job.parents} if job.batch is None else {*job.parents, job.batch}
+        for ids in following:
+            ids.update(around)
+        # A job that was over when others were told to wait for it has no mark.
+        if job.marks & HAS_CHILDREN or len(self.jobs) < _FEW:
+            following.parents.add(job.id)
+
+    def batches(self, here: int) -> list[_Batch]:
+        """Return the batches of these jobs, those that they wait for, and ``here`` if it is one."""
+        ids = {each for job in self.jobs.values() for each in (*job.parents, job.batch) if each is not None}
+        asked = sorted((ids | {here}) - self.jobs.keys())
+        if not asked:
+            return []
+        try:
+            with time_limit(self._alias, self._limits.seconds), connections[self._alias].cursor() as cursor:
+                cursor.execute(_BATCHES, {"ids": asked})
+                return [_Batch(*row) for row in cursor.fetchall()]
+        except TimeLimitReached:
+            self.problem = _too_long()
+            return []
+
+
+def _too_long() -> str:
+    return _("The database took too long, so this is not the whole workflow.")
+
+
+def _job_node(job: _Job) -> Node:
+    return Node(
+        job.id, Kind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch, note=job.waiting_reason,
+        is_over=Status(job.status).is_terminal,
+    )  # fmt: skip
+
+
+def _batch_node(batch: _Batch, live: Counter[str] | None) -> Node:
+    """Return the node of a batch. ``live`` has the states of its live members; None if not all were read."""
+    counts = Counter(done=batch.done, failed=batch.failed, cancelled=batch.cancelled)
+    counts.update(Counter({LIVE: batch.added - counts.total()}) if live is None else live)
+    return Node(
+        batch.id, Kind.BATCH, batch.name, +counts, note=_("still open") if batch.is_open else "",
+        is_over=batch.is_over,
+    )  # fmt: skip
+
+
+def _add_arrows(workflow: Workflow, job: _Job, asked: set[int]) -> None:
+    """Add the arrows to a job and to its batch, and a node for each parent that nobody keeps any more."""
+    for parent in job.parents:
+        if parent in asked and parent not in workflow.nodes:
+            workflow.nodes[parent] = Node(parent, Kind.GONE, "", Counter(), is_over=True)
+        if parent in workflow.nodes:
+            workflow.arrows[parent, job.id] = Arrow.AFTER
+    if job.batch in workflow.nodes:
+        workflow.arrows[job.id, job.batch] = Arrow.MEMBER
