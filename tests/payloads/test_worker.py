@@ -33,8 +33,9 @@ def order() -> Iterator[Order]:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many payloads each query was to read. On a slow machine, too, 50 jobs are claimed, and their rows are
-    fresh until the last of them starts.
+    """How many payloads each query was to read.
+
+    On a slow machine, too, 50 jobs are claimed, and their rows are fresh until the last of them starts.
     """
     sizes: list[int] = []
     monkeypatch.setattr(BatchSize, "target", 50)
