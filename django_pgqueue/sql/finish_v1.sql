@@ -7,7 +7,8 @@
 --
 -- A job is matched only by id and lease. With a test of the status, too, the planner could use the index of
 -- running jobs, at twenty times the cost. The ids are given twice, as an array and in the rows that are joined: for
--- an array, the server walks through the index once, and not from its root for each job. A job that is over is moved
+-- an array, the server walks through the index once, and not from its root for each job. It always does so, and so it locks
+-- the jobs in the order of id, as all others do: a scan of a small table would lock them in any order. A job that is over is moved
 -- by DELETE and INSERT: an UPDATE of the shelf would make statements that wait for the row fail with a serialization
 -- error.
 CREATE FUNCTION pgqueue_finish_v1(
@@ -26,7 +27,7 @@ CREATE FUNCTION pgqueue_finish_v1(
     p_twins bigint[] DEFAULT NULL,       -- the jobs that met a twin (pgqueue_finish_keyed_v1); NULL: not known yet
     OUT accepted bigint[],
     OUT cancelled bigint[]
-) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+) LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan TO off SET enable_bitmapscan TO off AS $$
 DECLARE
     ring pgqueue_ring;
     returned bigint[];
