@@ -4,8 +4,8 @@
 -- reports several jobs.
 --
 -- Race: a parent ends at this moment. Its finish waits for the lock of its row, and then sees the edges, which are
--- committed by then. If it was first, this waits, and settles the edges itself. Batches are locked before jobs: who ends
--- a batch gives up soon (lock_batches_v1.sql).
+-- committed by then. If it was first, this waits, and settles the edges itself. Batches are locked after the jobs,
+-- in the order in which an end of a member and its batch locks them.
 --
 -- Race: a parent that has failed is retried at this moment. The retry waits for the lock of its row in history, and then
 -- sees the edge (retry_v1.sql). If it was first, the job is live, so this looks again. It holds locks of other jobs by
@@ -19,10 +19,10 @@ BEGIN
     -- After SET CONSTRAINTS ALL IMMEDIATE, a later enqueue of this transaction must fire again.
     PERFORM set_config('pgqueue.attach_once', '', true), set_config('pgqueue.attached', '', true);
     rest := ARRAY(SELECT DISTINCT given.id FROM unnest(parents) AS given (id));
-    PERFORM FROM pgqueue_batch AS batch WHERE batch.id = ANY (rest) ORDER BY batch.id FOR SHARE;
     FOR attempt IN 1..10 LOOP
         rest := ARRAY(SELECT unnest(rest) EXCEPT SELECT unnest(pgqueue_mark_v1(rest, attempt > 1)));
         EXIT WHEN rest = '{}';
+        PERFORM FROM pgqueue_batch AS batch WHERE batch.id = ANY (rest) ORDER BY batch.id FOR SHARE;
         PERFORM FROM pgqueue_job_kept AS job WHERE job.id = ANY (rest) AND job.status = 'failed'
         ORDER BY job.id FOR KEY SHARE;
         SELECT array_agg(parent.id) FILTER (WHERE parent.state = 'live' AND batch.id IS NULL),

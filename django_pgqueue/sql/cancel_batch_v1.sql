@@ -2,14 +2,14 @@
 -- to stop. No more members may be added. Returns how many members were cancelled or asked to stop.
 --
 -- Race: somebody adds members, and has not committed yet. The row of the batch is locked against them, too, so this waits,
--- and then sees their members. But first it waits for the members that are ending: they may need the row of the batch.
+-- and then sees their members. It holds nothing else yet, because such a transaction may go on to end a member. A member
+-- that ends meanwhile leaves the end of the batch to this after half a second (lock_batches_v1.sql).
 CREATE FUNCTION pgqueue_cancel_batch_v1(p_batch bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     known pgqueue_batch;
     cancelled integer;
 BEGIN
-    PERFORM FROM pgqueue_job_live AS job WHERE job.batch = p_batch ORDER BY job.id FOR UPDATE;
     SELECT * INTO known FROM pgqueue_batch AS batch WHERE batch.id = p_batch FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', p_batch USING ERRCODE = '23Q06',
