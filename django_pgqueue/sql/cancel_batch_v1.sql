@@ -3,7 +3,7 @@
 --
 -- Race: somebody adds members, and has not committed yet. The row of the batch is locked against them, too, so this waits,
 -- and then sees their members. It holds nothing else yet, because such a transaction may go on to end a member. A member
--- that ends meanwhile leaves the end of the batch to this after half a second (lock_batches_v1.sql).
+-- that ends meanwhile leaves the end of the batch to this after a quarter of a second (lock_batches_v1.sql).
 CREATE FUNCTION pgqueue_cancel_batch_v1(p_batch bigint) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

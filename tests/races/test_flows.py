@@ -29,10 +29,10 @@ def hasty(connect: Connect) -> Iterator[None]:
 def patience(connect: Connect, function: str, timeout: str) -> Iterator[None]:
     one = connect(autocommit=True)
     settings = value(one, "SELECT proconfig FROM pg_proc WHERE proname = %s", function)
-    assert "lock_timeout=500ms" in settings
+    assert "lock_timeout=250ms" in settings
     one.execute(f"ALTER FUNCTION {function} SET lock_timeout = '{timeout}'")
     yield
-    one.execute(f"ALTER FUNCTION {function} SET lock_timeout = '500ms'")
+    one.execute(f"ALTER FUNCTION {function} SET lock_timeout = '250ms'")
 
 
 def running(connection: Connection, count: int = 1) -> list[int]:
