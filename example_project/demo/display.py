@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 import time
 from collections import deque
 from typing import TextIO
 
 HEIGHTS = "▁▂▃▄▅▆▇█"
+FIRST_COLUMN = 16  # characters, with the blanks around it
 STYLES = {"bold": "1", "quiet": "2", "hit": "30;43", "good": "32", "bad": "31", "name": "36"}
 
 
@@ -30,8 +32,12 @@ class Screen:
         self.say(f"\n{self.style(text, 'bold')}")
 
     def fact(self, name: str, text: str) -> None:
-        """Print a line with its name in the first column."""
-        self.say(f"  {self.style(f'{name:<13}', 'name')} {text}")
+        """Print a text with its name in the first column. Long texts without colors are wrapped."""
+        room = max(20, shutil.get_terminal_size().columns - FIRST_COLUMN)
+        lines = [text] if "\x1b" in text else textwrap.wrap(text, room) or [""]
+        self.say(f"  {self.style(f'{name:<13}', 'name')} {lines[0]}")
+        for line in lines[1:]:
+            self.say(f"{'':{FIRST_COLUMN}}{line}")
 
     def style(self, text: str, name: str) -> str:
         """Return the printable text, in one of STYLES if colors are used."""

@@ -25,8 +25,11 @@ from .children import Child
 from .completeness import troubles
 from .corpus import SUFFIXES, roots, surprising_files
 from .display import Live, Screen
+from .interruption import Interruption
+from .killing import LOOK_EVERY
 
 PATIENCE = 600  # maximum seconds for all jobs of a run
+UPDATE_EVERY = 0.2  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +75,32 @@ class Story:
         return report
 
     def run(self, report: Report, worker: Child) -> None:
-        """Show the progress until all jobs of the report are over, and kill one of the worker's processes."""
+        """Show the progress until all jobs of the report are over, and kill two of the worker's processes."""
         live = Live(self.screen, len(report.job_ids))
         jobs = jobs_of(report)
         accident = Accident(worker, jobs, len(report.job_ids))
-        is_told = False
+        interruption = Interruption(worker, jobs)
+        news = [accident.toll, interruption.resumption]
         deadline = time.monotonic() + PATIENCE
         while True:
             depth = jobs.filter(status__in=LIVE).count()
-            if not is_told and (toll := accident.toll()):
-                live.say(self.screen.style(str(toll), "bold"))
-                is_told = True
+            for tell in [*news]:
+                if text := tell():
+                    for line in str(text).splitlines():
+                        live.say(self.screen.style(line, "bold"))
+                    news.remove(tell)
             live.update(depth, jobs.filter(status=Job.Status.FAILED).count(), is_last=not depth)
             if not depth:
                 break
             if time.monotonic() > deadline:
                 raise CommandError(f"{depth:,} jobs are not over after {PATIENCE} s. See {worker.log}.")
             worker.check()
-            accident.pass_time(0.2)
-        if not accident.has_happened:
-            self.screen.say(
-                "  no worker was killed, because the run ended too soon; use more files (--files)"
-            )
+            until = time.monotonic() + UPDATE_EVERY
+            while time.monotonic() < until:
+                accident.look()
+                interruption.look()
+                time.sleep(LOOK_EVERY)
+        self._explain(accident, interruption)
 
     def check(self, report: Report) -> None:
         """Raise CommandError unless every file is in the index exactly once."""
@@ -116,6 +123,18 @@ class Story:
             f"{again.unchanged:,} unchanged, {again.new:,} new, {again.changed:,} changed, "
             f"{again.removed:,} removed in {again.seconds:.2f} s",
         )
+
+    def _explain(self, accident: Accident, interruption: Interruption) -> None:
+        """Say what did not happen. Raise CommandError if a step has run twice."""
+        if not accident.has_happened:
+            self.screen.say(
+                "  no worker was killed, because the run ended too soon; use more files (--files)"
+            )
+        if not interruption.has_happened:
+            self.screen.say("  no worker was killed in a large document, because it was indexed too soon")
+        resumption = interruption.resumption()
+        if resumption and resumption.repeated:
+            raise CommandError(f"The job ran these steps twice: {', '.join(resumption.repeated)}")
 
     def _show_nothing_is_left(self, lost: Report) -> None:
         documents = Document.objects.filter(under(roots())).count()

@@ -19,6 +19,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.models import Job
 
 from .discovery import Found, walk
+from .large import LARGE
 from .models import Document
 from .tasks import index_document, live_jobs
 
@@ -26,7 +27,7 @@ ONE_RUN_AT_A_TIME = 0x5EA2C4  # an advisory lock, so that two runs do not insert
 BATCH = 2000
 
 # Small files come first, so that most of the index is available early. Each pair is (maximum size, priority).
-PRIORITIES = ((4_000, 40), (16_000, 30), (64_000, 20), (256_000, 10))
+PRIORITIES = ((4_000, 40), (16_000, 30), (64_000, 20), (LARGE, 10))
 
 # A file that failed for one of these reasons may be readable now even if it looks unchanged.
 WORTH_ANOTHER_TRY = (Document.Cause.GONE, Document.Cause.UNREADABLE)

@@ -1,4 +1,4 @@
-"""The model of a document. Each known file has a row with the data that a search needs."""
+"""The models. Each known file has a document with what a search needs. A large one is prepared in a draft."""
 
 from __future__ import annotations
 
@@ -56,3 +56,19 @@ class Document(models.Model):
     def folder(self) -> str:
         """The folder that contains the file."""
         return str(PurePath(self.path).parent)
+
+
+class Draft(models.Model):
+    """A large document while its job indexes it in steps. Searches do not see it."""
+
+    document = models.ForeignKey(Document, models.CASCADE)
+    data = models.BinaryField()
+    size = models.BigIntegerField()
+    modified = models.BigIntegerField()
+    digest = models.CharField(max_length=64)
+    title = models.TextField(blank=True)
+    text = models.TextField(blank=True)
+    vector = SearchVectorField(null=True)
+
+    def __str__(self) -> str:
+        return f"draft {self.pk} of document {self.document_id}"

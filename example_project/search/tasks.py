@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from pathlib import Path
 from typing import TypedDict
 
-from django.db import OperationalError
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
 from django_pgqueue import task
 from django_pgqueue.models import Job
 
-from .extraction import extract, is_python
-from .failures import TooLarge, Unindexable
+from .failures import Unindexable
+from .large import LARGE, index_large
 from .models import Document
-from .reading import Contents, decode, read
-from .vectors import document_vector
+from .small import index_small
 
-PROGRAM_LIMIT_EXCEEDED = "54000"
 LIVE = (Job.Status.PENDING, Job.Status.RETRY, Job.Status.RUNNING)
 
 
@@ -54,59 +48,4 @@ def _index(document_id: int) -> str:
     document = Document.objects.defer("text", "vector").filter(pk=document_id).first()
     if document is None:
         return "removed"  # the document was removed from the index after the job was enqueued
-    contents = None
-    try:
-        contents = read(Path(document.path))
-        digest = hashlib.sha256(contents.data).hexdigest()
-        if digest == document.digest:
-            _write(document, contents, state=Document.State.INDEXED, cause="", reason="")
-            return "same text"
-        _write_text(document, contents, digest)
-    except Unindexable as failure:
-        _write_failure(document, contents, failure)
-        raise
-    return "indexed"
-
-
-def _write_text(document: Document, contents: Contents, digest: str) -> None:
-    found = extract(document.path, decode(contents.data, python=is_python(document.path)))
-    try:
-        _write(
-            document,
-            contents,
-            digest=digest,
-            state=Document.State.INDEXED,
-            cause="",
-            reason="",
-            title=found.title,
-            text=found.text,
-            vector=document_vector(found.title, found.headings, document.path, found.text),
-            indexed_at=Now(),
-        )
-    except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", None) != PROGRAM_LIMIT_EXCEEDED:
-            raise
-        raise TooLarge(f"{document.path} has too many different words: {error}") from error
-
-
-def _write_failure(document: Document, contents: Contents | None, failure: Unindexable) -> None:
-    """Store the reason in the document, and delete the text of an older version so that searches miss it."""
-    _write(
-        document,
-        contents,
-        digest="",
-        state=Document.State.FAILED,
-        cause=failure.cause,
-        reason=str(failure),
-        title="",
-        text="",
-        vector=None,
-        indexed_at=None,
-    )
-
-
-def _write(document: Document, contents: Contents | None, **changes: object) -> None:
-    """Update the row, if it still exists, with the version of the file that was read."""
-    if contents is not None:
-        changes |= {"size": contents.size, "modified": contents.modified}
-    Document.objects.filter(pk=document.pk).update(**changes)
+    return index_large(document) if document.size >= LARGE else index_small(document)

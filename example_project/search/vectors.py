@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from django.contrib.postgres.search import CombinedSearchVector, SearchHeadline, SearchQuery, SearchVector
 from django.db.models import F, Func, TextField, Value
+from django.db.models.functions import Substr
 
 LANGUAGE = "english"
 HIT, END = "\ue000", "\ue001"  # around each match: private-use characters, which no ordinary text contains
@@ -19,9 +20,25 @@ _INVISIBLE = "\u200b"  # a zero-width space
 
 def document_vector(title: str, headings: str, path: str, text: str) -> CombinedSearchVector:
     """Return the search vector of a document, from its title (weight A) to its text (weight D)."""
-    return (
-        _vector(title, "A") + _vector(headings, "B") + _vector(path, "C") + _vector(text, "D")  # type: ignore[return-value]
+    return head_vector(title, headings, path) + _vector(text, "D")  # type: ignore[return-value]
+
+
+def head_vector(title: str, headings: str, path: str) -> CombinedSearchVector:
+    """Return the search vector of a document without its text."""
+    return _vector(title, "A") + _vector(headings, "B") + _vector(path, "C")  # type: ignore[return-value]
+
+
+def longer_vector(start: int, end: int) -> CombinedSearchVector:
+    """Return the vector of a row, extended by a part of the row's text. The server has both."""
+    part = Func(
+        Substr("text", start + 1, end - start),
+        Value("".join(map(chr, _SEPARATE))),
+        Value("".join(map(str, _SEPARATE.values()))),
+        function="translate",
+        output_field=TextField(),
     )
+    added = SearchVector(part, config=LANGUAGE, weight="D")
+    return CombinedSearchVector(F("vector"), "||", added, added.config)
 
 
 def _vector(text: str, weight: str) -> SearchVector:

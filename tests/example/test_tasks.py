@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from example_project.search import tasks
+from example_project.search import small, tasks
 from example_project.search.failures import Gone, NotText, TooLarge, Unindexable
 from example_project.search.models import Document
 from example_project.search.queries import search
@@ -118,7 +118,7 @@ def test_a_transient_error_leaves_the_document_waiting(
     def fail(path: Path) -> None:
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr(tasks, "read", fail)
+    monkeypatch.setattr(small, "read", fail)
     row = document(tmp_path / "a.txt")
     with pytest.raises(OSError, match="Input/output error"):
         index_document.call(row.pk)
