@@ -26,7 +26,7 @@ def show_summary(screen: Screen, summary: Summary) -> None:
     screen.fact(
         "Queue's share",
         f"{duration(summary.overhead)} per job ({summary.workers} processes worked for "
-        f"{summary.worked:.1f} s, tasks took {sum(summary.ran):.1f} s)",
+        f"{summary.worked:.1f} s, tasks {sum(summary.ran):.1f} s)",
     )
     for failure in summary.failures:
         room = max(20, shutil.get_terminal_size().columns - 33)

@@ -22,13 +22,13 @@ from example_project.search.tasks import LIVE, index_document, live_jobs
 
 from .accident import Accident
 from .children import Child
-from .completeness import troubles
 from .corpus import SUFFIXES, roots, surprising_files
 from .display import Live, Screen
 from .interruption import Interruption
 from .killing import LOOK_EVERY
 
 PATIENCE = 600  # maximum seconds for all jobs of a run
+SUMMARY = 60  # maximum seconds for the job that sums it up
 UPDATE_EVERY = 0.2  # seconds
 
 
@@ -70,6 +70,11 @@ class Story:
             f"{report.new:,} documents and {len(report.job_ids):,} jobs in {report.seconds:.2f} s "
             f"({len(report.job_ids) / report.seconds:,.0f} per second)",
         )
+        if report.run and report.summary:
+            self.screen.fact(
+                "Batch",
+                f"{report.run.batch_id} has these jobs; job {report.summary.pk} runs after all of them",
+            )
         skipped = ", ".join(f"{count:,} {reason}" for reason, count in report.skipped.most_common())
         self.screen.fact("Skipped", skipped or "nothing")
         return report
@@ -103,16 +108,23 @@ class Story:
         self._explain(accident, interruption)
 
     def check(self, report: Report) -> None:
-        """Raise CommandError unless every file is in the index exactly once."""
-        found = troubles(report)
-        if found:
-            raise CommandError("\n".join(["The index is not complete:", *found]))
-        indexed = Document.objects.filter(under(roots()), state=Document.State.INDEXED).count()
+        """Show what the last job of the run has written. Raise CommandError unless the index is complete."""
+        if report.run is None or report.summary is None:
+            raise CommandError("There was nothing to index.")
+        job = report.summary.join(timeout=SUMMARY)
+        report.run.refresh_from_db()
+        summary = report.run.summary
+        if summary is None:
+            raise CommandError(f"The job that sums up the run is {job.status}: {job.errors}")
+        if summary["troubles"]:
+            raise CommandError("\n".join(["The index is not complete:", *summary["troubles"]]))
+        failed = sum(summary["failed"].values())
         self.screen.fact(
             "Complete",
-            f"{report.new:,} documents: {indexed:,} indexed, {report.new - indexed:,} failed; "
-            "none missing, none duplicated",
+            f"{summary['files']:,} files: {summary['indexed']:,} indexed, {failed:,} failed; "
+            "none missing, none twice",
         )
+        self.screen.fact("Summed up", f"by job {job.pk}, which waited for the batch of all these jobs")
 
     def index_again(self) -> None:
         """Run the indexing again, which creates jobs only for files that changed."""
@@ -141,8 +153,8 @@ class Story:
         jobs = jobs_of(lost).count()
         self.screen.fact(
             "Rolled back",
-            f"{lost.new:,} documents and {len(lost.job_ids):,} jobs in {lost.seconds:.2f} s; left: "
-            f"{documents} documents, {jobs} jobs",
+            f"{lost.new:,} documents and {len(lost.job_ids):,} jobs in {lost.seconds:.2f} s; "
+            f"left: {documents} and {jobs}",
         )
         if documents or jobs:
             raise CommandError("A transaction that was rolled back has left documents or jobs behind.")

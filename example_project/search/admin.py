@@ -1,27 +1,28 @@
-"""The documents in the admin. They can be viewed and indexed again."""
+"""The documents and the runs in the admin. Documents can be viewed and indexed again."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from django.contrib import admin
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
 
-from django_pgqueue import enqueue_many
-
-from .models import Document
-from .tasks import index_document
+from .models import Document, Run
+from .progress import progress_of
+from .runs import new_run
 
 if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Document]
+    DocumentBase = admin.ModelAdmin[Document]
+    RunBase = admin.ModelAdmin[Run]
 else:
-    ModelAdmin = admin.ModelAdmin  # only the class in the stubs takes a parameter
+    DocumentBase = RunBase = admin.ModelAdmin  # only the class in the stubs takes a parameter
 
 
 @admin.register(Document)
-class DocumentAdmin(ModelAdmin):
+class DocumentAdmin(DocumentBase):
     list_display = ["path", "title", "state", "cause", "size", "indexed_at"]
     list_filter = ["state", "cause"]
     search_fields = ["path", "title"]
@@ -38,11 +39,32 @@ class DocumentAdmin(ModelAdmin):
 
     @admin.action(description="Index again", permissions=["change"])
     def index_again(self, request: HttpRequest, queryset: QuerySet[Document]) -> None:
-        """Enqueue a job for each document, in the transaction that marks them as waiting."""
-        with transaction.atomic():
-            ids = list(queryset.values_list("pk", flat=True))
-            Document.objects.filter(pk__in=ids).update(
-                state=Document.State.WAITING, cause="", reason="", digest=""
+        """Start a run with these documents, in the transaction that marks them as waiting."""
+        documents = list(queryset.values_list("pk", "size"))
+        with new_run(len(documents)) as begun:
+            Document.objects.filter(pk__in=[pk for pk, _ in documents]).update(
+                state=Document.State.WAITING, cause="", reason="", digest="", run=begun.run
             )
-            enqueue_many(index_document.bind(pk) for pk in ids)
-        self.message_user(request, f"{len(ids)} jobs enqueued.")
+            begun.add(documents)
+        self.message_user(request, f"{len(documents)} jobs enqueued.")
+
+
+@admin.register(Run)
+class RunAdmin(RunBase):
+    list_display = ["__str__", "started_at", "files", "progress", "batch"]
+    fields = ("started_at", "files", "progress", "batch", "summary")
+    readonly_fields = fields
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False  # `index_folder` starts a run
+
+    @admin.display(description="progress")
+    def progress(self, run: Run) -> str:
+        """Return how many of its jobs are over."""
+        return str(progress_of(run) or "its jobs are no longer kept")
+
+    @admin.display(description="batch")
+    def batch(self, run: Run) -> str:
+        """Return a link to its batch, where the failed jobs can be retried."""
+        address = reverse("admin:django_pgqueue_jobbatch_change", args=[run.batch_id])
+        return format_html('<a href="{}">{}</a>', address, run.batch_id)

@@ -15,19 +15,15 @@ from pathlib import Path
 from django.db import connection, transaction
 from django.db.models import Q
 
-from django_pgqueue import enqueue_many
 from django_pgqueue.models import Job
 
 from .discovery import Found, walk
-from .large import LARGE
-from .models import Document
-from .tasks import index_document, live_jobs
+from .models import Document, Run
+from .runs import new_run
+from .tasks import live_jobs
 
 ONE_RUN_AT_A_TIME = 0x5EA2C4  # an advisory lock, so that two runs do not insert the same paths
 BATCH = 2000
-
-# Small files come first, so that most of the index is available early. Each pair is (maximum size, priority).
-PRIORITIES = ((4_000, 40), (16_000, 30), (64_000, 20), (LARGE, 10))
 
 # A file that failed for one of these reasons may be readable now even if it looks unchanged.
 WORTH_ANOTHER_TRY = (Document.Cause.GONE, Document.Cause.UNREADABLE)
@@ -35,7 +31,10 @@ WORTH_ANOTHER_TRY = (Document.Cause.GONE, Document.Cause.UNREADABLE)
 
 @dataclass(slots=True)
 class Report:
-    """What a run found and did. `seconds` is the time of the transaction, without the walk of the folders."""
+    """What a run found and did. `seconds` is the time of the transaction, without the walk of the folders.
+
+    `run` and `summary` (the job that sums it up) are None if there was nothing to index.
+    """
 
     new: int = 0
     changed: int = 0
@@ -43,6 +42,8 @@ class Report:
     removed: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     job_ids: list[int] = field(default_factory=list)
+    run: Run | None = None
+    summary: Job | None = None
     seconds: float = 0
 
 
@@ -97,16 +98,24 @@ def _bring_up_to_date(scope: Q, files: dict[str, Found], report: Report) -> None
         if pk not in unstarted and (differs or waits_in_vain or cause in WORTH_ANOTHER_TRY):
             changed.append((pk, file.size))
     report.removed = Document.objects.filter(pk__in=gone).delete()[0] if gone else 0
-    Document.objects.filter(pk__in=[pk for pk, _ in changed]).update(
-        state=Document.State.WAITING, cause="", reason=""
-    )
-    unknown = [file for path, file in files.items() if path not in seen]
-    new = Document.objects.bulk_create(
-        [Document(path=file.path, size=file.size, modified=file.modified) for file in unknown],
-        batch_size=BATCH,
-    )
+    new = [file for path, file in files.items() if path not in seen]
     report.new, report.changed, report.unchanged = len(new), len(changed), len(seen) - len(changed)
-    report.job_ids = _enqueue([*((document.pk, document.size) for document in new), *changed])
+    if new or changed:
+        _start(new, changed, report)
+
+
+def _start(new: list[Found], changed: list[tuple[int, int]], report: Report) -> None:
+    """Enqueue a job for each new file and each changed document, as (id, size)."""
+    with new_run(len(new) + len(changed)) as begun:
+        report.run, report.summary = begun.run, begun.summary
+        Document.objects.filter(pk__in=[pk for pk, _ in changed]).update(
+            state=Document.State.WAITING, cause="", reason="", run=begun.run
+        )
+        created = Document.objects.bulk_create(
+            [Document(path=file.path, size=file.size, modified=file.modified, run=begun.run) for file in new],
+            batch_size=BATCH,
+        )
+        report.job_ids = begun.add([*((document.pk, document.size) for document in created), *changed])
 
 
 def _documents_in_jobs() -> tuple[set[int], set[int]]:
@@ -116,12 +125,3 @@ def _documents_in_jobs() -> tuple[set[int], set[int]]:
     for status, args in live_jobs().values_list("status", "args"):
         (running if status == Job.Status.RUNNING else unstarted).add(args[0])
     return unstarted, running
-
-
-def _enqueue(documents: Iterable[tuple[int, int]]) -> list[int]:
-    """Enqueue a job for each (id, size). Smaller files get a higher priority."""
-    tasks = {priority: index_document.using(priority=priority) for _, priority in PRIORITIES}
-    return enqueue_many(
-        next((tasks[priority] for below, priority in PRIORITIES if size < below), index_document).bind(pk)
-        for pk, size in documents
-    )

@@ -9,6 +9,21 @@ from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 
 
+class Run(models.Model):
+    """A run of the indexer. Its jobs are the batch with the id `batch_id`. The last one writes `summary`."""
+
+    batch_id = models.BigIntegerField(unique=True)
+    started_at = models.DateTimeField(auto_now_add=True)
+    files = models.IntegerField()
+    summary = models.JSONField(null=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"run {self.pk}"
+
+
 class Document(models.Model):
     """A text file. `size` (bytes) and `modified` (nanoseconds) describe the version that was last read."""
 
@@ -36,6 +51,7 @@ class Document(models.Model):
     text = models.TextField(blank=True)
     vector = SearchVectorField(null=True, editable=False)
     indexed_at = models.DateTimeField(null=True)
+    run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="documents")
 
     class Meta:
         ordering = ["path"]

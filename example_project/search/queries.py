@@ -1,14 +1,13 @@
-"""Queries on the index: ranked results with the words that matched, and the progress of the indexing."""
+"""Queries on the index: ranked results with the words that matched."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from django.contrib.postgres.search import SearchRank
-from django.db.models import Count, F, Value
+from django.db.models import F, Value
 
 from .models import Document
-from .tasks import live_jobs
 from .vectors import headline, split_hits, web_query
 
 PAGE = 10
@@ -67,34 +66,3 @@ def search(text: str, page: int = 1) -> Answers:
         if pk in extracts  # the document may have been removed between the two queries
     ]
     return Answers(hits, total, page)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The number of documents in each state, and the number of jobs that are not over."""
-
-    indexed: int
-    failed: int
-    waiting: int
-    jobs: int
-
-    @property
-    def total(self) -> int:
-        """The number of all documents."""
-        return self.indexed + self.failed + self.waiting
-
-    @property
-    def done(self) -> int:
-        """The number of documents that are not waiting."""
-        return self.indexed + self.failed
-
-
-def progress() -> Progress:
-    """Return the current progress of the index."""
-    states = dict(Document.objects.order_by().values_list("state").annotate(Count("pk")))
-    return Progress(
-        indexed=states.get(Document.State.INDEXED, 0),
-        failed=states.get(Document.State.FAILED, 0),
-        waiting=states.get(Document.State.WAITING, 0),
-        jobs=live_jobs().count(),
-    )

@@ -1,18 +1,19 @@
-"""The task that reads one file and makes it searchable."""
+"""The task that reads one file and makes it searchable, and the one that sums up a run."""
 
 from __future__ import annotations
 
 import time
 from typing import TypedDict
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from django_pgqueue import task
 from django_pgqueue.models import Job
 
+from .completeness import troubles
 from .failures import Unindexable
 from .large import LARGE, index_large
-from .models import Document
+from .models import Document, Run
 from .small import index_small
 
 LIVE = (Job.Status.PENDING, Job.Status.RETRY, Job.Status.RUNNING)
@@ -35,6 +36,31 @@ def index_document(document_id: int) -> Outcome:
     began = time.perf_counter()
     outcome = _index(document_id)
     return {"outcome": outcome, "seconds": round(time.perf_counter() - began, 6)}
+
+
+class RunSummary(TypedDict):
+    """What has become of the files of a run, and what is wrong with the index."""
+
+    files: int
+    indexed: int
+    failed: dict[str, int]
+    troubles: list[str]
+
+
+@task(queue_name="index", priority=50)
+def summarize_run(run_id: int) -> RunSummary:
+    """Sum up a run whose jobs are over. If it runs twice, it writes the same."""
+    run = Run.objects.get(pk=run_id)
+    states = run.documents.order_by().values_list("state", "cause").annotate(Count("pk"))
+    counts = {(state, cause): count for state, cause, count in states}
+    summary: RunSummary = {
+        "files": run.files,
+        "indexed": counts.get((Document.State.INDEXED, ""), 0),
+        "failed": {cause: counts[state, cause] for state, cause in counts if state == Document.State.FAILED},
+        "troubles": troubles(run),
+    }
+    Run.objects.filter(pk=run_id).update(summary=summary)
+    return summary
 
 
 def live_jobs() -> QuerySet[Job]:

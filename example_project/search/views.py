@@ -9,7 +9,8 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_safe
 
 from .forms import SearchForm
-from .queries import progress, search
+from .progress import progress
+from .queries import search
 
 
 @require_safe

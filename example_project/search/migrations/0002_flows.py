@@ -10,6 +10,24 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="Run",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("batch_id", models.BigIntegerField(unique=True)),
+                ("started_at", models.DateTimeField(auto_now_add=True)),
+                ("files", models.IntegerField()),
+                ("summary", models.JSONField(null=True)),
+            ],
+            options={
+                "ordering": ["-pk"],
+            },
+        ),
+        migrations.CreateModel(
             name="Draft",
             fields=[
                 (
@@ -30,5 +48,15 @@ class Migration(migrations.Migration):
                     models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="search.document"),
                 ),
             ],
+        ),
+        migrations.AddField(
+            model_name="document",
+            name="run",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.SET_NULL,
+                related_name="documents",
+                to="search.run",
+            ),
         ),
     ]
