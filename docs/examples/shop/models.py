@@ -20,3 +20,10 @@ class Account(models.Model):
 class DailyReport(models.Model):
     day = models.DateField(unique=True)
     text = models.TextField(blank=True)
+
+
+class Price(models.Model):
+    supplier = models.CharField(max_length=100)
+    article = models.CharField(max_length=100, unique=True)
+    cents = models.IntegerField()
+    public = models.BooleanField(default=False)

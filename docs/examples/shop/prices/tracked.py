@@ -1,0 +1,14 @@
+from django_pgqueue import current_job, task, track
+
+from .download import count_pages, download
+from .plain import save_prices
+
+
+@task
+def import_prices(supplier: str) -> int:
+    job = current_job()
+    pages = range(1, job.step("count", count_pages, supplier) + 1)
+    prices: dict[str, int] = {}
+    for page in track(pages, note=supplier):
+        prices |= job.step(f"page {page}", download, supplier, page)
+    return job.atomic_step("save", save_prices, supplier, prices)
