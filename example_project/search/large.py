@@ -14,7 +14,7 @@ from pathlib import Path
 from django.db.models import Subquery
 from django.db.models.functions import Now
 
-from django_pgqueue import step
+from django_pgqueue import step, track
 
 from .extraction import extract, is_python
 from .failures import Unindexable
@@ -38,7 +38,8 @@ def index_large(document: Document) -> str:
         draft_id = read_file(document.pk)
         if draft_id is None:
             return "same text"
-        for part, (start, end) in enumerate(pairwise(extract_text(draft_id)), 1):
+        parts = [*pairwise(extract_text(draft_id))]
+        for part, (start, end) in enumerate(track(parts, note=document.name), 1):
             add_part.named(f"vectors {part}")(draft_id, start, end)
         publish(draft_id)
     except Draft.DoesNotExist:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from django.db.models import Count
 
 from django_pgqueue import Batch
 from django_pgqueue.models import Job, JobBatch
+from django_pgqueue.progress import Progress as Part
 
 from .models import Document, Run
 from .tasks import live_jobs
@@ -28,14 +28,6 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class LargeDocument:
-    """A document that is being indexed in steps, and the last step that began."""
-
-    name: str
-    step: str
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """The number of documents in each state, the number of jobs that are not over, and details."""
 
@@ -44,7 +36,7 @@ class Progress:
     waiting: int
     jobs: int
     run: RunProgress | None
-    large: list[LargeDocument]
+    large: list[Part]
 
     @property
     def total(self) -> int:
@@ -80,9 +72,8 @@ def progress_of(run: Run) -> RunProgress | None:
     return RunProgress(total=counts.added, over=counts.added - counts.live, failed=counts.failed)
 
 
-def large_documents() -> list[LargeDocument]:
-    """Return the documents whose jobs run now and have steps."""
-    jobs = live_jobs().filter(status=Job.Status.RUNNING).exclude(current_step="")
-    steps = {args[0]: step for args, step in jobs.values_list("args", "current_step")}
-    paths = Document.objects.filter(pk__in=steps).values_list("pk", "path")
-    return [LargeDocument(PurePath(path).name, steps[pk]) for pk, path in paths]
+def large_documents() -> list[Part]:
+    """Return how far the jobs are that index a document in parts. The notes name the documents."""
+    jobs = live_jobs().filter(status=Job.Status.RUNNING, live_progress__isnull=False)
+    found = [job.progress for job in jobs.select_related("live_progress")]
+    return [progress for progress in found if progress is not None]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_pgqueue import enqueue
+from django_pgqueue import Batch, enqueue
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job
 
@@ -39,7 +39,7 @@ def website(shop: None, monkeypatch: pytest.MonkeyPatch) -> Website:
     source = example("prices.download")
     monkeypatch.setattr(source, "SECONDS", 0)
     website = Website(source.download)
-    for name in ("plain", "resuming", "approved"):
+    for name in ("plain", "resuming", "approved", "tracked"):
         monkeypatch.setattr(example(f"prices.{name}"), "download", website)
     return website
 
@@ -128,8 +128,18 @@ def test_a_batch_of_suppliers_whose_callback_waits_for_a_failed_one(website: Web
     work()
     run_now(publish)
     assert run(publish).result == "45 prices, approved by ann"
-    batch.refresh()
-    assert batch.outcome == "done"
+    assert Batch.get(batch.id).outcome == "done"
+
+
+@in_shop
+def test_a_job_reports_how_far_it_is(website: Website) -> None:
+    website.broken = ("north", 4)
+    job = run(enqueue(example("prices.tracked").import_prices, "north"))
+    assert tuple(job.progress or ()) == (3, 5, "north")
+    website.broken = None
+    run_now(job)
+    assert run(job).result == 15
+    assert website.pages() == [1, 2, 3, 4, 5]
 
 
 @in_shop

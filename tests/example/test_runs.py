@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_pgqueue import Batch
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.testing import run_jobs
 from example_project.search.completeness import troubles
 from example_project.search.indexing import Report, index_folders
@@ -81,10 +81,13 @@ def test_runs_are_in_the_admin(report: Report, admin_client: Client) -> None:
     assert "not_text" in page
 
 
-def test_the_step_of_a_large_document_is_shown(report: Report, client: Client) -> None:
-    job = Job.objects.filter(pk=report.job_ids[0])
-    job.update(status="running", lease=1, worker=1, current_step="vectors 7")
-    assert b"<p>a.txt: vectors 7</p>" in client.get("/progress/").content
+def test_the_parts_of_a_large_document_are_a_bar(report: Report, client: Client) -> None:
+    job = report.job_ids[0]
+    Job.objects.filter(pk=job).update(status="running", lease=1, worker=1, marks=8)
+    JobProgress.objects.create(job_id=job, done=7, total=33, note="<a>.txt")
+    page = client.get("/progress/").content.decode()
+    assert '<progress max="33" value="7" aria-label="&lt;a&gt;.txt">' in page
+    assert "<p>&lt;a&gt;.txt: 7 of 33 parts</p>" in page
 
 
 COPY = """
