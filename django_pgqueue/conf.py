@@ -10,17 +10,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from .conf_values import HUNDRED_YEARS, capture_levels, context_names, period, seconds, timeout, whole
+from .conf_values import (
+    HUNDRED_YEARS,
+    Thresholds,
+    capture_levels,
+    context_names,
+    modules,
+    networks,
+    period,
+    seconds,
+    thresholds,
+    timeout,
+    token,
+    whole,
+)
 
 NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
 POLL_INTERVAL = 1.0
+#: The setting that must not be shown.
+SECRET = "MONITORING_TOKEN"
 SCHEDULE_OPTIONS = (
     "task", "cron", "every", "timezone", "args", "kwargs", "catch_up", "catch_up_limit", "overlap", "jitter",
     "queue_name", "priority",
@@ -52,6 +68,8 @@ class Settings:
     """How long done and cancelled jobs are kept."""
     failed_retention: timedelta = timedelta(days=30)
     """How long failed jobs are kept."""
+    statistics_retention: timedelta = timedelta(days=90)
+    """How long the statistics by hour are kept."""
     heartbeat: float = 1.0
     """The time between two heartbeats of a worker."""
     lease: float = 30.0
@@ -84,6 +102,13 @@ class Settings:
     """How many lines of an attempt are kept: the first and the last ones."""
     log_bytes: int = 32 * 2**10
     """The maximum size of the lines that are kept of an attempt."""
+
+    health: Mapping[str, Thresholds] = field(default_factory=dict, hash=False)
+    """When queues are not healthy, by name; "*" is for all others."""
+    monitoring_token: str | None = None
+    """The secret with which a monitoring system may read the views of metrics and health."""
+    monitoring_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """The addresses that may read them without it."""
 
     @property
     def shortest_poll(self) -> float:
@@ -167,13 +192,6 @@ def _weights(value: Any) -> dict[str, int]:
         raise _Bad(f"weights, each {bad}") from None
 
 
-def _modules(value: Any) -> tuple[str, ...]:
-    names = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
-    if not names or not all(part.isidentifier() for part in ".".join(names).split(".")):
-        raise _Bad('names of modules in the apps, such as ["tasks", "jobs"]')
-    return tuple(value)
-
-
 def _schedules(value: Any) -> dict[str, dict[str, Any]]:
     """Accept what has the right shape. The values are read when tasks can be imported."""
     shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
@@ -205,6 +223,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "KEEP_ERRORS": whole(1, 1000),
     "RETENTION": period,
     "FAILED_RETENTION": period,
+    "STATISTICS_RETENTION": period,
     "HEARTBEAT": seconds(0.1, 3600),
     "LEASE": seconds(0.5, 86400),
     "POLL_INTERVAL": _or_none(0.05, 60),
@@ -214,12 +233,15 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "UNKNOWN_TASK_PATIENCE": seconds(0),
     "GROUP_WEIGHTS": _weights,
     "AGEING": _or_none(1, HUNDRED_YEARS),
-    "TASK_MODULES": _modules,
+    "TASK_MODULES": modules,
     "SCHEDULES": _schedules,
     "CONTEXT": context_names,
     "CAPTURE_LOGS": capture_levels,
     "LOG_LINES": whole(2, 100_000),
     "LOG_BYTES": whole(256, 2**24),
+    "HEALTH": thresholds,
+    "MONITORING_TOKEN": token,
+    "MONITORING_NETWORKS": networks,
 }
 
 
@@ -236,7 +258,8 @@ def _read(given: Any) -> tuple[dict[str, Any], list[Problem]]:
         try:
             values[key.lower()] = _READERS[key](value)
         except ValueError as bad:
-            message = f"{NAME}[{key!r}] is {value!r}."
+            shown = "not usable" if key == SECRET else repr(value)
+            message = f"{NAME}[{key!r}] is {shown}."
             wrong.append(Problem(key, message, f"It takes {bad}; the default is {_default(key)}."))
     return values, wrong or _contradictions(Settings(**values))
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 __all__ = [
-    "BUILT_IN", "HUNDRED_YEARS", "capture_levels", "context_names", "log_level", "period", "seconds",
-    "timeout", "whole",
+    "BUILT_IN", "HUNDRED_YEARS", "Thresholds", "capture_levels", "context_names", "log_level", "modules",
+    "networks", "period", "seconds", "thresholds", "timeout", "token", "whole",
 ]  # fmt: skip
 
 HUNDRED_YEARS = 36525 * 86400.0
@@ -97,3 +99,77 @@ def seconds(low: float, high: float = HUNDRED_YEARS) -> Callable[[Any], float]:
 def period(value: Any) -> timedelta:
     """Accept seconds or a timedelta, at least one second; return a timedelta."""
     return timedelta(seconds=seconds(1)(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When a queue is not healthy."""
+
+    age: float | None = 300.0
+    """The seconds that the oldest ready job may wait; None: any."""
+    depth: int | None = None
+    """How many jobs may be ready; None: any."""
+    workers: int = 1
+    """How many workers must claim its jobs."""
+
+
+_OF_THRESHOLDS: dict[str, Callable[[Any], Any]] = {
+    "age": seconds(0), "depth": whole(0, 1_000_000), "workers": whole(0, 10_000),
+}  # fmt: skip
+
+
+def thresholds(value: Any) -> dict[str, Thresholds]:
+    """Accept a dict of queues (``"*"`` for all others) and their thresholds. A queue has those of ``"*"``
+    that it does not set itself.
+    """
+    shape = '{"*": {"age": 300}, "mail": {"age": 60, "workers": 2}}'
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise ValueError(f"a dict of queues, such as {shape}")
+    others = _thresholds("*", value.get("*", {}), Thresholds())
+    return {name: _thresholds(name, given, others) for name, given in value.items()}
+
+
+def _thresholds(queue: str, given: Any, others: Thresholds) -> Thresholds:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"a dict of thresholds for each queue, and {queue!r} has {given!r}")
+    values = asdict(others)
+    for name, value in given.items():
+        if name not in _OF_THRESHOLDS:
+            near = get_close_matches(str(name), _OF_THRESHOLDS, n=1)
+            known = ", ".join(field.name for field in fields(Thresholds))
+            hint = f"did you mean {near[0]!r}?" if near else f"the thresholds are {known}"
+            raise ValueError(f"no threshold {name!r}, which {queue!r} has; {hint}")
+        if value is None and name != "workers":
+            values[name] = None
+            continue
+        try:
+            values[name] = _OF_THRESHOLDS[name](value)
+        except ValueError as bad:
+            raise ValueError(f"as {name!r} of {queue!r} {bad}") from None
+    return Thresholds(**values)
+
+
+def token(value: Any) -> str | None:
+    """Accept None, or a secret that cannot be guessed."""
+    if value is not None and (not isinstance(value, str) or len(value) < 16 or not value.isascii()):
+        raise ValueError("None, or a secret of at least 16 ASCII characters")
+    return value
+
+
+def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Accept addresses and networks."""
+    example = 'a list of addresses and networks, such as ["127.0.0.1", "10.0.0.0/8"]'
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise ValueError(example)
+    try:
+        return tuple(ip_network(each) for each in value)
+    except ValueError as bad:
+        raise ValueError(f"{example}; {bad}") from None
+
+
+def modules(value: Any) -> tuple[str, ...]:
+    """Accept names of modules in the apps."""
+    names = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
+    if not names or not all(part.isidentifier() for part in ".".join(names).split(".")):
+        raise ValueError('names of modules in the apps, such as ["tasks", "jobs"]')
+    return tuple(value)

@@ -21,6 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "keep_errors": 20,
     "retention": timedelta(days=7),
     "failed_retention": timedelta(days=30),
+    "statistics_retention": timedelta(days=90),
     "heartbeat": 1.0,
     "lease": 30.0,
     "poll_interval": None,
@@ -36,6 +37,9 @@ DEFAULTS: dict[str, Any] = {
     "capture_logs": {},
     "log_lines": 200,
     "log_bytes": 32 * 1024,
+    "health": {},
+    "monitoring_token": None,
+    "monitoring_networks": (),
 }
 
 

@@ -26,7 +26,7 @@ from .actions import ACTIONS
 from .effects import number, permitted
 from .filters import on_shelves
 from .selection import Bounds, affected, bounds, counts
-from .time_limit import TimeLimitReached, time_limit
+from ..time_limit import TimeLimitReached, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

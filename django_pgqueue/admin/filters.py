@@ -113,10 +113,11 @@ class _PeriodFilter(admin.SimpleListFilter):
     """Filter by a recent time, on the clock of the database."""
 
     column: str
+    periods = tuple(PERIODS)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         """Return the periods."""
-        return [(key, label) for key, (_period, label) in PERIODS.items()]
+        return [(key, PERIODS[key][1]) for key in self.periods]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows of the chosen period."""
@@ -139,8 +140,9 @@ class FinishedFilter(_PeriodFilter):
 
 
 class MinuteFilter(_PeriodFilter):
-    """Filter by the minute of a statistic."""
+    """Filter by the minute of a statistic. Minutes are kept for two days."""
 
     title = _("time")
     parameter_name = "time"
     column = "minute"
+    periods = ("hour", "day")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
@@ -24,6 +26,7 @@ __all__ = [
     "given_queues",
     "queue_names",
     "weighted_queues",
+    "writable_path",
 ]
 
 
@@ -79,6 +82,14 @@ def at_least(least: int) -> Callable[[str], int]:
     return read
 
 
+def writable_path(text: str) -> str:
+    """Return the absolute path of a file that can be written beside others."""
+    path = Path(text).absolute()
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ArgumentTypeError(f"{text!r} cannot be written: it must be a file in a folder that exists")
+    return str(path)
+
+
 def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -> None:
     """Refuse the options of ``runqueueworker`` that cannot be used together with ``--one-process``."""
     for option, default in _NOT_FOR_ONE_PROCESS.items():
@@ -97,7 +108,7 @@ def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -
 #: With the values of those that are not given.
 _NOT_FOR_ONE_PROCESS: dict[str, tuple[Any, ...]] = {
     "--processes": (1,), "--threads": (1, 4), "--async-slots": (None,), "--max-jobs": (None,),
-    "--max-rss": (None,), "--grace": (None,), "--reload": (False,),
+    "--max-rss": (None,), "--grace": (None,), "--reload": (False,), "--alive-file": ("",),
 }  # fmt: skip
 
 

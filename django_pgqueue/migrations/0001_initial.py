@@ -449,6 +449,10 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("minute", models.DateTimeField(verbose_name="minute")),
+                (
+                    "rolled_up",
+                    models.BooleanField(default=False, editable=False, verbose_name="rolled up"),
+                ),
                 ("queue_name", models.CharField(max_length=100, verbose_name="queue")),
                 ("task_path", models.CharField(max_length=255, verbose_name="task")),
                 ("done", models.BigIntegerField(default=0, verbose_name="done")),
@@ -478,7 +482,7 @@ class Migration(migrations.Migration):
                 "required_db_vendor": "postgresql",
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("minute", "queue_name", "task_path"), name="pgqueue_stat_key"
+                        fields=("minute", "queue_name", "task_path", "rolled_up"), name="pgqueue_stat_key"
                     )
                 ],
             },

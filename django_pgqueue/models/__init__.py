@@ -24,7 +24,7 @@ from .payload import JobPayload, PayloadTask
 from .queue import Queue
 from .rate import Rate
 from .schedule import Schedule
-from .stat import JobStat
+from .stat import JobStat, StatRollup
 from .step import Step
 from .tick import ScheduleTick
 from .unique_window import UniqueWindow
@@ -50,6 +50,7 @@ __all__ = [
     "Ring",
     "Schedule",
     "ScheduleTick",
+    "StatRollup",
     "Step",
     "Tally",
     "UniqueWindow",

@@ -38,7 +38,7 @@ _said: set[str] = set()
 
 # A single statement (``Session.run``).
 _SWEEP_SQL = """
-    WITH old AS (DELETE FROM pgqueue_stat WHERE minute < clock_timestamp() - %(statistics)s), passed AS (
+    WITH passed AS (
         DELETE FROM pgqueue_tick WHERE id = ANY (ARRAY(
             SELECT passed.id FROM pgqueue_tick AS passed
             JOIN pgqueue_schedule AS schedule ON schedule.name = passed.schedule
@@ -60,10 +60,13 @@ _SWEEP_SQL = """
         )) RETURNING 1
     )
     SELECT greatest(
-        swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted
+        swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
+        rolled, forgotten
     ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text
     FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
         pgqueue_sweep_payloads_v1(%(batch)s) AS payloads (deleted, problems),
+        pgqueue_roll_up_v1(%(batch)s) AS rolled,
+        pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
         pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
 """
 
@@ -133,13 +136,13 @@ def tell_retention(session: Session) -> None:
 
 def sweep(session: Session) -> int:
     """Delete old jobs from the kept leaf, payloads without a job, old statistics and ticks, and windows of
-    unique keys and states of rates that are over; requeue jobs of workers that are no longer registered; let
-    jobs continue whose pause is over. Return the largest of these numbers.
+    unique keys and states of rates that are over; add minutes that are over to the sums; requeue jobs of
+    workers that are no longer registered; let jobs continue whose pause is over. Return the largest of these
+    numbers.
     """
     settings = conf.current()
-    longest = max(settings.retention, settings.failed_retention)
     parameters = {
-        "statistics": longest, "ticks": TICKS_KEPT, "batch": BATCH, "crash_limit": settings.crash_limit,
+        "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH, "crash_limit": settings.crash_limit,
         "keep_errors": settings.keep_errors,
     }  # fmt: skip
     swept, strays, notable, problems = session.row(_SWEEP_SQL, parameters)

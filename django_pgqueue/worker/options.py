@@ -46,6 +46,8 @@ class WorkerOptions:
     """Replace a process that uses this many megabytes of memory."""
     grace: float = 30.0
     """Seconds for running jobs to finish when the worker is stopped."""
+    alive_file: str = ""
+    """The path of the file that the supervisor writes while it lives; empty: none."""
     one_process: bool = False
     """Whether the command itself runs the jobs, one at a time (``one_process``)."""
 

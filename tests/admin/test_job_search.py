@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import job_search
-from django_pgqueue.admin.time_limit import TimeLimitReached, time_limit
+from django_pgqueue.time_limit import TimeLimitReached, time_limit
 from tests.support.factories import ERROR, JobFactory
 
 from .helpers import body, listed, post, url

@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: ``worker.options``) has its own entry.
 LAYERS = """
     conf_values link
-    any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
-    job_log links paths payload routing schedules.cron session signatures tracing
+    any_task compat conf database_settings exceptions habits operations prepared public_ids sentry time_limit wording
+    access job_log links paths payload routing schedules.cron session signatures tracing
     context poller progress step_rules task_results
     middleware
     concurrency unique validation
@@ -45,8 +45,9 @@ LAYERS = """
     backend checks_backends decorator
     schedules
     checks payloads.synchronize
-    checks_database checks_payloads checks_schedules
-    apps upkeep why
+    checks_database checks_payloads checks_schedules figures
+    apps metrics upkeep why
+    views
     admin
     worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker
     worker.borrowed_session worker.executor worker.logs worker.registry worker.supervisor
@@ -73,6 +74,8 @@ INSIDE_FUNCTIONS = {
     "models.changes": "E006 tells that compat cannot be imported, so models must not need it",
     "management.commands.runqueueworker": "a supervisor has nothing in memory that runs jobs",
     "worker.__main__": "Django is set up first",
+    "management.subcommands.metrics": "prometheus_client is optional",
+    "views": "prometheus_client is optional",
     "testing.backends": "Django imports it while apps load, like the backend",
     "testing.pytest_plugin": "pytest imports it before Django is set up, and in projects without Django",
     "testing.worker_process": "Django is set up first",

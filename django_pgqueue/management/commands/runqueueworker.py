@@ -29,6 +29,7 @@ from .._arguments import (
     given_queues,
     queue_names,
     weighted_queues,
+    writable_path,
 )
 from .._banner import Server, banner
 from .._conditions import check_caller, check_database, check_vendor, unreachable, warn_of_unknown_queues
@@ -99,6 +100,13 @@ class Command(BaseCommand):
             metavar="S",
             help="seconds for running jobs to finish when stopping (default: GRACE in PGQUEUE, 30)",
         )
+        add(
+            "--alive-file",
+            type=writable_path,
+            default="",
+            metavar="PATH",
+            help="write this file every five seconds, for a probe that looks at its age",
+        )
         add("--reload", action="store_true", help="restart when code changes; for development only")
         add(
             "--one-process",
@@ -167,6 +175,7 @@ class Command(BaseCommand):
             max_jobs=given["max_jobs"],
             max_rss=given["max_rss"],
             grace=grace if given["grace"] is None else float(given["grace"]),
+            alive_file=given["alive_file"],
             one_process=given["one_process"],
         )
 

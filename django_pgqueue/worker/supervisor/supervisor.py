@@ -20,6 +20,7 @@ from ... import database_settings
 from ...wording import counted
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from ..waker import Waker
+from .alive_file import AliveFile
 from .child import STILLBIRTHS, Child
 from .heartbeat import Heartbeat
 from .notices import RunningJobs, giving_up, stopping
@@ -63,6 +64,7 @@ class Supervisor:
         self._forwarded = 0
         self._stop_by = float("inf")
         self._manager = ServiceManager()
+        self._alive_file = AliveFile(options.alive_file)
         self._heartbeat = Heartbeat(options.alias, fires=options.schedules and not options.burst)
         self._exit_code = 0
         self.failure = ""
@@ -92,6 +94,7 @@ class Supervisor:
         finally:
             self._kill_all()
             self._heartbeat.end()
+            self._alive_file.remove()
         return self._exit_code
 
     def release(self) -> None:
@@ -112,7 +115,9 @@ class Supervisor:
         return self._signals.last
 
     def _wait_for_primary(self, seconds: float) -> None:
-        self._manager.not_yet("waiting for the server to be the primary", seconds)
+        why = "waiting for the server to be the primary"
+        self._manager.not_yet(why, seconds)
+        self._alive_file.sign(monotonic(), why)
         self._sleep(seconds)
 
     def _sleep(self, seconds: float) -> None:
@@ -142,7 +147,8 @@ class Supervisor:
         now = monotonic()
         times = [child.start_at for child in self._children if child.pid is None]
         times += [now + LOOK_EVERY for child in self._children if child.awaited]
-        times += [self._stop_by, self._manager.next_sign, now + self._heartbeat.seconds_left(now)]
+        times += [self._stop_by, self._manager.next_sign, self._alive_file.next_sign]
+        times += [now + self._heartbeat.seconds_left(now)]
         return max(0.0, min(times) - now)
 
     def _forward(self) -> None:
@@ -173,13 +179,17 @@ class Supervisor:
         running = sum(child.pid is not None for child in self._children)
         at_work = sum(child.registered for child in self._children)
         if self._forwarded:
-            self._manager.status(f"stopping; {counted(running, 'process', 'processes')} left")
+            self._tell(now, f"stopping; {counted(running, 'process', 'processes')} left")
             return
         if all(child.registered or child.over for child in self._children):
             self._manager.ready()
         where = "" if self._heartbeat.is_connected else "; no connection to the database"
         total = counted(len(self._children), "process", "processes")
-        self._manager.status(f"{at_work} of {total} at work{where}")
+        self._tell(now, f"{at_work} of {total} at work{where}")
+
+    def _tell(self, now: float, status: str) -> None:
+        self._manager.status(status)
+        self._alive_file.sign(now, status)
 
     # -- the processes
 

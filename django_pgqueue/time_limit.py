@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TimeLimitReached", "time_limit"]
 
-# A shorter limit of the server, the role or the connection is kept. 0 means no limit.
+# A shorter limit of the server, the role or the connection is kept. 0 means no limit. Plans are not compiled: of
+# statements that have to be short, this would take most of the time.
+# Not from pg_settings: that view reads all settings of the server.
 _LIMIT = """
-    SELECT set_config('statement_timeout', %s, true) FROM pg_settings
-    WHERE name = 'statement_timeout' AND (setting = '0' OR setting::bigint > %s)
+    SELECT set_config('jit', 'off', true), set_config('statement_timeout', CASE
+        WHEN now.seconds = 0 OR 1000 * now.seconds > %s THEN %s ELSE current_setting('statement_timeout')
+    END, true)
+    FROM (SELECT date_part('epoch', current_setting('statement_timeout')::interval) AS seconds) AS now
 """
 
 
@@ -39,7 +43,7 @@ def time_limit(alias: str, seconds: float) -> Iterator[None]:
     try:
         with transaction.atomic(using=alias):
             with connections[alias].cursor() as cursor:
-                cursor.execute(_LIMIT, [str(limit), limit])
+                cursor.execute(_LIMIT, [limit, str(limit)])
             yield
             transaction.set_rollback(True, using=alias)
     except OperationalError as error:

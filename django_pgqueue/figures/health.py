@@ -1,0 +1,136 @@
+"""Whether a queue is healthy: its age, its depth and its workers against the thresholds of ``HEALTH``.
+
+A queue that is paused is not measured, since its jobs wait on purpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import Error
+from django.utils.translation import gettext as _
+
+from .. import conf
+from ..conf_values import Thresholds
+from ..time_limit import TimeLimitReached, time_limit
+from ..vitals import Vital
+from ..wording import period
+from .crew import Crew
+from .depth import MOST, Depth, depths
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["Health", "health"]
+
+PATIENCE = 2.0  # seconds that one statement may take
+ALL_OTHERS = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was found in one database."""
+
+    database: str
+    problems: tuple[str, ...]
+    workers: int = 0
+    """How many workers claim jobs."""
+    ready: int = 0
+    oldest_ready: float = 0.0
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there is no problem."""
+        return not self.problems
+
+    @property
+    def line(self) -> str:
+        """The state in one line."""
+        if self.problems:
+            return _("unhealthy: %(problems)s") % {"problems": "; ".join(self.problems)}
+        return _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
+            "workers": self.workers,
+            "ready": f"about {self.ready}" if self.ready >= MOST else str(self.ready),
+            "age": _words(self.oldest_ready),
+        }
+
+
+def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
+    """Return the state of the queues of a database, or of these queues only.
+
+    ``given``: thresholds that replace those of the settings: ``age``, ``depth``, ``workers``. This never
+    raises an error of the database: one that does not answer is not healthy.
+    """
+    named = {name for name in conf.current().health if name != ALL_OTHERS}
+    limits = [_thresholds(name, given) for name in (*named, *queues, ALL_OTHERS)]
+    most = max([MOST, *(limit.depth + 1 for limit in limits if limit.depth is not None)])
+    try:
+        with time_limit(alias, PATIENCE):
+            found, crew = depths(alias, {*named, *queues}, most), Crew(alias)
+    except TimeLimitReached:
+        limit = period(timedelta(seconds=PATIENCE))
+        return Health(alias, (_("the database did not answer within %(limit)s") % {"limit": limit},))
+    except Error:
+        return Health(alias, (_("the database cannot be read"),))
+    watched = [depth for name, depth in found.items() if name in queues or not queues]
+    missing = [] if queues else _without_workers(crew, _thresholds(ALL_OTHERS, given))
+    problems = [*missing]
+    for depth in watched:
+        name = depth.queue_name
+        problems += _late(depth, _thresholds(name, given))
+        if not missing and (name in named or name in queues or depth.ready or depth.running):
+            problems += _unserved(depth, crew, _thresholds(name, given))
+    return Health(
+        alias,
+        tuple(problems),
+        workers=crew.count(Vital.RUNNING),
+        ready=sum(depth.ready for depth in watched),
+        oldest_ready=max((depth.oldest_ready for depth in watched if not depth.is_paused), default=0.0),
+    )
+
+
+def _thresholds(queue: str, given: dict[str, Any]) -> Thresholds:
+    """Return the thresholds of a queue."""
+    settings = conf.current().health
+    found = settings.get(queue) or settings.get(ALL_OTHERS) or Thresholds()
+    return replace(found, **{name: value for name, value in given.items() if value is not None})
+
+
+def _without_workers(crew: Crew, limit: Thresholds) -> list[str]:
+    """Return the problem that too few workers claim jobs at all."""
+    alive = crew.count(Vital.RUNNING)
+    if alive >= limit.workers:
+        return []
+    if alive:
+        numbers = {"alive": alive, "least": limit.workers}
+        return [_("workers: %(alive)d, at least %(least)d are expected") % numbers]
+    return [_("no worker claims jobs")]
+
+
+def _late(depth: Depth, limit: Thresholds) -> list[str]:
+    """Return the problems that the jobs of a queue wait too long, or that there are too many."""
+    found: list[str] = []
+    if depth.is_paused:
+        return found
+    name = depth.queue_name
+    if limit.age is not None and depth.oldest_ready > limit.age:
+        ages = {"queue": name, "age": _words(depth.oldest_ready), "most": _words(limit.age)}
+        found.append(_("%(queue)s: the oldest ready job waits for %(age)s, longer than %(most)s") % ages)
+    if limit.depth is not None and depth.ready > limit.depth:
+        found.append(_("%(queue)s: more than %(most)d jobs are ready") % {"queue": name, "most": limit.depth})
+    return found
+
+
+def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> list[str]:
+    """Return the problem that too few workers claim the jobs of a queue."""
+    serving = crew.serving(depth.queue_name)
+    if depth.is_paused or serving >= limit.workers:
+        return []
+    numbers = {"queue": depth.queue_name, "serving": serving, "least": limit.workers}
+    return [_("%(queue)s: served by %(serving)d of at least %(least)d workers") % numbers]
+
+
+def _words(seconds: float) -> str:
+    return period(timedelta(seconds=seconds)) if seconds >= 1 or not seconds else f"{seconds:.1f} s"

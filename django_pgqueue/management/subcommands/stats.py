@@ -1,0 +1,65 @@
+"""``manage.py pgqueue stats``: what waits in each queue, and what ran."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError
+
+from ...figures.crew import Crew
+from ...figures.depth import depths
+from ...figures.spans import SPANS, breakdown, series
+from ...time_limit import TimeLimitReached, time_limit
+from .. import _figures_texts as texts
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import OutputWrapper
+
+NAME = "stats"
+HELP = "Show the depth and age of each queue, and what ran in the last hour, day, week or month"
+
+PATIENCE = 10.0  # seconds that one statement may take
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add what to show, and the format."""
+    parser.add_argument("--span", choices=sorted(SPANS), default="1h", help="how far back (default: 1h)")
+    parser.add_argument(
+        "--by", choices=["queue", "task", "time"], default="task", help="one row for each of these"
+    )
+    parser.add_argument("--queue", default="", metavar="NAME", help="only this queue")
+    parser.add_argument("--task", default="", metavar="PATH", help="only what ran of this task")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print two tables."""
+    alias, by = options["database"], options.get("by") or "task"
+    span = SPANS[options.get("span") or "1h"]
+    which = {name: options.get(name) or "" for name in ("queue", "task")}
+    try:
+        with time_limit(alias, PATIENCE):
+            crew = Crew(alias)
+            live = [each for each in depths(alias).values() if which["queue"] in ("", each.queue_name)]
+            ran = series(alias, span, **which) if by == "time" else breakdown(alias, span, by, **which)
+    except TimeLimitReached as error:
+        raise CommandError(f"The database did not answer within {PATIENCE:g} s.") from error
+    queues = [(depth, crew.serving(depth.queue_name)) for depth in live]
+    if options.get("json"):
+        found = {
+            "database": alias,
+            "queues": [texts.depth_json(depth, workers) for depth, workers in queues],
+            "span": span.name,
+            "ran": [texts.figures_json(row, by) for row in ran],
+        }
+        stdout.write(json.dumps(found, indent=2))
+        return
+    stdout.write(texts.depth_table(queues) if queues else "No queue has live jobs.")
+    stdout.write("")
+    if any(row.attempts for row in ran):
+        stdout.write(texts.figures_table(ran, by))
+    else:
+        stdout.write(f"Nothing ran in the last {span.name}.")

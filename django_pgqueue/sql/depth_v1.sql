@@ -1,0 +1,101 @@
+-- Return the depth of each queue that has live jobs, and the ages in seconds of its oldest ready and its longest running
+-- job. Jobs are counted up to p_most: ready and scheduled ones for each queue, running and blocked ones of all queues
+-- together. A count that ends there is replaced by the planner's estimate, if that is larger. So the time depends on the
+-- number of queues and priorities, not on the backlog. The result has several rows for some queues: add them up.
+--
+-- The functions of a session keep their plans, and the share of each status changes by the minute. So a scan of the
+-- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the compilation
+-- of plans that only look expensive.
+CREATE FUNCTION pgqueue_depth_v1(p_most integer) RETURNS TABLE (
+    queue_name text, ready bigint, scheduled bigint, running bigint, blocked bigint,
+    oldest_ready double precision, longest_running double precision
+) LANGUAGE plpgsql SET search_path FROM CURRENT
+SET enable_seqscan TO off SET enable_bitmapscan TO off SET jit TO off AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    waiting text := format('status IN (''pending'', ''retry'') AND run_after %%s %L', moment);
+    name text;
+    first record;
+    counted bigint;
+    total bigint;
+    oldest timestamptz;
+BEGIN
+    running := 0;
+    blocked := 0;
+    FOR name IN SELECT pgqueue_queues_between_v1('', NULL, NULL) LOOP
+        queue_name := name;
+        ready := 0;
+        scheduled := 0;
+        oldest := NULL;
+        FOR first IN
+            SELECT probe.priority, probe.run_after, probe.id, kind.is_grouped
+            FROM (VALUES (false), (true)) AS kind (is_grouped),
+                pgqueue_first_due_between_v1(name, 101, -101, kind.is_grouped) AS probe
+        LOOP
+            IF first.run_after <= moment THEN
+                oldest := least(oldest, first.run_after);
+                -- From the first job on: what was before it has been claimed, and its dead entries may still be there.
+                SELECT count(*) INTO counted FROM (
+                    SELECT FROM pgqueue_job_live AS job
+                    WHERE job.status IN ('pending', 'retry') AND job.queue_name = name
+                        AND job.is_grouped = first.is_grouped AND job.priority = first.priority
+                        AND (job.run_after, job.id) >= (first.run_after, first.id) AND job.run_after <= moment
+                    LIMIT p_most - ready
+                ) AS part;
+                ready := ready + counted;
+            END IF;
+            SELECT count(*) INTO counted FROM (
+                SELECT FROM pgqueue_job_live AS job
+                WHERE job.status IN ('pending', 'retry') AND job.queue_name = name
+                    AND job.is_grouped = first.is_grouped AND job.priority = first.priority
+                    AND job.run_after > moment
+                LIMIT p_most - scheduled
+            ) AS part;
+            scheduled := scheduled + counted;
+        END LOOP;
+        IF ready >= p_most THEN
+            ready := greatest(ready, pgqueue_estimate_v1(name, format(waiting, '<=')));
+        END IF;
+        IF scheduled >= p_most THEN
+            scheduled := greatest(scheduled, pgqueue_estimate_v1(name, format(waiting, '>')));
+        END IF;
+        oldest_ready := greatest(0, date_part('epoch', moment - oldest));
+        RETURN NEXT;
+    END LOOP;
+    ready := 0;
+    scheduled := 0;
+    oldest_ready := NULL;
+    -- The order is that of the index, which is therefore read only as far as needed.
+    FOR queue_name, running, total, longest_running IN
+        SELECT part.queue_name, count(*), sum(count(*)) OVER (),
+            greatest(0, date_part('epoch', moment - min(part.last_attempted_at)))
+        FROM (
+            SELECT job.queue_name, job.last_attempted_at FROM pgqueue_job_live AS job
+            WHERE job.status = 'running' ORDER BY job.worker LIMIT p_most
+        ) AS part GROUP BY part.queue_name
+    LOOP
+        IF total >= p_most THEN
+            running := greatest(running, pgqueue_estimate_v1(queue_name, 'status = ''running'''));
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    running := 0;
+    longest_running := NULL;
+    FOR queue_name, blocked, total IN
+        SELECT part.queue_name, count(*), sum(count(*)) OVER () FROM (
+            (SELECT job.queue_name FROM pgqueue_job_live AS job
+            WHERE job.status = 'blocked' AND job.line IS NOT NULL
+                AND NOT starts_with(job.waiting_reason, 'paused')
+            ORDER BY job.limit_key LIMIT p_most)
+            UNION ALL
+            (SELECT job.queue_name FROM pgqueue_job_live AS job
+            WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused')
+            ORDER BY job.task_path, job.id LIMIT p_most)
+        ) AS part GROUP BY part.queue_name
+    LOOP
+        IF total >= p_most THEN
+            blocked := greatest(blocked, pgqueue_estimate_v1(queue_name, 'status = ''blocked'''));
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;

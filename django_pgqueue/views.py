@@ -1,0 +1,74 @@
+"""Views for monitoring: the metrics for Prometheus, and the health for load balancers and probes.
+
+A project adds them to its URLs:
+
+    path("queue/metrics/", django_pgqueue.views.metrics)
+    path("queue/health/", django_pgqueue.views.health)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from .access import may_monitor
+from .checks import queue_databases
+from .figures import health as figures
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+__all__ = ["health", "metrics"]
+
+_PLAIN = "text/plain; charset=utf-8"
+_REFUSED = (
+    "Send the token of PGQUEUE['MONITORING_TOKEN'] as \"Authorization: Bearer ...\", or request this from an "
+    "address in MONITORING_NETWORKS, or as a staff user who may view statistics.\n"
+)
+
+
+@require_safe
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Return the metrics of all databases that jobs go to, in the format that the scraper asks for."""
+    if not may_monitor(request):
+        return _refusal()
+    try:
+        from prometheus_client.exposition import choose_encoder
+
+        from .metrics import registry
+    except ImportError as error:
+        raise ImproperlyConfigured(
+            "The view of the metrics needs prometheus_client. Install dj-pgqueue[metrics]."
+        ) from error
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return HttpResponse(encode(registry()), content_type=content_type)
+
+
+@require_safe
+@never_cache
+def health(request: HttpRequest) -> HttpResponse:
+    """Return 200 if the queues of all databases are healthy, otherwise 503, with a line for each database.
+
+    ``?queue=mail`` limits it to a queue; it may be repeated. ``?database=other`` limits it to a database.
+    """
+    if not may_monitor(request):
+        return _refusal()
+    queues, wanted = request.GET.getlist("queue"), request.GET.getlist("database")
+    databases = sorted(alias for alias in queue_databases() if alias in wanted or not wanted)
+    if unknown := set(wanted).difference(databases):
+        return HttpResponse(f"No jobs go to the database {min(unknown)!r}.\n", _PLAIN, status=404)
+    found = [figures.health(alias, queues) for alias in databases]
+    text = "".join(f"{each.database}: {each.line}\n" for each in found)
+    is_healthy = all(each.is_healthy for each in found)
+    return HttpResponse(text, content_type=_PLAIN, status=200 if is_healthy else 503)
+
+
+def _refusal() -> HttpResponse:
+    response = HttpResponse(_REFUSED, content_type=_PLAIN, status=401)
+    response.headers["WWW-Authenticate"] = 'Bearer realm="django_pgqueue"'
+    return response

@@ -1,0 +1,72 @@
+"""Statistics of minutes as workers write them, and what upkeep does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
+from django_pgqueue.worker.producer.stats import STAT_SQL
+
+from .jobs import value
+from .sessions import Connection
+
+__all__ = ["classes", "count", "counted", "forget", "roll_up"]
+
+
+def classes(**counts: int) -> list[int]:
+    """Return a histogram: ``classes(c3=2)`` has two jobs in the fourth class."""
+    return [counts.get(f"c{place}", 0) for place in range(len(HISTOGRAM_BOUNDS) + 1)]
+
+
+def count(
+    connection: Connection,
+    minutes_ago: Iterable[float],
+    done: int = 1,
+    *,
+    queue: str = "default",
+    task: str = "tests.app.tasks.noop",
+) -> None:
+    """Add done attempts to minutes, as the flush of a worker does. Each waited 2 ms and ran 1 s."""
+    minutes = [
+        value(connection, "SELECT date_trunc('minute', now() - %s * interval '1 minute')::text", ago)
+        for ago in minutes_ago
+    ]
+    many = len(minutes)
+    zeros = [0] * many
+    waits = "{" + ",".join(map(str, classes(c1=done))) + "}"
+    runs = "{" + ",".join(map(str, classes(c10=done))) + "}"
+    parameters: list[Any] = [
+        minutes, [queue] * many, [task] * many, [done] * many, zeros, zeros, zeros, [waits] * many,
+        [runs] * many, [0.002 * done] * many, [1.0 * done] * many,
+    ]  # fmt: skip
+    connection.execute(STAT_SQL, parameters)
+
+
+def roll_up(connection: Connection, limit: int = 1000) -> int:
+    """Add what is over to the sums, and return the number of rows."""
+    return int(value(connection, "SELECT pgqueue_roll_up_v1(%s)", limit))
+
+
+def forget(connection: Connection, keep: str = "90 days", limit: int = 1000) -> int:
+    """Delete what is too old."""
+    return int(value(connection, "SELECT pgqueue_forget_statistics_v1(%s, %s)", keep, limit))
+
+
+def counted(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Return the done jobs and the classes of their waiting times in each kind of sums, each with the minutes
+    that are not in it yet.
+    """
+    query = """
+        SELECT level, sum(done)::int, sum((SELECT sum(n) FROM unnest(wait_histogram) AS n))::int FROM (
+            SELECT span || CASE WHEN task_path = '' THEN ' of all' ELSE '' END AS level, done, wait_histogram
+            FROM pgqueue_stat_rollup
+            UNION ALL
+            SELECT level, done, wait_histogram FROM pgqueue_stat, unnest(ARRAY[
+                'minute of all', 'quarter of all', 'quarter', 'hour of all', 'hour', 'day of all', 'day', 'total'
+            ]) AS level WHERE NOT rolled_up
+            UNION ALL
+            SELECT 'minute', done, wait_histogram FROM pgqueue_stat
+        ) AS part GROUP BY level
+    """
+    return {level: (done, waited) for level, done, waited in connection.execute(query)}
