@@ -2,10 +2,11 @@
 
 This uses a durable server (the one that DATABASE_URL names, or one of its own). It makes FINISHED jobs in the
 history (default: 10,000,000), WAITING live ones (1,000,000) in ten queues, and the statistics of TASKS tasks
-(100) that ran in every minute. Then it prints how long the database works on each figure of ``django_pgqueue.figures``,
-on a scrape of the metrics, and on the health check, in ROUNDS rounds: the time that passes, with the round trips,
-and the processor time of the server's process. It fails if a scrape takes more than SCRAPE milliseconds of
-processor time, or anything else more than PAGE. If the server is on another machine, the time that passes counts.
+(100) that ran in every minute. Then it prints how long the database works on each figure of
+``django_pgqueue.figures``, on a scrape of the metrics, and on the health check, in ROUNDS rounds: the time
+that passes, with the round trips, and the processor time of the server's process. It fails if a scrape takes
+more than SCRAPE milliseconds of processor time, or anything else more than PAGE. If the server is on another
+machine, the time that passes counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who may read the views of metrics and health: a monitoring system by its token or its address, and users who may
-view the statistics.
+"""Who may read the views of metrics and health: a monitoring system by its token or its address, and users
+who may view the statistics.
 
-The address is that of the connection (``REMOTE_ADDR``). Headers such as ``X-Forwarded-For`` do not count, since
-anybody can send them.
+The address is that of the connection (``REMOTE_ADDR``). Headers such as ``X-Forwarded-For`` do not count,
+since anybody can send them.
 """
 
 from __future__ import annotations

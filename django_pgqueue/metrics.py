@@ -1,7 +1,8 @@
 """The figures of the queues for Prometheus: a collector for ``prometheus_client``.
 
-All figures are read from the database at each scrape, so it does not matter which process is asked, or how many
-there are: scrape one of them. Counters and histograms come from totals that only grow (``figures.totals``).
+All figures are read from the database at each scrape, so it does not matter which process is asked, or how
+many there are: scrape one of them. Counters and histograms come from totals that only grow
+(``figures.totals``).
 
 A database that does not answer within a second has ``pgqueue_up`` 0 and no other figures. Those of the other
 databases are not affected.

@@ -65,7 +65,9 @@ def test_every_figure() -> None:
     of_task = ("default", "mail", "a.b")
     assert found["pgqueue_attempts_total", *of_task, "done"] == 3
     assert found["pgqueue_attempts_total", *of_task, "failed"] == 1
-    buckets = [found["pgqueue_wait_seconds_bucket", *of_task, bound] for bound in ("0.001", "0.004", "4194.304")]
+    buckets = [
+        found["pgqueue_wait_seconds_bucket", *of_task, bound] for bound in ("0.001", "0.004", "4194.304")
+    ]
     assert buckets == [1, 3, 3]
     assert found["pgqueue_wait_seconds_bucket", *of_task, "+Inf"] == 4
     assert found["pgqueue_wait_seconds_count", *of_task] == 4
@@ -118,8 +120,8 @@ def view(request: pytest.FixtureRequest) -> Any:
     return getattr(views, request.param)
 
 
-def user(**flags: bool) -> User:
-    found = User.objects.create_user("eve", **flags)
+def user(*, is_staff: bool) -> User:
+    found = User.objects.create_user("eve", is_staff=is_staff)
     found.user_permissions.set(Permission.objects.filter(codename="view_jobstat"))
     return found
 
@@ -143,7 +145,12 @@ def test_who_may_look(view: Any) -> None:
     assert get(view, user=user(is_staff=True), path=DEFAULT).status_code == 200
     with override_settings(PGQUEUE={"MONITORING_TOKEN": TOKEN}):
         assert get(view, path=DEFAULT, Authorization=f"Bearer {TOKEN}").status_code == 200
-        for wrong in (f"Bearer {TOKEN}!", f"Basic {TOKEN}", TOKEN, "Bearer \N{LATIN SMALL LETTER E WITH ACUTE}"):
+        for wrong in (
+            f"Bearer {TOKEN}!",
+            f"Basic {TOKEN}",
+            TOKEN,
+            "Bearer \N{LATIN SMALL LETTER E WITH ACUTE}",
+        ):
             assert get(view, Authorization=wrong).status_code == 401
     with override_settings(PGQUEUE={"MONITORING_NETWORKS": ["10.0.0.0/8", "::1"]}):
         for near in ("10.1.2.3", "::ffff:10.1.2.3", "::1"):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 
-from .orders import NEWEST, read_place
 from ..time_limit import TimeLimitReached, time_limit
+from .orders import NEWEST, read_place
 
 if TYPE_CHECKING:
     from django.db.models import Model, OrderBy, QuerySet

@@ -21,12 +21,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, ngettext_lazy
 
 from ..models.job import Status
+from ..time_limit import TimeLimitReached, time_limit
 from . import changelist, display, effects, job_search
 from .actions import ACTIONS
 from .effects import number, permitted
 from .filters import on_shelves
 from .selection import Bounds, affected, bounds, counts
-from ..time_limit import TimeLimitReached, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The workers of a database: how many are in which state, how many jobs they run, and which queues they serve."""
+"""The workers of a database: how many are in which state, how many jobs they run, and which queues they
+serve.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,7 @@ class Crew:
     @property
     def busy(self) -> int:
         """How many of these slots are in use. A worker may have claimed more short jobs than it has slots."""
-        return sum(
-            min(worker.busy, worker.slots) for worker in self.workers if worker.vital == Vital.RUNNING
-        )
+        return sum(min(worker.busy, worker.slots) for worker in self.workers if worker.vital == Vital.RUNNING)
 
 
 def _serves(worker: Worker, queue: str) -> bool:

@@ -1,13 +1,12 @@
 """The depth and age of each queue, from the leaf of live jobs.
 
-One statement counts each kind of jobs up to a limit, and asks the planner for an estimate beyond it. So it takes
-as long with a million waiting jobs as with ten thousand.
+One statement counts each kind of jobs up to a limit, and asks the planner for an estimate beyond it. So it
+takes as long with a million waiting jobs as with ten thousand.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from typing import TYPE_CHECKING
 
 from django.db import connections

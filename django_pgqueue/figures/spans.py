@@ -1,7 +1,7 @@
 """What ran in a span of time: point by point for a chart, or by queue or task for a table.
 
-Both are read from sums that are as long as the span allows, and from the minutes that are not in these yet. Only
-the chart of an hour of a single task is read from its minutes.
+Both are read from sums that are as long as the span allows, and from the minutes that are not in these yet.
+Only the chart of an hour of a single task is read from its minutes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ class Span:
     """The sums that a table adds up."""
 
 
-_MINUTE, _QUARTER, _HOUR, _DAY = timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=1), timedelta(days=1)
+_MINUTE, _QUARTER, _HOUR, _DAY = (
+    timedelta(minutes=1),
+    timedelta(minutes=15),
+    timedelta(hours=1),
+    timedelta(days=1),
+)
 _SUMS = stat.Span
 HOUR = Span("1h", _HOUR, _MINUTE, _SUMS.MINUTE, _QUARTER, _SUMS.QUARTER)
 DAY = Span("24h", _DAY, _QUARTER, _SUMS.QUARTER, _HOUR, _SUMS.HOUR)

@@ -153,7 +153,10 @@ def _settings() -> str:
         for name in sorted(conf.Settings.__dataclass_fields__)
         if getattr(current, name) != getattr(default, name)
     }
-    return ", ".join(f"{name.upper()} = {_value(name, value)}" for name, value in changed.items()) or "the defaults"
+    return (
+        ", ".join(f"{name.upper()} = {_value(name, value)}" for name, value in changed.items())
+        or "the defaults"
+    )
 
 
 def _value(name: str, value: Any) -> str:
@@ -163,7 +166,11 @@ def _value(name: str, value: Any) -> str:
         days = value / timedelta(days=1)
         return counted(int(days), "day") if days.is_integer() else f"{value.total_seconds():g} s"
     if isinstance(value, Mapping):
-        return counted(len(value), "schedule") if name == "schedules" else counted(len(value), "entry", "entries")
+        return (
+            counted(len(value), "schedule")
+            if name == "schedules"
+            else counted(len(value), "entry", "entries")
+        )
     return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 

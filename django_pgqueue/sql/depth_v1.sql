@@ -1,7 +1,8 @@
 -- Return the depth of each queue that has live jobs, and the ages in seconds of its oldest ready and its longest running
 -- job. Jobs are counted up to p_most: ready and scheduled ones for each queue, running and blocked ones of all queues
--- together. A count that ends there is replaced by the planner's estimate, if that is larger. So the time depends on the
--- number of queues and priorities, not on the backlog. The result has several rows for some queues: add them up.
+-- together. A count that ends there is replaced by the planner's estimate, if that is larger; that of all running or
+-- blocked jobs is shared out as they were found. So the time depends on the number of queues and priorities, not on the
+-- backlog. The result has several rows for some queues: add them up.
 --
 -- The functions of a session keep their plans, and the share of each status changes by the minute. So a scan of the
 -- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the compilation
@@ -13,7 +14,7 @@ CREATE FUNCTION pgqueue_depth_v1(p_most integer) RETURNS TABLE (
 SET enable_seqscan TO off SET enable_bitmapscan TO off SET jit TO off AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
-    waiting text := format('status IN (''pending'', ''retry'') AND run_after %%s %L', moment);
+    waiting text := format('status IN (''pending'', ''retry'') AND run_after %%s %L AND queue_name = %%L', moment);
     name text;
     first record;
     counted bigint;
@@ -54,10 +55,10 @@ BEGIN
             scheduled := scheduled + counted;
         END LOOP;
         IF ready >= p_most THEN
-            ready := greatest(ready, pgqueue_estimate_v1(name, format(waiting, '<=')));
+            ready := greatest(ready, pgqueue_estimate_v1(format(waiting, '<=', name)));
         END IF;
         IF scheduled >= p_most THEN
-            scheduled := greatest(scheduled, pgqueue_estimate_v1(name, format(waiting, '>')));
+            scheduled := greatest(scheduled, pgqueue_estimate_v1(format(waiting, '>', name)));
         END IF;
         oldest_ready := greatest(0, date_part('epoch', moment - oldest));
         RETURN NEXT;
@@ -75,7 +76,7 @@ BEGIN
         ) AS part GROUP BY part.queue_name
     LOOP
         IF total >= p_most THEN
-            running := greatest(running, pgqueue_estimate_v1(queue_name, 'status = ''running'''));
+            running := greatest(running, pgqueue_estimate_v1('status = ''running''') * running / total);
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -94,7 +95,7 @@ BEGIN
         ) AS part GROUP BY part.queue_name
     LOOP
         IF total >= p_most THEN
-            blocked := greatest(blocked, pgqueue_estimate_v1(queue_name, 'status = ''blocked'''));
+            blocked := greatest(blocked, pgqueue_estimate_v1('status = ''blocked''') * blocked / total);
         END IF;
         RETURN NEXT;
     END LOOP;

@@ -36,9 +36,7 @@ def ago(**time: float) -> Any:
 
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 @pytest.mark.parametrize("is_rolled_up", [True, False])
-def test_a_chart_and_a_table_count_everything_once(
-    connect: Connect, span: Span, is_rolled_up: bool
-) -> None:
+def test_a_chart_and_a_table_count_everything_once(connect: Connect, span: Span, is_rolled_up: bool) -> None:
     one = connect(autocommit=True)
     length = span.length / timedelta(minutes=1)
     back = [0, 5, length / 2, length * 0.9]
@@ -57,7 +55,10 @@ def test_a_chart_and_a_table_count_everything_once(
     assert sum(point.done for point in series("default", span, queue="mail")) == 5
     assert sum(point.done for point in series("default", span, task="tests.app.tasks.add")) == 4
     queues = breakdown("default", span, "queue")
-    assert [(row.queue_name, row.task_path, row.done) for row in queues] == [("default", "", 12), ("mail", "", 5)]
+    assert [(row.queue_name, row.task_path, row.done) for row in queues] == [
+        ("default", "", 12),
+        ("mail", "", 5),
+    ]
     tasks = breakdown("default", span, "task", queue="default")
     assert [(row.task_path.rpartition(".")[2], row.done) for row in tasks] == [("noop", 8), ("add", 4)]
     assert tasks[0].ran(0.95) == pytest.approx(1.0, abs=0.1)

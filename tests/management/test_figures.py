@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from io import StringIO
 from threading import Thread
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -74,7 +73,7 @@ def test_metrics() -> None:
     assert 'pgqueue_up{database="default"} 1.0' in run("metrics")
     assert 'database="other"' not in run("metrics")
     assert 'database="other",queue="mail"' in run("metrics", "--database", "other")
-    with pytest.raises(CommandError, match="Cannot listen on 203.0.113.1, port 1"):
+    with pytest.raises(CommandError, match=r"Cannot listen on 203\.0\.113\.1, port 1"):
         run("metrics", "--port", "1", "--address", "203.0.113.1")
 
 

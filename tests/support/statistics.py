@@ -63,7 +63,8 @@ def counted(connection: Connection) -> dict[str, tuple[int, int]]:
             FROM pgqueue_stat_rollup
             UNION ALL
             SELECT level, done, wait_histogram FROM pgqueue_stat, unnest(ARRAY[
-                'minute of all', 'quarter of all', 'quarter', 'hour of all', 'hour', 'day of all', 'day', 'total'
+                'minute of all', 'quarter of all', 'quarter', 'hour of all', 'hour', 'day of all', 'day',
+                'total'
             ]) AS level WHERE NOT rolled_up
             UNION ALL
             SELECT 'minute', done, wait_histogram FROM pgqueue_stat

@@ -75,7 +75,9 @@ def test_what_is_kept(one: Connection) -> None:
 def test_old_rows_are_deleted_in_steps(one: Connection) -> None:
     count(one, range(3 * DAY, 3 * DAY + 10))
     roll_up(one)
-    assert [forget(one, limit=7) for _ in range(3)] == [7, 3, 0], "ten minutes, and ten sums of minutes with them"
+    assert [forget(one, limit=7) for _ in range(3)] == [7, 3, 0], (
+        "ten minutes, and ten sums of minutes with them"
+    )
 
 
 def test_the_upkeep_of_a_worker_does_both(one: Connection) -> None:

@@ -103,7 +103,6 @@ class Command(BaseCommand):
         add(
             "--alive-file",
             type=writable_path,
-            default="",
             metavar="PATH",
             help="write this file every five seconds, for a probe that looks at its age",
         )
@@ -175,7 +174,7 @@ class Command(BaseCommand):
             max_jobs=given["max_jobs"],
             max_rss=given["max_rss"],
             grace=grace if given["grace"] is None else float(given["grace"]),
-            alive_file=given["alive_file"],
+            alive_file=given["alive_file"] or "",
             one_process=given["one_process"],
         )
 

@@ -26,8 +26,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--queue", action="append", default=[], metavar="NAME", help="only this queue; may be repeated"
     )
     parser.add_argument("--age", type=at_least(0), metavar="S", help="how long the oldest ready job may wait")
-    parser.add_argument("--depth", type=at_least(0), metavar="N", help="how many jobs may be ready in a queue")
-    parser.add_argument("--workers", type=at_least(0), metavar="N", help="how many workers must serve a queue")
+    parser.add_argument(
+        "--depth", type=at_least(0), metavar="N", help="how many jobs may be ready in a queue"
+    )
+    parser.add_argument(
+        "--workers", type=at_least(0), metavar="N", help="how many workers must serve a queue"
+    )
     parser.add_argument("--json", action="store_true", help="print the state as JSON")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.core.management.base import CommandError
 
@@ -37,14 +37,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print two tables."""
-    alias, by = options["database"], options.get("by") or "task"
+    alias = options["database"]
+    by: Literal["queue", "task", "time"] = options.get("by") or "task"
     span = SPANS[options.get("span") or "1h"]
-    which = {name: options.get(name) or "" for name in ("queue", "task")}
+    queue, task = options.get("queue") or "", options.get("task") or ""
     try:
         with time_limit(alias, PATIENCE):
             crew = Crew(alias)
-            live = [each for each in depths(alias).values() if which["queue"] in ("", each.queue_name)]
-            ran = series(alias, span, **which) if by == "time" else breakdown(alias, span, by, **which)
+            live = [each for each in depths(alias).values() if queue in ("", each.queue_name)]
+            if by == "time":
+                ran = series(alias, span, queue=queue, task=task)
+            else:
+                ran = breakdown(alias, span, by, queue=queue, task=task)
     except TimeLimitReached as error:
         raise CommandError(f"The database did not answer within {PATIENCE:g} s.") from error
     queues = [(depth, crew.serving(depth.queue_name)) for depth in live]

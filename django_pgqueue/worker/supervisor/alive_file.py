@@ -1,8 +1,8 @@
 """A file whose age tells whether the supervisor lives, for the liveness probe of a container.
 
-The supervisor writes it from the loop in which it sends the heartbeats and watches its processes, so a supervisor
-that hangs does not write it. Its text says how many processes work, and whether there is a connection. A probe
-should look at the age only: a restart helps neither against a server that is away nor against a task that fails.
+The supervisor writes it from the loop in which it sends the heartbeats and watches its processes, so a
+supervisor that hangs does not write it. Its text says how many processes work, and whether there is a
+connection. A probe should look at the age only: a restart does not help if the server is away.
 """
 
 from __future__ import annotations

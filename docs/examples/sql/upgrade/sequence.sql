@@ -7,5 +7,8 @@ FROM pgqueue_tick;
 SELECT setval(pg_get_serial_sequence('pgqueue_stat', 'id'), coalesce(max(id), 0) + 1000000)
 FROM pgqueue_stat;
 
+SELECT setval(pg_get_serial_sequence('pgqueue_stat_rollup', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_stat_rollup;
+
 SELECT setval(pg_get_serial_sequence('pgqueue_pause', 'id'), coalesce(max(id), 0) + 1000000)
 FROM pgqueue_pause;
