@@ -128,8 +128,8 @@ def fill_statistics(tasks: int) -> None:
             f" {_COUNTS} FROM generate_series(0, {count - 1}) AS n, generate_series(1, {many}) AS task"
         )
     execute(
-        f"INSERT INTO pgqueue_stat_rollup (span, start, {_COLUMNS}) SELECT 'total', 'epoch', {names}, {_COUNTS}"
-        f" FROM generate_series(1, {tasks}) AS task"
+        f"INSERT INTO pgqueue_stat_rollup (span, start, {_COLUMNS})"
+        f" SELECT 'total', 'epoch', {names}, {_COUNTS} FROM generate_series(1, {tasks}) AS task"
     )
 
 

@@ -36,7 +36,7 @@ NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
 POLL_INTERVAL = 1.0
 #: The setting that must not be shown.
-SECRET = "MONITORING_TOKEN"
+SECRET = "MONITORING_TOKEN"  # noqa: S105 - its name
 SCHEDULE_OPTIONS = (
     "task", "cron", "every", "timezone", "args", "kwargs", "catch_up", "catch_up_limit", "overlap", "jitter",
     "queue_name", "priority",

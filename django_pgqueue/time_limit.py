@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TimeLimitReached", "time_limit"]
 
-# A shorter limit of the server, the role or the connection is kept. 0 means no limit. Plans are not compiled: of
-# statements that have to be short, this would take most of the time.
-# Not from pg_settings: that view reads all settings of the server.
+# A shorter limit of the server, the role or the connection is kept; 0 means no limit. It is not read from
+# pg_settings, because that view reads all settings of the server. Plans are not compiled: this would take
+# most of the time of a short statement.
 _LIMIT = """
     SELECT set_config('jit', 'off', true), set_config('statement_timeout', CASE
         WHEN now.seconds = 0 OR 1000 * now.seconds > %s THEN %s ELSE current_setting('statement_timeout')

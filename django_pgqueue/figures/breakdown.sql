@@ -1,5 +1,6 @@
 -- One row for each queue or task of the span. The other name stays empty.
-SELECT date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch'), CASE WHEN %(by)s = 'queue' THEN part.queue_name ELSE '' END,
+SELECT date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch'),
+    CASE WHEN %(by)s = 'queue' THEN part.queue_name ELSE '' END,
     CASE WHEN %(by)s = 'task' THEN part.task_path ELSE '' END, sum(part.done)::bigint,
     sum(part.failed)::bigint, sum(part.retried)::bigint, sum(part.cancelled)::bigint, sum(part.wait_seconds),
     sum(part.run_seconds), ARRAY[{wait_histogram_sums}], ARRAY[{run_histogram_sums}]

@@ -1,11 +1,12 @@
 -- The statistics of a span, for the statement that follows. Each attempt is in one part only: in a minute that is not
--- in the sums yet, or in a sum of its task or of all tasks. Without a source, all minutes are read instead. The start is
--- written out at each place, so that the planner knows how few rows come after it.
+-- in the sums yet, or in a sum of its task or of all tasks. Without a source, all minutes are read instead. The start
+-- is written out at each place, so that the planner knows how few rows come after it.
 WITH part AS NOT MATERIALIZED (
     SELECT stat.minute AS start, stat.queue_name, stat.task_path, stat.done, stat.failed, stat.retried,
         stat.cancelled, stat.wait_seconds, stat.run_seconds, stat.wait_histogram, stat.run_histogram
     FROM pgqueue_stat AS stat
-    WHERE stat.minute >= date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch') AND (%(source)s = '' OR NOT stat.rolled_up)
+    WHERE stat.minute >= date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch')
+        AND (%(source)s = '' OR NOT stat.rolled_up)
         AND (%(queue)s = '' OR stat.queue_name = %(queue)s) AND (%(task)s = '' OR stat.task_path = %(task)s)
     UNION ALL
     SELECT total.start, total.queue_name, total.task_path, total.done, total.failed, total.retried,

@@ -98,7 +98,7 @@ class Figures:
         return self.done + self.failed + self.retried + self.cancelled
 
     def waited(self, share: float) -> float | None:
-        """The seconds from due to started that this share of the attempts did not exceed; None: no attempts."""
+        """The seconds from due to started that this share of the attempts did not exceed, if any."""
         return percentile(self.wait_histogram, share)
 
     def ran(self, share: float) -> float | None:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class _Handler(WSGIRequestHandler):
     timeout = 10  # seconds: a client that sends nothing must not hold up the next one
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         """Log the request, as everything else is logged."""
         logger.debug("%s %s", self.address_string(), format % args)
 

@@ -1,4 +1,4 @@
-"""The sums of the statistics, the upkeep that makes them, and the figures of queues that are cheap to read."""
+"""The sums of the statistics, the upkeep that makes them, and the depth of queues."""
 
 import django.db.models.functions.datetime
 from django.db import migrations, models
@@ -9,7 +9,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0010_steps")]
+    dependencies = [("django_pgqueue", "0013_progress")]
 
     operations = [
         # Not by Django, because of the storage parameters.

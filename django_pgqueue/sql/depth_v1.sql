@@ -1,12 +1,12 @@
--- Return the depth of each queue that has live jobs, and the ages in seconds of its oldest ready and its longest running
--- job. Jobs are counted up to p_most: ready and scheduled ones for each queue, running and blocked ones of all queues
--- together. A count that ends there is replaced by the planner's estimate, if that is larger; that of all running or
--- blocked jobs is shared out as they were found. So the time depends on the number of queues and priorities, not on the
--- backlog. The result has several rows for some queues: add them up.
+-- Return the depth of each queue that has live jobs, and the ages in seconds of its oldest ready and its longest
+-- running job. Jobs are counted up to p_most: ready and scheduled ones for each queue, running and blocked ones of
+-- all queues together. A count that ends there is replaced by the planner's estimate, if that is larger; that of all
+-- running or blocked jobs is shared out as they were found. So the time depends on the number of queues and
+-- priorities, not on the backlog. The result has several rows for some queues: add them up.
 --
 -- The functions of a session keep their plans, and the share of each status changes by the minute. So a scan of the
--- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the compilation
--- of plans that only look expensive.
+-- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the
+-- compilation of plans that only look expensive.
 CREATE FUNCTION pgqueue_depth_v1(p_most integer) RETURNS TABLE (
     queue_name text, ready bigint, scheduled bigint, running bigint, blocked bigint,
     oldest_ready double precision, longest_running double precision

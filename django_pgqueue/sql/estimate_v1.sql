@@ -1,5 +1,5 @@
--- Return how many live jobs meet a condition, as the planner estimates it from the last ANALYZE of the leaf. This takes as
--- long as planning, whatever the backlog.
+-- Return how many live jobs meet a condition, as the planner estimates it from the last ANALYZE of the leaf. This
+-- takes as long as planning, whatever the backlog.
 CREATE FUNCTION pgqueue_estimate_v1(p_condition text) RETURNS double precision
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

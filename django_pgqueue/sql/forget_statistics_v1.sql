@@ -1,6 +1,6 @@
 -- Delete at most p_limit rows of each kind of statistics that nobody reads any more, and return the largest number.
--- Minutes and quarters of an hour are kept for as long as charts show them, hours and days for p_keep, and the total of a task
--- that has not run for p_keep. Minutes that are not in the sums yet remain, however old they are.
+-- Minutes and quarters of an hour are kept for as long as charts show them, hours and days for p_keep, and the total
+-- of a task that has not run for p_keep. Minutes that are not in the sums yet remain, however old they are.
 CREATE FUNCTION pgqueue_forget_statistics_v1(p_keep interval, p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -1,8 +1,9 @@
--- Add at most p_limit rows of minutes that are over to the sums (stat_rollup_v1.sql), and return how many. A minute counts as over one minute after its end: a worker adds its counts every ten seconds.
+-- Add at most p_limit rows of minutes that are over to the sums (stat_rollup_v1.sql), and return how many. A minute
+-- counts as over one minute after its end: a worker adds its counts every ten seconds.
 --
 -- Race: a worker adds to a minute while it is rolled up. The row that is taken is locked and deleted, so the worker
--- waits, finds no row any more, and inserts another one, which a later call takes. If the worker was first, its row is
--- skipped here. Nothing is locked that a worker needs, except the rows that are taken.
+-- waits, finds no row any more, and inserts another one, which a later call takes. If the worker was first, its row
+-- is skipped here. Nothing is locked that a worker needs, except the rows that are taken.
 CREATE FUNCTION pgqueue_roll_up_v1(p_limit integer) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -142,8 +142,8 @@ def sweep(session: Session) -> int:
     """
     settings = conf.current()
     parameters = {
-        "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH, "crash_limit": settings.crash_limit,
-        "keep_errors": settings.keep_errors,
+        "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH,
+        "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
     }  # fmt: skip
     swept, strays, notable, problems = session.row(_SWEEP_SQL, parameters)
     for problem in json.loads(problems or "[]"):

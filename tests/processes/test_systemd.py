@@ -40,14 +40,15 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 def test_it_tells_systemd_how_it_is(start: Callable[..., Command], manager: Manager, tmp_path: Path) -> None:
-    address = str(tmp_path / "notify")
-    command = start("--processes", "2", env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
+    address, alive = str(tmp_path / "notify"), tmp_path / "alive"
+    command = start("--processes", "2", "--alive-file", str(alive), env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
     manager.hears("STATUS=0 of 2 processes at work")
     manager.hears("READY=1")
     workers = list(Worker.objects.all())
     assert len(workers) == 2
     manager.hears("STATUS=2 of 2 processes at work")
     manager.hears("WATCHDOG=1")
+    assert alive.read_text().endswith(" of 2 processes at work\n")
     for worker in workers:
         environment = Path(f"/proc/{worker.pid}/environ").read_bytes()
         assert b"NOTIFY_SOCKET" not in environment
@@ -58,4 +59,5 @@ def test_it_tells_systemd_how_it_is(start: Callable[..., Command], manager: Mana
     command.send(signal.SIGTERM)
     # The grace of 30 s plus a margin.
     assert manager.hears("STOPPING=1") == "STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000"
+    until(lambda: not alive.exists(), seconds=SLOW, what="the end of the file that shows that it lives")
     assert command.wait() == 0, command.log
