@@ -39,7 +39,7 @@ __all__ = ["PgQueueCollector", "registry"]
 logger = logging.getLogger(__name__)
 
 PATIENCE = 1.0  # seconds that one statement may take
-MOST = 500  # up to here, jobs are counted exactly: a scrape must be cheap
+MOST = 200  # up to here, jobs are counted exactly: a scrape must be cheap
 _CLASSES = [*(repr(round(bound, 3)) for bound in HISTOGRAM_BOUNDS), "+Inf"]
 
 
