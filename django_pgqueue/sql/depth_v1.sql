@@ -82,6 +82,7 @@ BEGIN
     END LOOP;
     running := 0;
     longest_running := NULL;
+    -- Each kind of blocked jobs has an index of its own: those of concurrency keys, paused tasks, and parents.
     FOR queue_name, blocked, total IN
         SELECT part.queue_name, count(*), sum(count(*)) OVER () FROM (
             (SELECT job.queue_name FROM pgqueue_job_live AS job
@@ -92,6 +93,10 @@ BEGIN
             (SELECT job.queue_name FROM pgqueue_job_live AS job
             WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'paused')
             ORDER BY job.task_path, job.id LIMIT p_most)
+            UNION ALL
+            (SELECT job.queue_name FROM pgqueue_job_live AS job
+            WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'waits for job')
+            ORDER BY job.id LIMIT p_most)
         ) AS part GROUP BY part.queue_name
     LOOP
         IF total >= p_most THEN

@@ -19,8 +19,8 @@ MANY = 50_000
 
 @pytest.fixture(scope="module")
 def one(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Connection]:
-    """Two queues and two priorities; half of the jobs are due, a tenth wait for a key, and a hundredth run. The
-    statistics of the table are from before they came.
+    """Two queues and two priorities; half of the jobs are due, a tenth wait for a key, and a hundredth run.
+    The statistics of the table are from before they came.
     """
     with django_db_blocker.unblock():
         connection = open_raw()
@@ -32,9 +32,11 @@ def one(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[C
             run_after="clock_timestamp() + (n - 25000) * interval '1 minute'", worker="n % 4",
             status="CASE WHEN n % 10 = 5 THEN 'blocked' WHEN n % 100 = 1 THEN 'running' ELSE 'pending' END",
             limit_key="CASE WHEN n % 10 = 5 THEN 'key' || n % 50 END",
-            line="CASE WHEN n % 10 = 5 THEN n END",
+            line="CASE WHEN n % 10 = 5 AND n % 4 = 1 THEN n END",
+            waiting_reason="CASE WHEN n % 10 = 5 AND n % 4 = 3 THEN 'waits for job 1' ELSE '' END",
         )  # fmt: skip
-        fill(connection, "pgqueue_job_kept", 1000, shelf="9", status="'failed'", finished_at="clock_timestamp()")
+        fill(connection, "pgqueue_job_kept", 1000, shelf="9", status="'failed'",
+             finished_at="clock_timestamp()")  # fmt: skip
         yield connection
         connection.execute("TRUNCATE pgqueue_job")
 
@@ -50,6 +52,6 @@ def test_the_depth_reads_as_many_jobs_as_it_counts(one: Connection, mode: str, a
     assert {name for name, ready in rows if ready >= 100} == {"default", "mail"}
     probes = 40
     assert counts.of(CLAIM_INDEX) <= 2 * 2 * 100 + probes, counts
-    assert counts.of("pgqueue_job_running", "pgqueue_job_line") <= 2 * 100, counts
-    assert counts.of(LIVE) <= 6 * 100 + probes, counts
+    assert counts.of("pgqueue_job_running", "pgqueue_job_line", "pgqueue_job_waits") <= 3 * 100, counts
+    assert counts.of(LIVE) <= 7 * 100 + probes, counts
     assert counts.of(*HISTORY) == 0

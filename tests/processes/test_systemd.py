@@ -41,7 +41,8 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 def test_it_tells_systemd_how_it_is(start: Callable[..., Command], manager: Manager, tmp_path: Path) -> None:
     address, alive = str(tmp_path / "notify"), tmp_path / "alive"
-    command = start("--processes", "2", "--alive-file", str(alive), env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
+    environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}
+    command = start("--processes", "2", "--alive-file", str(alive), env=environment)
     manager.hears("STATUS=0 of 2 processes at work")
     manager.hears("READY=1")
     workers = list(Worker.objects.all())
@@ -50,9 +51,9 @@ def test_it_tells_systemd_how_it_is(start: Callable[..., Command], manager: Mana
     manager.hears("WATCHDOG=1")
     assert alive.read_text().endswith(" of 2 processes at work\n")
     for worker in workers:
-        environment = Path(f"/proc/{worker.pid}/environ").read_bytes()
-        assert b"NOTIFY_SOCKET" not in environment
-        assert b"WATCHDOG_USEC" not in environment
+        inherited = Path(f"/proc/{worker.pid}/environ").read_bytes()
+        assert b"NOTIFY_SOCKET" not in inherited
+        assert b"WATCHDOG_USEC" not in inherited
     os.kill(workers[0].pid, signal.SIGKILL)
     manager.hears("STATUS=1 of 2 processes at work")
     manager.hears("STATUS=2 of 2 processes at work")
