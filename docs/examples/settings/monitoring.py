@@ -3,8 +3,8 @@ import os
 PGQUEUE = {
     # Prometheus and the load balancer send it as "Authorization: Bearer ...".
     "MONITORING_TOKEN": os.environ.get("MONITORING_TOKEN"),
-    # These need no token.
-    "MONITORING_NETWORKS": ["127.0.0.1", "10.0.0.0/8"],
+    # Prometheus, which does not come through the proxy of the public. It needs no token.
+    "MONITORING_NETWORKS": ["10.20.0.7"],
     "HEALTH": {
         "*": {"age": 300},
         "mail": {"age": 60, "workers": 2},
