@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: ``worker.options``) has its own entry.
 LAYERS = """
     conf_values link
-    any_task compat conf database_settings exceptions habits operations prepared public_ids sentry time_limit wording
-    access job_log links paths payload routing schedules.cron session signatures tracing
+    any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
+    access job_log links paths payload routing schedules.cron session signatures time_limit tracing
     context poller progress step_rules task_results
     middleware
     concurrency unique validation
