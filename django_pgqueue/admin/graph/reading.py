@@ -20,8 +20,8 @@ from django.utils.translation import gettext as _
 
 from ...link import HAS_CHILDREN
 from ...models.job import Status
+from ...time_limit import TimeLimitReached, time_limit
 from .. import display
-from ..time_limit import TimeLimitReached, time_limit
 from .nodes import LIVE, Arrow, Kind, Node, Workflow
 
 if TYPE_CHECKING:
