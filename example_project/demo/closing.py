@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 
+from example_project.search.models import Export
 from example_project.search.queries import search
 
 from .display import Screen, duration, printable
@@ -13,6 +14,7 @@ from .summary import Summary, percentile
 
 QUERY = "escape html"
 ANSWERS = 3
+PATIENCE = 30  # seconds for the export
 
 
 def show_summary(screen: Screen, summary: Summary) -> None:
@@ -41,6 +43,13 @@ def show_answers(screen: Screen, query: str = QUERY) -> None:
     seconds = time.perf_counter() - began
     screen.title(f"Search: {query}")
     screen.fact("Found", f"{answers.total:,} documents in {duration(seconds)}")
+    export = Export.objects.create(query=query)
+    export.job.join(timeout=PATIENCE)
+    export.refresh_from_db()
+    screen.fact(
+        "Exported",
+        f"{export.documents:,} lines of CSV: the row of the export is job {export.pk}, and a worker ran it",
+    )
     for hit in answers.hits[:ANSWERS]:
         screen.say()
         screen.say(f"  {screen.style(hit.document.title, 'bold')}")

@@ -1,4 +1,4 @@
-"""The documents and the runs in the admin. Documents can be viewed and indexed again."""
+"""The documents, runs and exports in the admin. Documents can be viewed and indexed again."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 
-from .models import Document, Run
+from django_pgqueue.admin import PayloadAdmin
+
+from .models import Document, Export, Run
 from .progress import progress_of
 from .runs import new_run
 
 if TYPE_CHECKING:
     DocumentBase = admin.ModelAdmin[Document]
+    ExportBase = admin.ModelAdmin[Export]
     RunBase = admin.ModelAdmin[Run]
 else:
-    DocumentBase = RunBase = admin.ModelAdmin  # only the class in the stubs takes a parameter
+    DocumentBase = ExportBase = RunBase = admin.ModelAdmin  # only the class in the stubs takes a parameter
 
 
 @admin.register(Document)
@@ -68,3 +71,13 @@ class RunAdmin(RunBase):
         """Return a link to its batch, where the failed jobs can be retried."""
         address = reverse("admin:django_pgqueue_jobbatch_change", args=[run.batch_id])
         return format_html('<a href="{}">{}</a>', address, run.batch_id)
+
+
+@admin.register(Export)
+class ExportAdmin(PayloadAdmin, ExportBase):
+    list_display = ["query", "created_at", "documents", "job_status", "job_link"]
+    fields = ["query"]
+    readonly_fields = ["created_at", "documents"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Export | None = None) -> bool:
+        return False  # its file would not change

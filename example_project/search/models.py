@@ -1,4 +1,7 @@
-"""The models. Each known file has a document with what a search needs. A large one is prepared in a draft."""
+"""The models. Each known file has a document with what a search needs. A large one is prepared in a draft.
+
+An export is a typed payload: its row is a job.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from pathlib import PurePath
 from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
+
+from django_pgqueue import JobPayload
 
 
 class Run(models.Model):
@@ -88,3 +93,21 @@ class Draft(models.Model):
 
     def __str__(self) -> str:
         return f"draft {self.pk} of document {self.document_id}"
+
+
+class Export(JobPayload):
+    """All results of a search as a CSV file.
+
+    Creating one enqueues the job that writes it, and deleting one cancels that job.
+    """
+
+    query = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+    documents = models.IntegerField(null=True, editable=False)
+    content = models.TextField(blank=True, editable=False)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"export {self.pk}: {self.query}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib.postgres.search import SearchRank
-from django.db.models import F, Value
+from django.db.models import F, QuerySet, Value
 
 from .models import Document
 from .vectors import headline, split_hits, web_query
@@ -47,16 +48,19 @@ class Answers:
         return self.page + 1
 
 
+def ranked(text: str) -> QuerySet[Any]:
+    """Return the documents that match a query, best first, with their `rank`."""
+    query = web_query(text)
+    rank = SearchRank(F("vector"), query, normalization=Value(BY_LENGTH))
+    return Document.objects.filter(vector=query).annotate(rank=rank).order_by("-rank", "path")
+
+
 def search(text: str, page: int = 1) -> Answers:
     """Return the documents that match a query. A page number after the last page returns the last page."""
     query = web_query(text)
-    matches = Document.objects.filter(vector=query)
-    total = matches.count()
+    total = Document.objects.filter(vector=query).count()
     page = min(max(page, 1), max(1, -(-total // PAGE)))
-    ranked = matches.annotate(
-        rank=SearchRank(F("vector"), query, normalization=Value(BY_LENGTH)),
-    ).order_by("-rank", "path")
-    ranks = dict(ranked.values_list("pk", "rank")[(page - 1) * PAGE : page * PAGE])
+    ranks = dict(ranked(text).values_list("pk", "rank")[(page - 1) * PAGE : page * PAGE])
     # A second query makes the extracts, because they are costly and only needed for the documents of this
     # page.
     extracts = Document.objects.defer("text", "vector").annotate(extract=headline(query)).in_bulk(ranks)

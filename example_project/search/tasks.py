@@ -1,4 +1,4 @@
-"""The task that reads one file and makes it searchable, and the one that sums up a run."""
+"""The task that reads one file and makes it searchable, and those that sum up a run and export results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from django_pgqueue import task
 from django_pgqueue.models import Job
 
 from .completeness import troubles
+from .exports import as_csv
 from .failures import Unindexable
 from .large import LARGE, index_large
-from .models import Document, Run
+from .models import Document, Export, Run
 from .small import index_small
 
 LIVE = (Job.Status.PENDING, Job.Status.RETRY, Job.Status.RUNNING)
@@ -61,6 +62,13 @@ def summarize_run(run_id: int) -> RunSummary:
     }
     Run.objects.filter(pk=run_id).update(summary=summary)
     return summary
+
+
+@task(payload=Export, queue_name="index", priority=60, max_attempts=5)
+def write_export(export: Export) -> None:
+    """Write all results of a search into the row of the export. If it runs twice, it writes the same."""
+    documents, content = as_csv(export.query)
+    Export.objects.filter(pk=export.pk).update(documents=documents, content=content)
 
 
 def live_jobs() -> QuerySet[Job]:

@@ -5,6 +5,7 @@ Outside of CI, the tests of a queue that is not installed are skipped.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import django
 import pytest
 from django.apps import apps
 from django.conf import settings
+from django.contrib import admin
 from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
@@ -63,8 +65,14 @@ def peers(shop: None, django_db_blocker: Any) -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.execute(_DROP_PROCRASTINATE)
         connection.close()
+    # Other tests see neither their pages in the admin nor the tasks.
+    for model in [*admin.site._registry]:
+        if model._meta.app_label not in apps.app_configs:
+            admin.site.unregister(model)
     for name in ("db_tasks", "q2_tasks", "procrastinate_tasks"):
+        vars(sys.modules["shop"]).pop(name, None)
         sys.modules.pop(f"shop.{name}", None)
+    gc.collect()
 
 
 _DROP_PROCRASTINATE = """

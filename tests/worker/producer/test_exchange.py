@@ -15,6 +15,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.session import Session, connect
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.producer import connection as producer_connection
+from django_pgqueue.worker.producer.batch_size import BatchSize
 from django_pgqueue.worker.producer.demand import Demand
 from django_pgqueue.worker.producer.producer import Producer
 from tests.app import worker_tasks as tasks
@@ -81,8 +82,9 @@ def test_a_drain_of_short_jobs_overlaps(monkeypatch: pytest.MonkeyPatch, overlap
 
 
 def test_all_jobs_run_once_whatever_their_outcome_and_policy(
-    producer: Producer, overlapped: list[int]
+    producer: Producer, overlapped: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(BatchSize, "target", 40)  # on a slow machine, too, jobs are claimed while others run
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pgqueue_enqueue(%s) FROM generate_series(1, 100)", ["tests.app.worker_tasks.noop"]
