@@ -121,17 +121,22 @@ class Session:
                 if isinstance(error, psycopg.errors.DeadlockDetected):
                     self.stress.count("deadlocks")
                     self.stress.problems.append(f"deadlock of {self.name}: {error.diag.context}"[:400])
-                if self.connection.closed:
-                    self.stress.count("killed")
-                    self.connection = self.connect()
-                self.connection.rollback()
+                self.go_on()
             except psycopg.IntegrityError as error:
                 self.stress.count(f"refused {error.sqlstate}")
-                self.connection.rollback()
+                self.go_on()
             except Exception as error:
                 self.stress.problems.append(f"{self.name}: {error!r}"[:500])
                 self.connection.close()
                 self.connection = self.connect()
+
+    def go_on(self) -> None:
+        """Roll back, on another connection if this one was killed."""
+        try:
+            self.connection.rollback()
+        except psycopg.OperationalError:
+            self.stress.count("killed")
+            self.connection = self.connect()
 
     def all(self, query: str, *parameters: Any) -> list[Any]:
         """Return the rows of a query."""

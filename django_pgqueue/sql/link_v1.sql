@@ -44,8 +44,7 @@ BEGIN
             array_agg(given.if_failed) AS if_failed, array_agg(CASE
                 WHEN parent.state IN ('live', 'gone') THEN parent.state
                 WHEN parent.state = 'done' OR given.if_failed = 'run' THEN 'free'
-                WHEN parent.state = 'failed' AND given.if_failed = 'hold' THEN 'live'
-                ELSE 'lost' END) AS states
+                ELSE 'live' END) AS states  -- if it has failed or was cancelled, the commit settles that
         INTO outer_pairs
         FROM unnest(outer_pairs.places, outer_pairs.parents, outer_pairs.if_failed) AS given (place, parent, if_failed)
         JOIN (

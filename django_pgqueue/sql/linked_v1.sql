@@ -1,16 +1,15 @@
 -- New jobs that name other jobs, or a batch, are inserted: add their edges, and count the members that were added. A job
--- that met a twin with its unique key was not inserted. A job that can never start, because a parent was cancelled, is
--- cancelled. With an error instead, it would matter whether the parent ends a moment earlier or later.
+-- that met a twin with its unique key was not inserted.
 --
--- The parents are locked at the end of the transaction (attach_v1.sql), and noted in a setting until then.
+-- The parents are noted in a setting until the end of the transaction, which locks them, and settles those that are over
+-- (attach_v1.sql). So a job whose parent was cancelled before is cancelled, too. With an error instead, it would matter
+-- whether a parent ends a moment earlier or later.
 CREATE FUNCTION pgqueue_linked_v1(
     p_ids bigint[], p_outcomes text[], p_batches bigint[],
     p_places integer[], p_parents bigint[], p_if_failed text[], p_states text[]
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     attached text;
-    lost bigint[];
-    marked pgqueue_ended_v1[];
 BEGIN
     PERFORM pgqueue_count_v1(added.batch, added.jobs::integer, 0, 0, 0)
     FROM (
@@ -31,15 +30,4 @@ BEGIN
     SELECT pair.parent, p_ids[pair.place], pair.if_failed
     FROM unnest(p_places, p_parents, p_if_failed, p_states) AS pair (place, parent, if_failed, state)
     WHERE pair.state IN ('live', 'inner') AND p_outcomes[pair.place] = 'created';
-    lost := ARRAY(
-        SELECT DISTINCT p_ids[pair.place] FROM unnest(p_places, p_states) AS pair (place, state)
-        WHERE pair.state = 'lost' AND p_outcomes[pair.place] = 'created');
-    IF lost <> '{}' THEN
-        SELECT gone.marked INTO marked FROM pgqueue_drop_v1(lost, array_fill(
-            'a job or batch after which it was enqueued had failed or was cancelled'::text,
-            ARRAY[cardinality(lost)])) AS gone;
-        IF marked IS NOT NULL THEN
-            PERFORM pgqueue_settle_v1(marked);
-        END IF;
-    END IF;
 END $$;
