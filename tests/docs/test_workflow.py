@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from typing import Any
 
@@ -150,6 +151,21 @@ def test_the_shells_of_the_tutorial(website: Website, capsys: pytest.CaptureFixt
     shell("start_batch")
     assert "added=3" in capsys.readouterr().out
     assert [row[0] for row in waiting()] == [job.pk, *blocked()]
+
+
+def test_the_pages_show_each_model_that_the_tutorial_uses() -> None:
+    models, page = EXAMPLES / "shop" / "models.py", (DOCS / "tutorial" / "workflow.md").read_text()
+    quickstart = models.read_text().split("text =")[0]  # up to here, the quickstart shows it
+    shown = {
+        *re.findall(r"^class (\w+)", quickstart, re.M),
+        *re.findall(r"models\.py\n:pyobject: (\w+)", page),
+    }
+    used: set[str] = set()
+    for path in (EXAMPLES / "shop" / "prices").glob("*.py"):
+        for names in re.findall(r"^from \.\.models import (.+)", path.read_text(), re.M):
+            used |= set(names.split(", "))
+    assert used >= {"Price"}
+    assert used <= shown
 
 
 def waiting() -> list[Any]:
