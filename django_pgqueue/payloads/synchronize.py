@@ -30,6 +30,7 @@ __all__ = ["after_migrate", "payload_models", "synchronize_payloads"]
 logger = logging.getLogger(__name__)
 
 _RELATION_SQL = "SELECT to_regclass('pgqueue_payload')::oid, to_regclass(%s)::oid"
+_PATHS_SQL = "SELECT pgqueue_payload_paths_v1(%s::oid)"
 _DECLARE_SQL = "SELECT pgqueue_declare_payloads_v1(%s::jsonb)"
 
 
@@ -53,6 +54,9 @@ def synchronize_payloads(alias: str) -> None:
             cursor.execute(_RELATION_SQL, [connections[alias].ops.quote_name(task.payload._meta.db_table)])
             ours, relation = cursor.fetchone()
             if ours is not None and relation is not None:  # otherwise a migration is missing
+                cursor.execute(_PATHS_SQL, [relation])
+                if task.module_path not in cursor.fetchone()[0]:
+                    _warn(task, alias)
                 declared.append({**_policy(task), "relation": relation})
         if declared:
             cursor.execute(_DECLARE_SQL, [json.dumps(declared)])
@@ -74,6 +78,17 @@ def _home(task: Task[..., Any]) -> str | None:
         return database_of(task)
     except WrongBackend:
         return None
+
+
+def _warn(task: Task[..., Any], alias: str) -> None:
+    """Tell what E021 tells, because few people run the checks of the database."""
+    logger.warning(
+        "a row that is inserted into the table of %s is not a job of %s, because its triggers are missing. "
+        "A migration must add them: python manage.py check --database %s",
+        task.payload._meta.label if task.payload is not None else "",
+        task.module_path,
+        alias,
+    )
 
 
 def _policy(task: Task[..., Any]) -> dict[str, Any]:

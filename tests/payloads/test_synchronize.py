@@ -86,6 +86,16 @@ def test_a_migrate_synchronizes() -> None:
     assert PayloadTask.objects.filter(pk=SEND).exists()
 
 
+def test_triggers_that_are_missing_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    synchronize_payloads("default")
+    assert caplog.text == ""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE receipts_receipt DISABLE TRIGGER pgqueue_payload_insert")
+    synchronize_payloads("default")
+    assert f"the table of receipts.Receipt is not a job of {SEND}" in caplog.text
+    assert "manage.py check --database default" in caplog.text
+
+
 def test_a_limit_without_a_key_is_that_of_all_rows(declared: Any) -> None:
     declared(concurrency=2)
     synchronize_payloads("default")
