@@ -65,15 +65,18 @@ def encode_context(context: Mapping[str, Any]) -> str:
     return text
 
 
-def encode_result(value: Any, limit: int) -> str | None:
-    """Return a task's result as JSON text of at most `limit` bytes; None for None. Raise PayloadError."""
+def encode_result(value: Any, limit: int, name: str = "result") -> str | None:
+    """Return a task's result as JSON text of at most `limit` bytes; None for None. Raise PayloadError.
+
+    Errors call it `name`.
+    """
     if value is None:
         return None
-    text = _text(value, "result")
+    text = _text(value, name)
     size = _size(text)
     if size > limit:
         raise PayloadError(
-            f"The result takes {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
+            f"The {name} takes {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
             "Store it in a row or a file and return its key."
         )
     return text

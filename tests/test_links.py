@@ -85,7 +85,7 @@ def test_copies_pickles_and_hashes() -> None:
         ({"after": 0}, r"after has 0, which is not an id"),
         ({"after": 2**63}, r"which is not an id"),
         ({"after": Job()}, r"after has a Job that was not saved, so it has no id"),
-        ({"after": Batch("import")}, r"<Batch not open 'import'> was never opened: with Batch\(\.\.\.\) as"),
+        ({"after": Batch("import")}, r"<Batch not open 'import'> cannot be used\. It was never opened, or"),
         ({"after": range(1, 102)}, r"after has 101 jobs, but a job can wait for 100\. Put them into a Batch"),
         ({"after": 5, "if_failed": "stop"}, r"if_failed must be 'hold', 'cancel' or 'run'\. It is 'stop'\."),
         ({"if_failed": "run"}, r"Pass the parent: after=job\."),
@@ -134,7 +134,9 @@ def test_what_is_elsewhere_is_refused_before_any_query(variant: Any, message: st
 
 def test_a_batch_that_is_not_open() -> None:
     batch = Batch("import")
-    with pytest.raises(ValueError, match=r"has no id yet\. Write: with Batch\(\.\.\.\) as batch"):
+    with pytest.raises(
+        ValueError, match=r"has no id\. It was never opened, or .* Write: with Batch\(\.\.\.\) as batch"
+    ):
         batch.close()
     assert repr(opened(7)) == "<Batch 7>"
     with pytest.raises(ValueError, match="at most 200 characters"):

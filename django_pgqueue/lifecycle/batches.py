@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Batch"]
 
 _LONGEST_NAME = 200
+_NOT_OPEN = (
+    "It was never opened, or its block was rolled back. Write: with Batch(...) as batch, or Batch.open(...)."
+)
 
 
 class Batch:
@@ -156,6 +159,8 @@ class Batch:
         raises. Raise ``BatchOver`` if the batch is over. A task that names no database goes to that of the
         batch.
         """
+        if isinstance(calls, BoundTask):
+            raise TypeError("Batch.add() takes several calls. Put a single one into a list: [task.bind(1)].")
         return enqueue_many(self._bound(calls))
 
     async def aadd(self, calls: Iterable[BoundTask], /) -> list[int]:
@@ -167,7 +172,7 @@ class Batch:
         variants: dict[int, tuple[Any, Any]] = {}
         for call in calls:
             if not isinstance(call, BoundTask):
-                raise TypeError(f"Batch.add() takes calls such as task.bind(1), not {call!r}.")
+                raise TypeError(f"Batch.add() takes calls such as task.bind(1), not {call!r:.200}.")
             known = variants.get(id(call.task))
             if known is None:
                 database = call.task.database or self._alias
@@ -223,7 +228,7 @@ class Batch:
     def id(self) -> int:
         """Its id. It is not that of a job. Raise ``ValueError`` if the batch is not open yet."""
         if self._id is None:
-            raise ValueError(f"{self!r} has no id yet. Write: with Batch(...) as batch, or Batch.open(...).")
+            raise ValueError(f"{self!r} has no id. {_NOT_OPEN}")
         return self._id
 
     @property
@@ -273,7 +278,7 @@ class Batch:
     def as_link(self) -> Link:
         """Return where it is, for ``task.using(after=..., batch=...)``."""
         if self._id is None:
-            raise ValueError(f"{self!r} was never opened: with Batch(...) as batch, or Batch.open(...).")
+            raise ValueError(f"{self!r} cannot be used. {_NOT_OPEN}")
         return Link(self._alias, self._id, not self._store.in_memory)
 
     @property

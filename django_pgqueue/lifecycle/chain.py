@@ -32,7 +32,10 @@ def chain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
         raise TypeError("chain() takes calls such as task.bind(1), and got none.")
     for call in calls:
         if not isinstance(call, BoundTask):
-            raise TypeError(f"chain() takes calls such as task.bind(1), not {call!r:.200}.")
+            raise TypeError(
+                f"chain() takes calls such as task.bind(1), not {call!r:.200}. "
+                "For a list of calls, write chain(*calls)."
+            )
     options = call_options(as_ours(calls[0].task))
     jobs: list[Job] = []
     with nullcontext() if in_memory(options.keeper) else transaction.atomic(using=options.alias):

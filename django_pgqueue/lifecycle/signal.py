@@ -33,7 +33,7 @@ def signal(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = 
     as JSON, and ``TypeError`` or ``ValueError`` for a bad name.
     """
     alias, pk = locate(job)
-    text = encode_result(value, conf.current().max_payload_bytes)
+    text = encode_result(value, conf.current().max_payload_bytes, "value")
     parameters: list[Any] = [pk, step_name("signal(job, name)", name), text]
     try:
         with connections[alias].cursor() as cursor:

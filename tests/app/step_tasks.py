@@ -56,6 +56,16 @@ def run_value(value: str) -> Any:
     return current_job().step("bad", eval, value)
 
 
+@task
+def calls_the_function() -> Any:
+    return current_job().step("bad", work("bad"))
+
+
+@task
+async def awaits_a_function() -> Any:
+    return await current_job().astep("bad", int, 1)  # type: ignore[arg-type]
+
+
 @task(max_attempts=2, backoff=0)
 def retried_step() -> str:
     job = current_job()

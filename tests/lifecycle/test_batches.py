@@ -223,6 +223,9 @@ def test_what_fails_in_the_block_leaves_nothing() -> None:
     wrong: Any = add
     with pytest.raises(TypeError, match=r"Batch\.add\(\) takes calls such as task\.bind\(1\), not Task"):
         batch.add([wrong])
+    wrong = add.bind(1, 1)
+    with pytest.raises(TypeError, match=r"Put a single one into a list: \[task\.bind\(1\)\]"):
+        batch.add(wrong)
 
 
 def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
@@ -329,6 +332,9 @@ def test_a_chain_is_all_or_nothing() -> None:
         chain()
     with pytest.raises(TypeError, match=r"not Task\("):
         chain(add.bind(1, 1), wrong)
+    wrong = [add.bind(1, 1), add.bind(2, 2)]
+    with pytest.raises(TypeError, match=r"chain\(\*calls\)"):
+        chain(wrong)
     assert Job.objects.count() == before
 
 

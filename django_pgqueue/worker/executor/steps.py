@@ -11,7 +11,7 @@ import json
 import logging
 import zlib
 from functools import cached_property
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -77,13 +77,20 @@ class JobSteps:
         """Await a step, or return its recorded result."""
         if not self._is_loaded:
             await sync_to_async(self._load)()
+        _refuse_value("astep", name, function)
         inputs = _checksum(args, kwargs)
         stored = self._begin("astep", name, inputs)
         if stored is not None:
             return _value(stored.result)
         began = monotonic()
         try:
-            value = await function(*args, **kwargs)
+            awaitable = function(*args, **kwargs)
+            if not isawaitable(awaitable):
+                raise StepError(
+                    f"astep({name!r}, ...) takes a coroutine function. For another function, pass "
+                    "sync_to_async(function)."
+                )
+            value = await awaitable
         except BaseException as error:
             self._failed(name, error)
             raise
@@ -97,6 +104,7 @@ class JobSteps:
         await asyncio.gather(*self._records, return_exceptions=True)
 
     def _run(self, call: str, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        _refuse_value(call, name, function)
         if iscoroutinefunction(function):
             raise StepError(
                 f"{call}({name!r}, ...) takes a function. For a coroutine function, await astep()."
@@ -255,6 +263,14 @@ class JobSteps:
         raise LeaseLost(
             f"Job {self._running.row.id} was given to another worker while this one ran it. "
             "What this attempt does no longer counts."
+        )
+
+
+def _refuse_value(call: str, name: str, function: Any) -> None:
+    if not callable(function):
+        raise StepError(
+            f"{call}({name!r}, ...) takes a function, not {function!r:.100}. Pass the function without "
+            "calling it, and then its arguments."
         )
 
 

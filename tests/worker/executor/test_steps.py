@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue import StepError, cancel, enqueue, retry, signal, step
-from django_pgqueue.exceptions import JobIsOver
+from django_pgqueue.exceptions import JobIsOver, PayloadError
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.models.step import Step
@@ -122,6 +122,8 @@ def test_a_step_that_failed_may_be_tried_again_in_the_same_attempt(ran: list[str
         (tasks.run_names.bind("a\nb"), "1 to 100 printable characters"),
         (tasks.run_value.bind("object()"), "The result of the step 'bad' cannot be recorded"),
         (tasks.run_value.bind("'x' * 2_000_000"), "cannot be recorded"),
+        (tasks.calls_the_function.bind(), "step('bad', ...) takes a function, not None."),
+        (tasks.awaits_a_function.bind(), "astep('bad', ...) takes a coroutine function."),
         (tasks.in_transaction.bind("step"), "was called in transaction.atomic"),
         (tasks.in_transaction.bind("atomic_step"), "was called in transaction.atomic"),
         (tasks.in_atomic_task.bind(), "a task with atomic=True is one step"),
@@ -248,6 +250,11 @@ def test_async_tasks_wait_too(ran: list[str]) -> None:
 def test_a_bad_name_of_a_signal_is_refused(name: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="signal"):
         signal(enqueue(tasks.approval), name)
+
+
+def test_a_bad_value_of_a_signal_is_refused() -> None:
+    with pytest.raises(PayloadError, match=r"^Unsupported type: value is of type object"):
+        signal(enqueue(tasks.approval), "approved", object())
 
 
 def test_functions_can_be_steps(ran: list[str]) -> None:
