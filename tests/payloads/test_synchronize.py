@@ -47,7 +47,12 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_migrate_has_written_what_the_code_declares() -> None:
     rows = {row.model: row for row in PayloadTask.objects.all()}
-    assert {*rows} == {"receipts.Receipt", "receipts.Reminder", "receipts.Charge", "receipts.Visit"}
+    assert {*rows} - {"search.Export"} == {
+        "receipts.Receipt",
+        "receipts.Reminder",
+        "receipts.Charge",
+        "receipts.Visit",
+    }
     row = rows["receipts.Receipt"]
     assert (row.task_path, row.relation, row.queue_name, row.priority) == (
         SEND,
