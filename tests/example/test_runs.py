@@ -87,7 +87,7 @@ def test_the_parts_of_a_large_document_are_a_bar(report: Report, client: Client)
     JobProgress.objects.create(job_id=job, done=7, total=33, note="<a>.txt")
     page = client.get("/progress/").content.decode()
     assert '<progress max="33" value="7" aria-label="&lt;a&gt;.txt">' in page
-    assert "<p>&lt;a&gt;.txt: 7 of 33 parts</p>" in page
+    assert "<p>7 of 33 parts of &lt;a&gt;.txt</p>" in page
 
 
 COPY = """
