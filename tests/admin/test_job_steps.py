@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -43,6 +44,14 @@ def test_the_steps_of_a_live_job_come_from_their_table(root: Client) -> None:
     shown = steps_on(root, job.pk)
     assert "approved" in shown
     assert "waits" in shown
+
+
+def test_each_region_of_the_page_has_a_name_of_its_own(root: Client) -> None:
+    """A section with the name of the region in it would be a second landmark of that name."""
+    page = body(root, url("change", JobFactory.create(failed=True, steps=[STEP]).pk))
+    names = re.findall(r'aria-labelledby="(pgqueue-[^"]*)"', page)
+    assert "pgqueue-steps" in names
+    assert len(names) == len(set(names))
 
 
 def test_a_job_without_steps_has_no_table(root: Client) -> None:
