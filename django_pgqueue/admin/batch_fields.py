@@ -60,7 +60,7 @@ def bar(counts: BatchCounts) -> str:
     if details:
         words = f"{words}: {details}"
     return format_html(
-        '<span class="pgqueue-bar"><svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" '
+        '<span class="pgqueue-numbers"><svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" '
         'aria-label="{}">{}</svg><span>{}</span></span>',
         words,
         _segments(parts, added),

@@ -204,7 +204,9 @@ def test_bars_are_as_wide_as_their_shares() -> None:
     workflow = Workflow(here=1)
     batch(workflow, 1, done=5, failed=1, pending=4)
     batch(workflow, 2)
-    bars = {each.get("class"): each for each in svg(workflow).iter("rect") if "bar" in each.get("class", "")}
+    bars = {
+        each.get("class"): each for each in svg(workflow).iter("rect") if "strip" in each.get("class", "")
+    }
     widths = {name.rpartition("-")[2]: float(bar.get("width", "")) for name, bar in bars.items() if name}
     assert widths["done"] == pytest.approx(5 * widths["failed"], abs=0.5)
     assert widths["pending"] == pytest.approx(4 * widths["failed"], abs=0.5)
