@@ -14,6 +14,7 @@ from django_pgqueue.poller import LIVE_SQL
 from tests.support.jobs import LONG_AGO, Range, add, cancel, claim, finish, retry, value
 from tests.support.plans import MODES, fill, nodes, plan, reads
 from tests.support.sessions import Connection, open_raw
+from tests.support.waiting import until
 
 from .statements import CLAIM_INDEX, HISTORY, LIVE, claim_parameters
 
@@ -44,9 +45,17 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 
 @pytest.fixture
 def one(filled: Connection) -> Connection:
-    """Remove the dead rows that other tests have left."""
+    """Remove the dead rows that other tests have left. A snapshot, such as that of autovacuum, keeps them."""
+    until(lambda: not filled.execute(_HELD).fetchall(), what="no held snapshot")
     filled.execute(f"VACUUM (INDEX_CLEANUP on) {LIVE}")
     return filled
+
+
+_HELD = """
+    SELECT pid, backend_type, state, query FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+"""
 
 
 def test_claim(one: Connection) -> None:
