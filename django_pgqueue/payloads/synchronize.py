@@ -42,8 +42,8 @@ def payload_models() -> list[type[JobPayload]]:
     ]  # fmt: skip
 
 
-def synchronize_payloads(alias: str) -> None:
-    """Write the policies of the tasks whose jobs go to the database ``alias``."""
+def synchronize_payloads(alias: str, level: int = logging.INFO) -> None:
+    """Write the policies of the tasks whose jobs go to ``alias``, and log a change at ``level``."""
     if conf.problems() or connections[alias].vendor != "postgresql" or not (models := payload_models()):
         return
     import_task_modules()
@@ -62,14 +62,13 @@ def synchronize_payloads(alias: str) -> None:
             cursor.execute(_DECLARE_SQL, [json.dumps(declared)])
             (changed,) = cursor.fetchone()
             if changed:
-                logger.info(
-                    "the code declares other tasks with payloads: %s changed", counted(changed, "row")
-                )
+                message = "the code declares other tasks with payloads: %s changed"
+                logger.log(level, message, counted(changed, "row"))
 
 
 def after_migrate(*, using: str, **kwargs: Any) -> None:
     """Synchronize after ``migrate``, and after a flush."""
-    synchronize_payloads(using)
+    synchronize_payloads(using, logging.DEBUG)  # it is expected after a migration
 
 
 def _home(task: Task[..., Any]) -> str | None:
