@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import Error
 from django.utils.translation import gettext as _
@@ -23,10 +23,25 @@ from .depth import MOST, Depth, depths
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Health", "health"]
+__all__ = ["Health", "Problem", "health"]
+
+Kind = Literal["no_worker", "few_workers", "age", "depth", "unserved", "unreachable"]
 
 PATIENCE = 2.0  # seconds that one statement may take
 ALL_OTHERS = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a database or a queue is not healthy."""
+
+    kind: Kind
+    queue: str
+    """Empty if it is not about one queue."""
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +49,7 @@ class Health:
     """What was found in one database."""
 
     database: str
-    problems: tuple[str, ...]
+    problems: tuple[Problem, ...]
     workers: int = 0
     """How many workers claim jobs."""
     ready: int = 0
@@ -49,7 +64,7 @@ class Health:
     def line(self) -> str:
         """The state in one line."""
         if self.problems:
-            return _("unhealthy: %(problems)s") % {"problems": "; ".join(self.problems)}
+            return _("unhealthy: %(problems)s") % {"problems": "; ".join(map(str, self.problems))}
         return _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
             "workers": self.workers,
             "ready": f"about {self.ready}" if self.ready >= MOST else str(self.ready),
@@ -71,9 +86,9 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
             found, crew = depths(alias, {*named, *queues}, most), Crew(alias)
     except TimeLimitReached:
         limit = period(timedelta(seconds=PATIENCE))
-        return Health(alias, (_("the database did not answer within %(limit)s") % {"limit": limit},))
+        return _unreachable(alias, _("the database did not answer within %(limit)s") % {"limit": limit})
     except Error:
-        return Health(alias, (_("the database cannot be read"),))
+        return _unreachable(alias, _("the database cannot be read"))
     watched = [depth for name, depth in found.items() if name in queues or not queues]
     missing = [] if queues else _without_workers(crew, _thresholds(ALL_OTHERS, given))
     problems = [*missing]
@@ -91,6 +106,10 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     )
 
 
+def _unreachable(alias: str, text: str) -> Health:
+    return Health(alias, (Problem("unreachable", "", text),))
+
+
 def _thresholds(queue: str, given: dict[str, Any]) -> Thresholds:
     """Return the thresholds of a queue."""
     settings = conf.current().health
@@ -98,38 +117,42 @@ def _thresholds(queue: str, given: dict[str, Any]) -> Thresholds:
     return replace(found, **{name: value for name, value in given.items() if value is not None})
 
 
-def _without_workers(crew: Crew, limit: Thresholds) -> list[str]:
+def _without_workers(crew: Crew, limit: Thresholds) -> list[Problem]:
     """Return the problem that too few workers claim jobs at all."""
     alive = crew.count(Vital.RUNNING)
     if alive >= limit.workers:
         return []
     if alive:
         numbers = {"alive": alive, "least": limit.workers}
-        return [_("workers: %(alive)d, at least %(least)d are expected") % numbers]
-    return [_("no worker claims jobs")]
+        text = _("workers: %(alive)d, at least %(least)d are expected") % numbers
+        return [Problem("few_workers", "", text)]
+    return [Problem("no_worker", "", _("no worker claims jobs"))]
 
 
-def _late(depth: Depth, limit: Thresholds) -> list[str]:
+def _late(depth: Depth, limit: Thresholds) -> list[Problem]:
     """Return the problems that the jobs of a queue wait too long, or that there are too many."""
-    found: list[str] = []
+    found: list[Problem] = []
     if depth.is_paused:
         return found
     name = depth.queue_name
     if limit.age is not None and depth.oldest_ready > limit.age:
         ages = {"queue": name, "age": _words(depth.oldest_ready), "most": _words(limit.age)}
-        found.append(_("%(queue)s: the oldest ready job waits for %(age)s, longer than %(most)s") % ages)
+        text = _("%(queue)s: the oldest ready job waits for %(age)s, longer than %(most)s") % ages
+        found.append(Problem("age", name, text))
     if limit.depth is not None and depth.ready > limit.depth:
-        found.append(_("%(queue)s: more than %(most)d jobs are ready") % {"queue": name, "most": limit.depth})
+        text = _("%(queue)s: more than %(most)d jobs are ready") % {"queue": name, "most": limit.depth}
+        found.append(Problem("depth", name, text))
     return found
 
 
-def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> list[str]:
+def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> list[Problem]:
     """Return the problem that too few workers claim the jobs of a queue."""
     serving = crew.serving(depth.queue_name)
     if depth.is_paused or serving >= limit.workers:
         return []
     numbers = {"queue": depth.queue_name, "serving": serving, "least": limit.workers}
-    return [_("%(queue)s: served by %(serving)d of at least %(least)d workers") % numbers]
+    text = _("%(queue)s: served by %(serving)d of at least %(least)d workers") % numbers
+    return [Problem("unserved", depth.queue_name, text)]
 
 
 def _words(seconds: float) -> str:

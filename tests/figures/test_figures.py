@@ -16,7 +16,7 @@ from django_pgqueue.figures import depth as depth_module
 from django_pgqueue.figures import health as health_module
 from django_pgqueue.figures.crew import Crew
 from django_pgqueue.figures.depth import Depth, depths
-from django_pgqueue.figures.health import health
+from django_pgqueue.figures.health import Problem, health
 from django_pgqueue.figures.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series
 from django_pgqueue.figures.totals import totals
 from django_pgqueue.time_limit import TimeLimitReached
@@ -154,17 +154,26 @@ def test_each_threshold() -> None:
     for queue in ("default", "mail", "slow"):
         JobFactory.create(queue_name=queue, run_after=ago(minutes=5))
     JobFactory.create_batch(4, queue_name="many")
-    assert health("default").problems == (
+    problems = health("default").problems
+    assert [(problem.kind, problem.queue) for problem in problems] == [
+        ("age", "default"),
+        ("depth", "many"),
+        ("unserved", "many"),
+        ("unserved", "slow"),
+    ]
+    assert [str(problem) for problem in problems] == [
         "default: the oldest ready job waits for 5 min, longer than 1 min",
         "many: more than 3 jobs are ready",
         "many: served by 0 of at least 1 workers",
         "slow: served by 1 of at least 2 workers",
-    )
+    ]
     assert health("default", ["mail"]).is_healthy
     assert health("default", ["mail"], age=100).line == (
         "unhealthy: mail: the oldest ready job waits for 5 min, longer than 1 min"
     )
-    assert health("default", ["idle"]).problems == ("idle: served by 0 of at least 1 workers",)
+    assert health("default", ["idle"]).problems == (
+        Problem("unserved", "idle", "idle: served by 0 of at least 1 workers"),
+    )
     pause(everything=True)
     assert health("default").is_healthy, "the jobs wait on purpose"
 
@@ -172,10 +181,13 @@ def test_each_threshold() -> None:
 def test_missing_workers_are_told_once() -> None:
     enqueue(noop)
     JobFactory.create(queue_name="mail")
+    assert health("default").problems == (Problem("no_worker", "", "no worker claims jobs"),)
     assert health("default").line == "unhealthy: no worker claims jobs"
     assert health("default", workers=0).is_healthy
     WorkerFactory.create()
-    assert health("default", workers=2).problems == ("workers: 1, at least 2 are expected",)
+    assert health("default", workers=2).problems == (
+        Problem("few_workers", "", "workers: 1, at least 2 are expected"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,6 +205,7 @@ def test_a_database_that_does_not_answer_is_not_healthy(
 
     monkeypatch.setattr(health_module, "depths", fail)
     assert health("default").line == line
+    assert [problem.kind for problem in health("default").problems] == ["unreachable"]
 
 
 def test_a_threshold_above_the_usual_limit_is_counted_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
