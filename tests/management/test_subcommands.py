@@ -57,7 +57,7 @@ def exit_code(*arguments: str) -> Any:
 
 def test_every_module_is_a_subcommand_of_its_name() -> None:
     for name, module in _subcommands.found().items():
-        assert module.__name__ == f"{subcommands.__name__}.{name}"  # type: ignore[attr-defined]
+        assert module.__name__ == f"{subcommands.__name__}.{name.replace('-', '_')}"  # type: ignore[attr-defined]
         assert module.HELP
         assert not module.HELP.endswith(".")
         assert callable(module.add_arguments)

@@ -46,7 +46,7 @@ LAYERS = """
     schedules
     checks payloads.synchronize
     checks_database checks_payloads checks_schedules figures
-    apps metrics upkeep why
+    apps demonstration metrics upkeep why
     views
     admin
     worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker

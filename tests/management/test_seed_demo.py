@@ -1,0 +1,102 @@
+"""``manage.py pgqueue seed-demo``: rows of every kind, which the queue leaves as they are."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from django_pgqueue.models import Job, JobBatch, JobStat, Limit, Pause, Schedule, StatRollup, Worker
+from django_pgqueue.session import connect
+from django_pgqueue.upkeep.rounds import Rounds
+from django_pgqueue.vitals import Vital, vital, with_vitals
+from tests.support.factories import JobFactory, WorkerFactory
+
+ROWS = 3_000
+TABLES = "job step edge progress tally batch schedule tick limit rate pause window worker stat stat_rollup"
+
+
+def run(*arguments: str, **options: Any) -> str:
+    out = StringIO()
+    call_command("pgqueue", "seed-demo", *arguments, stdout=out, **options)
+    return out.getvalue()
+
+
+def rows(query: str) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
+
+
+def left() -> dict[str, int]:
+    counts = {table: rows(f"SELECT count(*) FROM pgqueue_{table}")[0][0] for table in TABLES.split()}
+    return {table: count for table, count in counts.items() if count}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("settled_server")
+def test_there_is_every_kind_of_job_and_upkeep_leaves_them_as_they_are() -> None:
+    assert "jobs in" in run("--rows", str(ROWS))
+    assert ROWS < Job.objects.count() < 1.1 * ROWS
+    assert set(Job.objects.values_list("status", flat=True)) == set(Job.Status.values)
+    vitals = {vital(worker) for worker in with_vitals(Worker.objects.all())}
+    assert vitals == set(Vital)
+    for model in (JobBatch, Limit, Pause, Schedule):
+        assert model.objects.exists()
+    groups = Job.objects.filter(status="failed").values("error_fingerprint").distinct()
+    assert groups.count() >= 5
+
+    # The statistics count the attempts of exactly these jobs.
+    ran = Job.objects.exclude(finished_at=None).exclude(last_attempted_at=None)
+    for status in ("done", "failed"):
+        counted = sum(StatRollup.objects.filter(span="total").values_list(status, flat=True))
+        counted += sum(JobStat.objects.filter(rolled_up=False).values_list(status, flat=True))
+        assert counted == ran.filter(status=status).count()
+
+    # All but the jobs of the dead worker, which recovery takes.
+    dead = next(worker.pk for worker in with_vitals(Worker.objects.all()) if vital(worker) == Vital.DEAD)
+    jobs = f"SELECT * FROM pgqueue_job WHERE worker IS DISTINCT FROM {dead} OR shelf <> 0 ORDER BY id"
+    before, sums = rows(jobs), rows("SELECT count(*), sum(done) FROM pgqueue_stat_rollup")
+    session = connect("default")
+    try:
+        rounds = Rounds(fires=False)
+        for now in (100.0, 200.0, 300.0):
+            rounds.run(session, now)
+    finally:
+        session.close()
+    assert rows(jobs) == before
+    assert rows("SELECT count(*), sum(done) FROM pgqueue_stat_rollup") == sums
+
+    run("--clear")
+    assert left() == {}
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_in_use_is_refused() -> None:
+    own = JobFactory.create(queue_name="default")
+    WorkerFactory.create(host="app-1")
+    with pytest.raises(
+        CommandError, match="1 live workers would see these jobs, and it has jobs of your own"
+    ):
+        run("--rows", "1000")
+    assert Job.objects.count() == 1
+    run("--rows", "1000", "--yes")
+    assert Job.objects.count() > 1000
+    run("--clear")
+    assert list(Job.objects.all()) == [own]
+    assert Worker.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_the_heartbeats_are_sent_until_somebody_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", stop)
+    run("--rows", "1000")
+    Worker.objects.update(heartbeat_at="2026-01-01 00:00+00")
+    run("--rows", "1000", "--stay")
+    assert {vital(worker) for worker in with_vitals(Worker.objects.all())} == set(Vital)
