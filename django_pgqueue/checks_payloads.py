@@ -22,10 +22,11 @@ from .schedules.synchronize import database_of, import_task_modules
 
 __all__ = ["check_payload_triggers", "check_payloads"]
 
-_PATHS_SQL = (
-    "SELECT to_regclass(%s) IS NOT NULL, pgqueue_payload_paths_v1(to_regclass(%s))"
-    " WHERE to_regprocedure('pgqueue_payload_paths_v1(regclass)') IS NOT NULL"
-)
+# Before the first migration, the function is missing, and no condition would save a statement that calls it.
+_EXISTS_SQL = """
+    SELECT to_regclass(%s) IS NOT NULL AND to_regprocedure('pgqueue_payload_paths_v1(regclass)') IS NOT NULL
+"""
+_PATHS_SQL = "SELECT pgqueue_payload_paths_v1(to_regclass(%s))"
 
 
 @register(TAG)
@@ -135,11 +136,14 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
     table = connections[alias].ops.quote_name(model._meta.db_table)
     try:
         with connections[alias].cursor() as cursor:
-            cursor.execute(_PATHS_SQL, [table, table])
-            exists, paths = cursor.fetchone() or (False, [])
+            cursor.execute(_EXISTS_SQL, [table])
+            if cursor.fetchone() != (True,):
+                return
+            cursor.execute(_PATHS_SQL, [table])
+            (paths,) = cursor.fetchone()
     except OperationalError:
         return  # E012 tells that the database cannot be reached
-    if not exists or paths[:1] == [task.module_path] or _has_unapplied(alias, model._meta.app_label):
+    if paths[:1] == [task.module_path] or _has_unapplied(alias, model._meta.app_label):
         return  # an error would stop the command migrate, and a migration may mend it
     whose = f"belong to {paths[0]}" if paths else "are missing, or disabled"
     database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"

@@ -207,6 +207,11 @@ class TestChecks:
         MigrationRecorder(connection).record_unapplied("receipts", "0001_initial")
         assert check_payload_triggers(None, databases=["default"]) == [], "an error would stop the migration"
 
+    def test_the_first_migration_is_not_stopped(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER FUNCTION pgqueue_payload_paths_v1(regclass) RENAME TO pgqueue_away")
+        assert check_payload_triggers(None, databases=["default"]) == []
+
     def test_databases(self, settings: Any) -> None:
         settings.DATABASE_ROUTERS = [Elsewhere()]
         (found,) = {message.msg for message in check_payloads(None) if "Receipt" in message.msg}
