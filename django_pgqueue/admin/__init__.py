@@ -7,6 +7,8 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     jobs.py        the list and the page of a job; job_fields.py its fields, job_actions.py its actions
     batches.py     batches; batch_fields.py their state and numbers, batch_actions.py cancel and retry;
                    job_links.py what a job is tied to
+    console.py     the bar that leads to all pages, and the frame of pages without a model; base.py has both
+                   for the others; charts.py and sparkline.py draw figures over time
     ask.py         the confirmation page for actions on a few workers or pauses
     confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each state,
                    selection.py which jobs are selected; edit_form.py the new values of an edit

@@ -1,4 +1,6 @@
-"""Base classes of the admin: the database that they show, the style sheet, and read-only permissions."""
+"""Base classes of the admin: the database that they show, the frame of their pages, and read-only
+permissions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from django.contrib import admin
 from django.db import router
 from django.db.models import Model
+from django.forms import Script
 
+from .console import navigation
 from .paused import paused
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ class DatabaseAdmin(ModelAdmin[M]):
 
     class Media:
         css = {"all": ["django_pgqueue/admin.css"]}
+        js: ClassVar[list[Any]] = [Script("django_pgqueue/live.js", defer=True)]
 
     @property
     def database(self) -> str:
@@ -47,9 +52,25 @@ class DatabaseAdmin(ModelAdmin[M]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Add the banner that everything is paused."""
-        state = paused(self.admin_site, request, self.database)
-        return super().changelist_view(request, {**(extra_context or {}), "pgqueue_paused": state})
+        """Add the bar with all pages, and the banner that everything is paused."""
+        frame = {
+            "pgqueue_nav": navigation(self.admin_site, request),
+            "pgqueue_paused": paused(self.admin_site, request, self.database),
+        }
+        return super().changelist_view(request, {**(extra_context or {}), **frame})
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        """Add the bar with all pages."""
+        context["pgqueue_nav"] = navigation(self.admin_site, request)
+        return super().render_change_form(request, context, add, change, form_url, obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         """The rows of the database that this class shows."""

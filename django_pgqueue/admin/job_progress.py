@@ -1,8 +1,8 @@
 """How far a job is, as a bar with words. The bars of running jobs are read anew while somebody looks at them.
 
-The element of a running job names an address (``data-pgqueue-live``) and its job (``data-pgqueue-key``). The
-script ``live.js`` asks that address for all keys of a page in one request, and shows what it returns. Without
-the script, the page shows what was true when it was loaded.
+The element of a running job names an address (``data-pgqueue-source``) and its job (``data-pgqueue-key``).
+The script ``live.js`` asks that address for all keys of a page in one request, and shows what it returns.
+Without the script, the page shows what was true when it was loaded.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import JsonResponse
+from django.http import HttpResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.formats import number_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from ..models.job import Status
@@ -32,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_KEYS = 500
+_PAUSE = 2  # seconds
 #: What has to be read of a job to show its progress.
 COLUMNS = (
     "id", "status", "marks", "current_step", "finished_at",
@@ -78,26 +79,34 @@ def live_progress(site_name: str, job: Any) -> str:
         address = reverse(f"{site_name}:django_pgqueue_job_progress")
     except NoReverseMatch:  # the project has replaced the page of jobs
         return shown
-    return format_html('<div data-pgqueue-live="{}" data-pgqueue-key="{}">{}</div>', address, job.pk, shown)
+    return _live(address, job.pk, shown)
 
 
-def progress_view(admin: Any, request: HttpRequest) -> JsonResponse:
-    """Return how far these jobs are (``?keys=5,7``), as HTML by job, and which of them run no more."""
+def _live(address: str, key: int, shown: str) -> str:
+    """Return the element of a running job."""
+    return format_html(
+        '<div id="pgqueue-progress-{}" data-pgqueue-source="{}" data-pgqueue-key="{}"'
+        ' data-pgqueue-pause="{}">{}</div>',
+        key, address, key, _PAUSE, shown,
+    )  # fmt: skip
+
+
+def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
+    """Return the elements of these jobs (``?keys=5,7``). Those of jobs that run no more have no address."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     keys = [int(key) for key in request.GET.get("keys", "").split(",") if key.isdecimal() and len(key) < 19]
     jobs = with_progress(admin.get_queryset(request).filter(pk__in=keys[:MOST_KEYS], shelf=0))
     found = {job.pk: job for job in jobs.only(*COLUMNS, "shelf")}
-    shown: dict[str, str] = {}
-    over: list[str] = []
-    for key in keys[:MOST_KEYS]:
+    parts: list[str] = []
+    for key in dict.fromkeys(keys[:MOST_KEYS]):
         job = found.get(key)
         if job is None or job.status != Status.RUNNING:
-            over.append(str(key))
-            shown[str(key)] = format_html('<a href="">{}</a>', _("It runs no more. Show how it is now."))
+            over = _("It runs no more. Show how it is now.")
+            parts.append(format_html('<div id="pgqueue-progress-{}"><a href="">{}</a></div>', key, over))
         else:
-            shown[str(key)] = progress_of_job(job, job.progress)
-    return JsonResponse({"shown": shown, "over": over})
+            parts.append(_live(request.path, key, progress_of_job(job, job.progress)))
+    return HttpResponse(format_html_join("\n", "{}", ((part,) for part in parts)))
 
 
 def _words(label: str, text: str) -> str:

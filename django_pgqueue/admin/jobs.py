@@ -45,9 +45,6 @@ _IN_LIST = (
 class JobAdmin(WorkflowPages[Job], JobActions, JobFields):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
 
-    class Media:
-        js = ("django_pgqueue/live.js",)
-
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, FinishedFilter)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-import django
-from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
 
-from ..models import Limit, Pause, Queue, Schedule, Worker
+from ..models import Worker
 from ..vitals import Vital, busy_text, queues_text
 from . import display
+from .console import console_page
 from .depth import MOST_FAILURES, QueueDepth, depth
 from .fleet import Fleet, state_badge
 from .links import page_url
@@ -20,6 +19,7 @@ from .paused import paused
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+    from django.template.response import TemplateResponse
 
     from .base import DatabaseAdmin
 
@@ -37,31 +37,22 @@ def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespons
     queues = depth(admin.database)
     pauses = paused(site, request, admin.database)
     prefix = f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
-    context = {
-        **site.each_context(request),
-        "title": _("Overview of the queues"),
-        "opts": admin.opts,
-        "media": admin.media,
-        # Before Django 6.1, the block for them is inside the block that the page replaces.
-        "tools_in_content": django.VERSION < (6, 1),
-        "jobs_url": reverse(f"{prefix}_changelist", current_app=site.name),
-        "queues_url": page_url(site, request, Queue, "changelist"),
-        "schedules_url": page_url(site, request, Schedule, "changelist"),
-        "pauses_url": page_url(site, request, Pause, "changelist"),
-        "limits_url": page_url(site, request, Limit, "changelist"),
-        "pgqueue_paused": pauses,
-        "workers_url": page_url(site, request, Worker, "changelist"),
-        "trouble": fleet.trouble if any(queue.needs_workers for queue in queues) else "",
-        "queues": [{**_queue_row(queue, fleet), "paused": pauses.queues.get(queue.name)} for queue in queues],
-        "any_lost": any(queue.lost for queue in queues),
-        "workers": [
+    return console_page(
+        admin,
+        request,
+        "admin/django_pgqueue/overview.html",
+        _("Overview of the queues"),
+        jobs_url=reverse(f"{prefix}_changelist", current_app=site.name),
+        pgqueue_paused=pauses,
+        trouble=fleet.trouble if any(queue.needs_workers for queue in queues) else "",
+        queues=[{**_queue_row(queue, fleet), "paused": pauses.queues.get(queue.name)} for queue in queues],
+        any_lost=any(queue.lost for queue in queues),
+        workers=[
             {**_worker_row(worker), "url": page_url(site, request, Worker, "change", worker.pk)}
             for worker in fleet.workers[:MOST_WORKERS]
         ],
-        "more_workers": max(0, len(fleet.workers) - MOST_WORKERS),
-    }
-    request.current_app = site.name
-    return TemplateResponse(request, "admin/django_pgqueue/overview.html", context)
+        more_workers=max(0, len(fleet.workers) - MOST_WORKERS),
+    )
 
 
 def _queue_row(queue: QueueDepth, fleet: Fleet) -> dict[str, Any]:

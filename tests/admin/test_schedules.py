@@ -295,12 +295,6 @@ def test_who_may_only_look_sees_no_form_and_no_buttons() -> None:
     assert staff("view_job").get(url("changelist", model="schedule")).status_code == 403
 
 
-def test_the_overview_links_to_the_schedules(root: Client) -> None:
-    overview = root.get(url("overview"))
-    assert overview.content.decode().count(f'<li><a href="{url("changelist", model="schedule")}">') == 1
-    assert staff("view_job").get(url("overview")).context["schedules_url"] == ""
-
-
 def test_the_buttons_come_before_the_summary_and_errors_hide_it(root: Client) -> None:
     schedules.create("nightly")
     page = page_of(root, "nightly")

@@ -51,7 +51,7 @@ def html(workflow: Workflow) -> str:
 def svg(workflow: Workflow) -> ElementTree.Element:
     """Return the SVG, which is XML."""
     page = html(workflow)
-    text = page[page.index("<svg") : page.index("</svg>") + 6].replace(" data-pgqueue-swap", "")
+    text = page[page.index("<svg") : page.index("</svg>") + 6]
     return ElementTree.fromstring(text)  # noqa: S314 - our own
 
 

@@ -53,7 +53,7 @@ def test_the_page_of_a_job_shows_its_workflow(root: Client) -> None:
             (url("change", second), "add", f"#{second} · blocked"),
         ]
         assert url("workflow", here) in section(page)
-        assert "workflow.js" in page
+        assert "workflow.css" in page
         assert "waits for a &amp; b" in section(page)
 
 
@@ -61,7 +61,7 @@ def test_the_page_of_another_job_neither_shows_nor_reads_one(root: Client) -> No
     with CaptureQueriesContext(connection) as queries:
         page = body(root, url("change", job()))
     assert "pgqueue-workflow" not in page
-    assert "workflow.js" not in page
+    assert "workflow.css" not in page
     assert not [each for each in queries if "conditions are in reading.py" in each["sql"]]
 
 

@@ -18,8 +18,7 @@ from urllib.parse import urlencode
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
-from django.forms import Media, Script
-from django.template.response import TemplateResponse
+from django.forms import Media
 from django.urls import path, reverse
 from django.utils.translation import gettext as _
 
@@ -27,6 +26,7 @@ from ...link import HAS_CHILDREN
 from ...models import Job, JobBatch
 from .. import display
 from ..base import ReadOnlyAdmin
+from ..console import console_page
 from ..job_search import BATCH
 from ..links import page_url
 from . import wording
@@ -49,8 +49,7 @@ M = TypeVar("M", bound=Model)
 _BESIDE_THE_REST = Limits(jobs=5_000, steps=60, seconds=1.0)
 _PAUSE = 5
 _SHARE = 20
-_SCRIPTS: list[Any] = [Script("django_pgqueue/workflow.js", defer=True)]  # the stubs know only texts
-_MEDIA = Media(css={"all": ["django_pgqueue/workflow.css"]}, js=_SCRIPTS)
+_MEDIA = Media(css={"all": ["django_pgqueue/workflow.css"]})
 
 
 class WorkflowPages(ReadOnlyAdmin[M]):
@@ -70,16 +69,15 @@ class WorkflowPages(ReadOnlyAdmin[M]):
         row = ReadOnlyAdmin.get_object(self, request, unquote(object_id))
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Workflow of %(name)s") % {"name": self._called(request, row)},
-            "opts": self.opts,
-            "media": self.media + _MEDIA,
-            "back": {"url": self._page("change", row), "name": str(row)},
-            "pgqueue_workflow": self._section(request, row, Limits()),
-        }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_pgqueue/workflow_page.html", context)
+        return console_page(
+            self,
+            request,
+            "admin/django_pgqueue/workflow_page.html",
+            _("Workflow of %(name)s") % {"name": self._called(request, row)},
+            media=_MEDIA,
+            back={"url": self._page("change", row), "name": str(row)},
+            pgqueue_workflow=self._section(request, row, Limits()),
+        )
 
     def render_change_form(
         self,

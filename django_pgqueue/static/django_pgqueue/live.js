@@ -1,76 +1,159 @@
-// Shows parts of a page anew while somebody looks at it: elements with data-pgqueue-live (an address) and
-// data-pgqueue-key. All keys of an address are asked for in one request: ?keys=5,7. The answer is JSON:
-// {"shown": {"5": html}, "over": ["7"]}. What is over is not asked for again. Nothing is asked while the page
-// is hidden. Errors, such as a session that has ended, make it ask less and less often.
+// Shows parts of a page anew while somebody looks at it.
+//
+// A part is an element with an id and two attributes: data-pgqueue-source, the address to read, and
+// data-pgqueue-pause, the seconds between two reads. The answer is HTML. The element with the same id in it takes
+// the place of the part, with its own attributes: one without a source is not read again. Parts with the same
+// source share one request. If they have a data-pgqueue-key, the request names their keys: ?keys=5,7.
+//
+// Nothing is read while the page is hidden, rows are selected, or somebody has pressed the button with
+// data-pgqueue-toggle. A part in which somebody fills in a form waits. What the reader has unfolded and scrolled, and
+// the focus, stay, if these elements have an id (links are known by their address). A slow answer makes the pause
+// longer, and errors make it longer and longer. If an answer lacks the part, because the session has ended, for
+// example, the part is not read again, and elements with data-pgqueue-ended are shown.
 "use strict";
 {
-    const OFTEN = 2000;  // milliseconds
+    const TICK = 1000; // milliseconds
     const SELDOM = 60000;
-    let pause = OFTEN;
-    let timer = null;
+    const SHARE = 10; // of the time, a tab may keep the server busy for one part in so many
+    const plans = new Map(); // by source: when it is due, how often it failed in a row, whether it is being read
+    let isPaused = false;
 
-    const wanted = () => {
-        const addresses = new Map();
-        for (const element of document.querySelectorAll("[data-pgqueue-live]")) {
-            const elements = addresses.get(element.dataset.pgqueueLive) ?? [];
-            addresses.set(element.dataset.pgqueueLive, [...elements, element]);
-        }
-        return addresses;
-    };
-
-    const show = (elements, answer) => {
-        for (const element of elements) {
-            const key = element.dataset.pgqueueKey;
-            const html = answer.shown[key];
-            if (html !== undefined && html !== element.dataset.pgqueueShown) {
-                element.innerHTML = html;
-                element.dataset.pgqueueShown = html;
-            }
-            if (answer.over.includes(key)) {
-                delete element.dataset.pgqueueLive;
+    const groups = () => {
+        const found = new Map();
+        for (const part of document.querySelectorAll("[data-pgqueue-source]")) {
+            const source = part.dataset.pgqueueSource;
+            if (Number(part.dataset.pgqueuePause) > 0 && part.id) {
+                found.set(source, [...(found.get(source) ?? []), part]);
             }
         }
+        return found;
     };
 
-    const ask = async (address, elements) => {
-        const keys = elements.map((element) => element.dataset.pgqueueKey).join(",");
-        const response = await fetch(`${address}?keys=${keys}`, {
-            credentials: "same-origin", redirect: "error", headers: {Accept: "application/json"},
-        });
-        if (!response.ok) {
-            throw new Error(response.status);
+    const pauseOf = (parts) => 1000 * Math.min(...parts.map((part) => Number(part.dataset.pgqueuePause)));
+
+    const isFilledIn = (part) => [...part.querySelectorAll("input, textarea, select")].some((field) =>
+        field === document.activeElement || field.value !== (field.defaultValue ?? field.value)
+        || Boolean(field.checked) !== Boolean(field.defaultChecked));
+
+    const nameOf = (element) => {
+        if (element.id) {
+            return `#${CSS.escape(element.id)}`;
         }
-        show(elements, await response.json());
+        if (element.matches("details[id] > summary")) {
+            return `#${CSS.escape(element.parentElement.id)} > summary`;
+        }
+        return element.matches("a[href]") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : "";
     };
 
-    const refresh = async () => {
-        timer = null;
-        try {
-            await Promise.all([...wanted()].map(([address, elements]) => ask(address, elements)));
-            pause = OFTEN;
-        } catch {
-            pause = Math.min(2 * pause, SELDOM);
-        }
-        plan();
+    // Returns a function that does to the new part what the reader has done to the old one.
+    const remember = (part) => {
+        const all = [part, ...part.querySelectorAll("[id]")];
+        const unfolded = all.filter((each) => each.localName === "details").map((each) => [nameOf(each), each.open]);
+        const scrolled = all.filter((each) => each.scrollLeft || each.scrollTop)
+            .map((each) => [nameOf(each), each.scrollLeft, each.scrollTop]);
+        const focused = part.contains(document.activeElement) ? nameOf(document.activeElement) : "";
+        const find = (fresh, name) => (
+            !name ? null : fresh.matches(name) ? fresh : fresh.querySelector(name));
+        return (fresh) => {
+            for (const [name, isOpen] of unfolded) {
+                find(fresh, name)?.toggleAttribute("open", isOpen);
+            }
+            for (const [name, left, top] of scrolled) {
+                find(fresh, name)?.scrollTo({left, top, behavior: "instant"});
+            }
+            find(fresh, focused)?.focus({preventScroll: true});
+        };
     };
 
-    const plan = () => {
-        if (timer === null && !document.hidden && wanted().size) {
-            timer = setTimeout(refresh, pause);
+    const show = (part, fresh) => {
+        const restore = remember(part);
+        part.replaceWith(fresh);
+        restore(fresh);
+        document.dispatchEvent(new CustomEvent("pgqueue:shown", {detail: fresh}));
+    };
+
+    const end = (part) => {
+        delete part.dataset.pgqueueSource;
+        document.querySelectorAll("[data-pgqueue-ended]").forEach((note) => { note.hidden = false; });
+    };
+
+    // Returns a document; an empty one if there is nothing to see any more. Errors of the server are thrown.
+    const fetched = async (source, parts) => {
+        const keys = parts.map((part) => part.dataset.pgqueueKey).filter(Boolean).join(",");
+        const address = keys ? `${source}${source.includes("?") ? "&" : "?"}keys=${keys}` : source;
+        const answer = await fetch(address, {credentials: "same-origin", redirect: "manual"});
+        if (answer.status >= 500 || answer.status === 429) {
+            throw new Error(answer.status);
+        }
+        return new DOMParser().parseFromString(answer.ok ? await answer.text() : "", "text/html");
+    };
+
+    const showAll = (answer, parts) => {
+        for (const part of parts.filter((each) => each.isConnected && mayRead() && !isFilledIn(each))) {
+            const fresh = answer.getElementById(part.id);
+            if (fresh) {
+                show(part, document.adoptNode(fresh));
+            } else {
+                end(part);
+            }
         }
     };
 
-    document.addEventListener("visibilitychange", () => {
-        if (document.hidden) {
-            clearTimeout(timer);
-            timer = null;
-        } else if (timer === null && wanted().size) {
-            refresh();
+    const refresh = async (source, parts) => {
+        const plan = plans.get(source);
+        const began = performance.now();
+        plan.isBusy = true;
+        const answer = await fetched(source, parts).catch(() => null);
+        plan.failures = answer ? 0 : plan.failures + 1; // the network or the server is down
+        const pause = Math.max(pauseOf(parts), SHARE * (performance.now() - began));
+        plan.due = performance.now() + Math.min(pause * 2 ** plan.failures, Math.max(pause, SELDOM));
+        plan.isBusy = false;
+        if (answer) {
+            showAll(answer, parts);
         }
-    });
+    };
+
+    const mayRead = () => !document.hidden && !isPaused && !document.querySelector(".action-select:checked");
+
+    const tick = () => {
+        if (!mayRead()) {
+            return;
+        }
+        for (const [source, parts] of groups()) {
+            if (!plans.has(source)) {
+                plans.set(source, {due: performance.now() + pauseOf(parts), failures: 0, isBusy: false});
+            }
+            const plan = plans.get(source);
+            if (!plan.isBusy && performance.now() >= plan.due) {
+                refresh(source, parts);
+            }
+        }
+    };
+
+    const toggle = (button) => {
+        isPaused = !isPaused;
+        button.textContent = isPaused ? button.dataset.resume : button.dataset.pause;
+    };
+
+    const start = () => {
+        for (const button of document.querySelectorAll("[data-pgqueue-toggle]")) {
+            button.hidden = false; // without this script, it would do nothing
+            button.addEventListener("click", () => toggle(button));
+        }
+        // In its own box only: the page itself does not move.
+        for (const here of document.querySelectorAll("[data-pgqueue-center]")) {
+            const box = here.closest("[tabindex='0'], nav");
+            const [inner, outer] = [here.getBoundingClientRect(), box.getBoundingClientRect()];
+            box.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+            box.scrollTop += inner.top + inner.height / 2 - outer.top - outer.height / 2;
+        }
+        setInterval(tick, TICK);
+        document.addEventListener("visibilitychange", tick);
+    };
+
     if (document.readyState === "loading") {
-        document.addEventListener("DOMContentLoaded", plan);
+        document.addEventListener("DOMContentLoaded", start);
     } else {
-        plan();
+        start();
     }
 }

@@ -1,0 +1,106 @@
+"""The frame of the pages about the queue: the bar that leads from each to all others, and the page around
+views that have no model of their own.
+
+A page is on the bar if the site has it and the user may view its model. So a site that registers only some of
+the classes, or a project that replaces one, shows what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext_lazy as _
+
+from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
+
+if TYPE_CHECKING:
+    from django.contrib.admin import AdminSite
+    from django.db.models import Model
+    from django.forms import Media
+    from django.http import HttpRequest
+    from django.utils.functional import _StrPromise
+
+    from .base import DatabaseAdmin
+
+__all__ = ["Tab", "console_page", "navigation"]
+
+_PAGES: list[tuple[_StrPromise, str, type[Model]]] = [
+    (_("Overview"), "job_overview", Job),
+    (_("Jobs"), "job_changelist", Job),
+    (_("Failures"), "job_failures", Job),
+    (_("Queues"), "queue_changelist", Queue),
+    (_("Workers"), "worker_changelist", Worker),
+    (_("Tasks"), "jobstat_changelist", JobStat),
+    (_("Batches"), "jobbatch_changelist", JobBatch),
+    (_("Schedules"), "schedule_changelist", Schedule),
+    (_("Limits"), "limit_changelist", Limit),
+    (_("Pauses"), "pause_changelist", Pause),
+    (_("Database"), "jobstat_database", JobStat),
+]
+_APP = "django_pgqueue_"
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One page on the bar."""
+
+    label: str
+    url: str
+    current: str
+    """For ``aria-current``: "page", "true" for a page below this one, or empty."""
+
+
+def console_page(
+    admin: DatabaseAdmin[Any],
+    request: HttpRequest,
+    template: str,
+    title: str,
+    *,
+    media: Media | None = None,
+    **context: Any,
+) -> TemplateResponse:
+    """Return a page of the admin's site. Its template extends ``console.html``; ``media`` is added to that of
+    the admin.
+    """
+    site = admin.admin_site
+    request.current_app = site.name
+    frame = {
+        **site.each_context(request),
+        "title": title,
+        "opts": admin.opts,
+        "media": admin.media if media is None else admin.media + media,
+        "pgqueue_nav": navigation(site, request),
+    }
+    return TemplateResponse(request, template, {**frame, **context})
+
+
+def navigation(site: AdminSite, request: HttpRequest) -> list[Tab]:
+    """Return the pages of this site that the user may view."""
+    here = request.resolver_match.url_name if request.resolver_match else ""
+    found = [(label, name, url) for label, name, model in _PAGES if (url := _url(site, request, model, name))]
+    below = max(
+        (name for _label, name, _url in found if (here or "").startswith(_APP + _root(name))),
+        key=lambda name: len(_root(name)),
+        default="",
+    )
+    return [
+        Tab(str(label), url, "page" if here == _APP + name else "true" if name == below else "")
+        for label, name, url in found
+    ]
+
+
+def _root(name: str) -> str:
+    """Return how the names of the pages below a page begin: "job_failure" for "job_failures"."""
+    return name.removesuffix("changelist").removesuffix("s")
+
+
+def _url(site: AdminSite, request: HttpRequest, model: type[Model], name: str) -> str:
+    if not site.is_registered(model) or not site.get_model_admin(model).has_view_permission(request):
+        return ""
+    try:
+        return reverse(f"admin:{_APP}{name}", current_app=site.name)
+    except NoReverseMatch:  # the project has replaced the class of this model
+        return ""
