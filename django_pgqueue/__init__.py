@@ -33,12 +33,14 @@ __all__ = [
     "TaskTimeout",
     "Unique",
     "WaitTimeout",
+    "Why",
     "acancel",
     "achain",
     "adrain",
     "aedit",
     "aenqueue",
     "aenqueue_many",
+    "aexplain",
     "aextend",
     "apause",
     "aresume",
@@ -52,6 +54,7 @@ __all__ = [
     "edit",
     "enqueue",
     "enqueue_many",
+    "explain",
     "extend",
     "pause",
     "rate_limit",
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
     from .rates import Rate
     from .schedules.declare import schedule
     from .unique import Unique
+    from .why import Why, aexplain, explain
 else:
     _HOMES = {
         "concurrency": ("Concurrency",),
@@ -142,6 +146,7 @@ else:
         "rates": ("Rate",),
         "schedules.declare": ("schedule",),
         "unique": ("Unique",),
+        "why": ("Why", "aexplain", "explain"),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

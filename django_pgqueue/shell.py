@@ -19,7 +19,7 @@ from .lifecycle.enqueue import enqueue
 from .models import Job
 from .results import parse_id
 from .routing import default_backend
-from .why import why as reason
+from .why import explain
 from .worker.one_job import run_job
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def failure(job: Job | int | str | None = None, *, using: str | None = None) -> 
 
 
 def why(job: Job | int | str, *, using: str | None = None) -> None:
-    """Print why a job does not run, or how it ended."""
+    """Print why a job does not run, or how it ended, and what helps."""
     found = _fresh(job, using)
-    print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason(found)}")  # noqa: T201
+    reason = explain(found)
+    print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason} {reason.cure}".rstrip())  # noqa: T201
 
 
 def run(job: Job | int | str, *, using: str | None = None) -> Any:

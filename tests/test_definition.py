@@ -119,7 +119,8 @@ def test_every_public_name_is_there_and_listed() -> None:
         "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout Concurrency set_limit "
         "aset_limit schedule JobExists Unique edit aedit pause apause resume aresume drain adrain "
         "Rate RateLimit rate_limit step StepError Suspended WaitTimeout LeaseLost JobIsOver signal asignal "
-        "JobContext track Batch BatchCounts BatchOver ParentGone Parents chain achain JobPayload"
+        "JobContext track Batch BatchCounts BatchOver ParentGone Parents chain achain JobPayload "
+        "Why explain aexplain"
     ).split()
     assert set(django_pgqueue.__all__) == set(names)
     for name in names:

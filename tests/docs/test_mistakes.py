@@ -19,11 +19,10 @@ from django.db import OperationalError, ProgrammingError, transaction
 from django.test import override_settings
 
 import django_pgqueue
-from django_pgqueue import checks, current_job, enqueue, task
+from django_pgqueue import checks, current_job, enqueue, explain, task
 from django_pgqueue.lifecycle import mistakes
 from django_pgqueue.management._conditions import unreachable, warn_of_unknown_queues
 from django_pgqueue.models import Job
-from django_pgqueue.why import why
 from tests.support.databases import alias, fresh_database
 
 from .shop import DOCS, example, in_shop, run
@@ -138,7 +137,8 @@ def test_databases_that_are_not_ready(tmp_path: Path) -> None:
 @in_shop
 def test_an_unknown_task_and_a_queue_without_a_worker() -> None:
     job = enqueue(example("tasks").send_receipt, 1)
-    says(why(job))
+    why = explain(job)
+    says(f"{why} {why.cure}")
     Job.objects.filter(pk=job.pk).update(task_path="shop.tasks.send_recipt")
     says(run(job).waiting_reason)
 

@@ -27,7 +27,9 @@ LAYERS = """
     conf_values link
     any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
     access job_log links paths payload routing schedules.cron session signatures time_limit tracing
-    context poller progress step_rules task_results
+    context poller progress step_rules task_results why_parts
+    why_facts
+    why_cures why_words
     middleware
     concurrency unique validation
     grouping payloads

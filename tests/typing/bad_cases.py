@@ -22,6 +22,7 @@ from django_pgqueue import (
     current_job,
     enqueue,
     enqueue_many,
+    explain,
     rate_limit,
     set_limit,
     signal,
@@ -212,6 +213,8 @@ def wrong_limits() -> None:
     set_limit(send, starts=3, per=60)  # refused
     rate_limit(send).take("3")  # refused
     set_limit(7, 3)  # refused
+    explain(7.5)  # refused
+    explain(7).code = "done"  # refused
 
 
 def wrong_tests() -> None:

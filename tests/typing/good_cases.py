@@ -26,12 +26,14 @@ from django_pgqueue import (
     Task,
     TaskTimeout,
     Unique,
+    Why,
     acancel,
     achain,
     adrain,
     aedit,
     aenqueue,
     aenqueue_many,
+    aexplain,
     apause,
     aresume,
     aretry,
@@ -42,6 +44,7 @@ from django_pgqueue import (
     edit,
     enqueue,
     enqueue_many,
+    explain,
     pause,
     rate_limit,
     resume,
@@ -340,6 +343,12 @@ def limits() -> None:
     set_limit("orders", None, using="default")
     set_limit("orders", 3, on_conflict="wait")
     enqueue(limited.using(concurrency_key="7"), 7)
+
+
+async def reasons(job: Job) -> None:
+    why: Why = explain(job)
+    words: str = why.text + why.cure + why.code
+    print(words, why.facts["queue_name"], (await aexplain(7, using="default")).text)
 
 
 def tests() -> None:

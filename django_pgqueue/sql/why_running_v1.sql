@@ -1,0 +1,19 @@
+-- What a running job is doing (why_v1.sql): it runs, it was asked to stop, or its worker is lost. The ids of workers are
+-- text, because a program that reads JSON numbers as floats would round them.
+CREATE FUNCTION pgqueue_why_running_v1(
+    p_job pgqueue_job_live, p_now timestamptz, p_lease double precision, OUT code text, OUT facts jsonb
+) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT CASE
+            WHEN worker.id IS NULL OR worker.heartbeat_at < p_now - p_lease * interval '1 second' THEN 'worker_lost'
+            WHEN p_job.cancel_requested_at IS NOT NULL THEN 'cancel_requested'
+            ELSE 'running' END,
+        jsonb_build_object(
+            'attempt', p_job.attempts, 'since', p_job.last_attempted_at, 'deadline', p_job.deadline,
+            'asked_to_cancel_at', p_job.cancel_requested_at, 'step', nullif(p_job.current_step, ''),
+            'worker', jsonb_build_object(
+                'id', p_job.worker::text, 'host', worker.host, 'pid', worker.pid, 'heartbeat_at', worker.heartbeat_at),
+            'progress', (
+                SELECT jsonb_build_object('done', told.done, 'total', told.total, 'note', nullif(told.note, ''))
+                FROM pgqueue_progress AS told WHERE told.job_id = p_job.id AND p_job.marks & 8 <> 0))
+    FROM (SELECT) AS one LEFT JOIN pgqueue_worker AS worker ON worker.id = p_job.worker
+$$;

@@ -1,0 +1,178 @@
+"""What to do about the reasons of ``pgqueue_why``: a command or a call to copy, with the words around it."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext as _
+
+from .public_ids import public_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CURES", "cure"]
+
+Facts = dict[str, Any]
+
+
+def cure(code: str, facts: Facts, job: int, alias: str) -> str:
+    """Return a sentence with what helps; empty if there is nothing to do but to wait."""
+    return CURES[code](facts, job, alias) if code in CURES else ""
+
+
+def _named(job: int, alias: str) -> str:
+    """Return a job as an argument of a function: its id, and the database if it is not the default one."""
+    public = public_id(job, alias)
+    return public if public.isdigit() else repr(public)
+
+
+def _database(alias: str) -> str:
+    return "" if alias == "default" else f" --database {quote(alias)}"
+
+
+def _using(alias: str) -> str:
+    return "" if alias == "default" else f", using={alias!r}"
+
+
+def _run_again(facts: Facts, job: int, alias: str) -> str:
+    return _("To run it again: %(call)s") % {"call": f"retry({_named(job, alias)})"}
+
+
+def _run_now(facts: Facts, job: int, alias: str) -> str:
+    return _("To run it now: %(call)s") % {"call": f"retry({_named(job, alias)})"}
+
+
+def _send(facts: Facts, job: int, alias: str) -> str:
+    return _("To send the signal: %(call)s") % {
+        "call": f"signal({_named(job, alias)}, {facts.get('step', '')!r})"
+    }
+
+
+def _first_parent(facts: Facts, state: str) -> Facts:
+    parents: list[Facts] = facts.get("parents") or []
+    return next((parent for parent in parents if parent["state"] == state), {})
+
+
+def _batch(parent: Facts, alias: str) -> str:
+    return f"Batch.get({parent['id']}{_using(alias)})"
+
+
+def _retry_parent(facts: Facts, job: int, alias: str) -> str:
+    parent = _first_parent(facts, "failed")
+    if not parent:
+        return ""
+    call = (
+        f"{_batch(parent, alias)}.retry_failed()"
+        if parent["is_batch"]
+        else f"retry({_named(parent['id'], alias)})"
+    )
+    return _("To retry what has failed: %(call)s") % {"call": call}
+
+
+def _close(facts: Facts, job: int, alias: str) -> str:
+    parent = _first_parent(facts, "open")
+    if not parent:
+        return ""
+    return _("When all of its jobs are added, close it: %(call)s") % {
+        "call": f"{_batch(parent, alias)}.close()"
+    }
+
+
+def _why_parent(facts: Facts, job: int, alias: str) -> str:
+    parents = [parent for parent in facts.get("parents") or [] if not parent["is_batch"]]
+    return _why_other(parents[0]["id"], alias) if parents else ""
+
+
+def _why_other(job: int, alias: str) -> str:
+    return _("To see why that one is not over: %(command)s") % {
+        "command": f"manage.py pgqueue why {public_id(job, alias)}"
+    }
+
+
+def _why_first(facts: Facts, job: int, alias: str) -> str:
+    return _why_other(facts["first"], alias) if facts.get("first") else ""
+
+
+def _resume(facts: Facts, job: int, alias: str) -> str:
+    kind = facts.get("kind")
+    what = "--everything" if kind == "all" else f"--{kind} {quote(str(facts.get('name')))}"
+    return _("To end the pause: %(command)s") % {
+        "command": f"manage.py pgqueue resume {what}{_database(alias)}"
+    }
+
+
+def _raise_limit(facts: Facts, job: int, alias: str) -> str:
+    call = f"set_limit({facts['limit']!r}, {facts['allowed'] + 1}{_using(alias)})"
+    return _("It starts when another one ends. To let more run at once: %(call)s") % {"call": call}
+
+
+def _raise_rate(facts: Facts, job: int, alias: str) -> str:
+    return _("It starts in its turn. A higher rate is set with set_limit(), or on the page of the limit.")
+
+
+def _start_worker(facts: Facts, job: int, alias: str) -> str:
+    command = f"manage.py runqueueworker --queues {quote(str(facts.get('queue_name')))}{_database(alias)}"
+    return _("Start a worker: %(command)s") % {"command": command}
+
+
+def _any_worker(facts: Facts, job: int, alias: str) -> str:
+    return _("This takes a worker that is alive: %(command)s") % {
+        "command": f"manage.py runqueueworker{_database(alias)}"
+    }
+
+
+def _more_slots(facts: Facts, job: int, alias: str) -> str:
+    return _("Start more workers or processes, or give long jobs a queue and workers of their own.")
+
+
+def _same_code(facts: Facts, job: int, alias: str) -> str:
+    return _("Restart the workers with the code and the settings of the process that enqueued it.")
+
+
+def _let_go(facts: Facts, job: int, alias: str) -> str:
+    call = f"SELECT pg_terminate_backend({facts['pid']})"
+    return _("Commit that transaction, or end its session: %(call)s") % {"call": call}
+
+
+def _earlier(facts: Facts, job: int, alias: str) -> str:
+    call = f"edit({_named(job, alias)}, priority={min(100, (facts.get('priority') or 0) + 1)})"
+    return _("To let it start before them: %(call)s") % {"call": call}
+
+
+def _check_cancel(facts: Facts, job: int, alias: str) -> str:
+    return _("A task that is not async stops only where it checks current_job().cancel_requested.")
+
+
+def _commit(facts: Facts, job: int, alias: str) -> str:
+    return _("Commit the transaction. In a TestCase, call run_jobs() of django_pgqueue.testing.")
+
+
+CURES: dict[str, Callable[[Facts, int, str], str]] = {
+    "failed": _run_again,
+    "cancelled": _run_again,
+    "worker_lost": _any_worker,
+    "cancel_requested": _check_cancel,
+    "expired": _run_now,
+    "scheduled": _run_now,
+    "retry": _run_now,
+    "snoozed": _run_now,
+    "put_back": _run_now,
+    "signal": _send,
+    "after": _why_parent,
+    "after_failed": _retry_parent,
+    "after_open_batch": _close,
+    "after_over": _any_worker,
+    "paused": _resume,
+    "pause_over": _any_worker,
+    "limit": _raise_limit,
+    "rate": _raise_rate,
+    "no_worker": _start_worker,
+    "busy": _more_slots,
+    "unknown_task": _same_code,
+    "locked": _let_go,
+    "in_line": _why_first,
+    "behind": _earlier,
+    "uncommitted": _commit,
+}

@@ -1,0 +1,423 @@
+"""Why a job does not run: each reason, by SQL, with its words and what helps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from django_pgqueue import (
+    RetryLater,
+    Snooze,
+    aexplain,
+    current_job,
+    edit,
+    enqueue,
+    explain,
+    pause,
+    resume,
+    set_limit,
+    signal,
+)
+from django_pgqueue.models import Edge, Job, JobProgress
+from django_pgqueue.why_cures import CURES
+from django_pgqueue.why_words import CODES
+from tests.app.debugged_tasks import BODIES, run_body
+from tests.app.tasks import noop
+from tests.support.coroutines import run
+from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
+from tests.support.sessions import Connect
+from tests.support.workers import run_due
+
+NOW = timezone.now
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+def worker(**values: Any) -> int:
+    """Register a worker that is alive, with one slot."""
+    return int(WorkerFactory.create(**{"slots": 1, **values}).pk)
+
+
+def running(on: int = 7, **values: Any) -> int:
+    """Return a job that has been running for five minutes."""
+    given = {"running": True, "worker": on, "last_attempted_at": NOW() - 5 * MINUTE, **values}
+    return int(JobFactory.create(**given).pk)
+
+
+def waiting(**values: Any) -> int:
+    """Return a job that is due."""
+    return int(JobFactory.create(**values).pk)
+
+
+def keyed(place: int, **values: Any) -> int:
+    """Return a job in the line of a key."""
+    reason = "waits for its concurrency key"
+    return waiting(status="blocked", waiting_reason=reason, limit_key="send/5", line=place, **values)
+
+
+def rate(name: str, key: str) -> None:
+    """Set a rate, and use it up for a minute."""
+    set_limit(name, starts=1, per=MINUTE)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO pgqueue_rate VALUES (%s, clock_timestamp() + interval '1 minute')", [key])
+
+
+def after(*parents: Any, **values: Any) -> int:
+    """Return a job that waits for others, which may have failed."""
+    first = parents[0].pk
+    job = waiting(status="blocked", waiting_reason=f"waits for job {first}", parent_ids=[first], **values)
+    edges = [Edge(parent_id=parent.pk, child_id=job) for parent in parents]
+    Edge.objects.bulk_create(edges, ignore_conflicts=True)
+    return job
+
+
+class Case(NamedTuple):
+    """A state, and what is said about it: the text and the cure as patterns."""
+
+    code: str
+    make: Callable[[], int]
+    text: str
+    cure: str = ""
+
+
+def after_two() -> int:
+    running_one = JobFactory.create(running=True)
+    return after(running_one, JobFactory.create(done=True))
+
+
+def limited() -> int:
+    worker()
+    running(limit_key="send/5")
+    keyed(1)
+    return keyed(2)
+
+
+def limited_queue(name: str, **values: Any) -> Callable[[], int]:
+    def make() -> int:
+        set_limit(name, 1)
+        running(**values)
+        return waiting(queue_name="mail")
+
+    return make
+
+
+def rated() -> int:
+    rate("send", "send/5")
+    return waiting(
+        limit_key="send/5", line=1, run_after=NOW() + MINUTE, waiting_reason="waits for its rate limit"
+    )
+
+
+def rated_queue() -> int:
+    rate("queue:mail", "queue:mail")
+    return waiting(queue_name="mail")
+
+
+def busy() -> int:
+    running(worker())
+    waiting(run_after=NOW() - HOUR)
+    return waiting()
+
+
+def in_line() -> int:
+    worker()
+    waiting(limit_key="send/5", line=1)
+    return keyed(2)
+
+
+def behind() -> int:
+    worker()
+    waiting(priority=3)
+    waiting(priority=3, group_key="a")
+    waiting(priority=3, queue_name="other")
+    waiting(priority=3, run_after=NOW() + HOUR)
+    waiting(run_after=NOW() - HOUR)
+    waiting(run_after=NOW() - HOUR, queue_name="other")
+    return waiting()
+
+
+def behind_group() -> int:
+    worker()
+    waiting(group_key="a", run_after=NOW() - HOUR)
+    waiting(group_key="b", run_after=NOW() - HOUR)
+    waiting(group_key="c", run_after=NOW() + HOUR)
+    return waiting(group_key="a")
+
+
+def progressing() -> int:
+    job = running(worker(host="web", pid=5), marks=8, current_step="load")
+    JobProgress.objects.create(job_id=job, done=1500, total=2000, note="rows")
+    return job
+
+
+def paused(**target: Any) -> Callable[[], int]:
+    def make() -> int:
+        pause(**target, reason="the bank is down", author="anna", until=HOUR)
+        return waiting(queue_name="mail")
+
+    return make
+
+
+def paused_again() -> int:
+    job = waiting(status="blocked", waiting_reason="paused by anna")
+    pause(task="tests.app.tasks.add")
+    resume(task="tests.app.tasks.add")
+    return job
+
+
+def step(kind: str, wake_at: Any) -> Callable[[], int]:
+    def make() -> int:
+        job = waiting(marks=1, current_step="wait", run_after=wake_at, started_at=NOW())
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO pgqueue_step (job_id, name, kind, wake_at) VALUES (%s, 'wait', %s, %s)",
+                [job, kind, wake_at],
+            )
+        return job
+
+    return make
+
+
+ENDED = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+CASES = {
+    "unknown": Case("unknown", lambda: 10**15, "There is no job with this id"),
+    "done": Case("done", lambda: waiting(done=True), f"It is done since {ENDED}\\."),
+    "failed": Case(
+        "failed", lambda: waiting(failed=True),
+        f"It failed at {ENDED}, after 1 attempt: shop.errors.GatewayDown: no answer from the gateway\\.",
+        r"To run it again: retry\(<job>\)",
+    ),
+    "cancelled": Case(
+        "cancelled", lambda: waiting(cancelled=True, cancel_requested_at=NOW()),
+        f"It was cancelled at {ENDED}: somebody asked for it\\.", r"retry\(<job>\)",
+    ),
+    "expired before": Case(
+        "cancelled", lambda: waiting(cancelled=True, waiting_reason="expired at noon"), "expired at noon"
+    ),
+    "running": Case(
+        "running", progressing,
+        r"It runs: attempt 1, for 5 min, on web:5, at the step 'load', 1,500 of 2,000 done \(rows\)\.",
+    ),
+    "worker lost": Case("worker_lost", running, r"Its worker \(a worker that no .*\) is lost", "alive"),
+    "worker silent": Case(
+        "worker_lost", lambda: running(worker(host="web", pid=5, heartbeat_at=NOW() - HOUR)), r"web:5"
+    ),
+    "asked to stop": Case(
+        "cancel_requested", lambda: running(worker(), cancel_requested_at=NOW() - MINUTE),
+        "It was asked to stop 1 min ago, and still runs: attempt 1", "cancel_requested",
+    ),
+    "expired": Case(
+        "expired", lambda: waiting(expired=True), f"It expired at {ENDED}, so it will", r"retry\(<job>\)"
+    ),
+    "scheduled": Case(
+        "scheduled", lambda: waiting(run_after=NOW() + 2 * HOUR), f"due in 1 h 59 min, at {ENDED}",
+        r"To run it now: retry\(<job>\)",
+    ),
+    "retry": Case(
+        "retry",
+        lambda: waiting(retrying=True, last_attempted_at=NOW() - 5 * timedelta(days=365 * 4)),
+        "Attempt 1 failed: shop.errors.GatewayDown: no answer from the gateway. The next one is due",
+        "retry",
+    ),
+    "snoozed": Case(
+        "snoozed", lambda: waiting(retrying=True, started_at=NOW(), last_attempted_at=NOW()),
+        "Its task has put it off", "retry",
+    ),
+    "put back": Case(
+        "put_back", lambda: waiting(scheduled=True, waiting_reason="the worker failed"),
+        "It was put back: the worker failed. It is due in", "retry",
+    ),
+    "sleeping": Case(
+        "sleeping", step("sleep", NOW() + HOUR), "It sleeps at the step 'wait'. It goes on in", "^$"
+    ),
+    "signal": Case(
+        "signal", step("signal", NOW() + HOUR), "It waits for the signal 'wait', for .* more, until",
+        r"signal\(<job>, 'wait'\)",
+    ),
+    "signal, ever": Case("signal", step("signal", NOW() + timedelta(days=36000)), "signal 'wait'\\.$"),
+    "unknown task": Case(
+        "unknown_task", lambda: waiting(scheduled=True, waiting_reason="no task 'a.b': ImportError: no"),
+        "does not know its task: no task 'a.b': ImportError: no\\. Workers try", "Restart",
+    ),
+    "unknown task, due": Case(
+        "unknown_task",
+        lambda: (worker(), waiting(waiting_reason="'a.b' is not a task (its type is int)."))[1],
+        "is not a task",
+    ),
+    "after": Case(
+        "after", after_two, r"It waits for job \d+ \(tests.app.tasks.add, running\), job \d+ \(.*, done\)\.",
+        r"manage.py pgqueue why \d+",
+    ),
+    "after many": Case(
+        "after", lambda: after(*JobFactory.create_batch(7)),
+        r"(job \d+ \(tests.app.tasks.add, pending\), ){5}2 more\.",
+    ),
+    "after a batch": Case(
+        "after", lambda: after(BatchFactory.create(name="import")), r"batch \d+ \(import, running\)", "^$"
+    ),
+    "after an open batch": Case(
+        "after_open_batch",
+        lambda: after(JobFactory.create(), BatchFactory.create(name="import", is_open=True)),
+        r"It waits for batch \d+ \(import, open\), job \d+ .*A batch that is open",
+        r"Batch.get\(\d+\)\.close\(\)",
+    ),
+    "after a failed job": Case(
+        "after_failed", lambda: after(BatchFactory.create(is_open=True), JobFactory.create(failed=True)),
+        r"It waits for job \d+ \(tests.app.tasks.add, failed\), batch", r"what has failed: retry\(\d+\)",
+    ),
+    "after a failed batch": Case(
+        "after_failed", lambda: after(BatchFactory.create(over=True, outcome="failed")),
+        r"batch \d+", r"Batch.get\(\d+\)\.retry_failed\(\)",
+    ),
+    "after what is over": Case("after_over", lambda: after(JobFactory.create(done=True)), "Upkeep"),
+    "all paused": Case(
+        "paused", paused(everything=True),
+        f"Everything is paused: since {ENDED}, until {ENDED}, by anna, with the reason “the bank is down”\\.",
+        "manage.py pgqueue resume --everything",
+    ),
+    "queue paused": Case(
+        "paused", paused(queue="mail"), "The queue mail is paused: since", "pgqueue resume --queue mail"
+    ),
+    "task paused": Case(
+        "paused", paused(task="tests.app.tasks.add"), "The task tests.app.tasks.add is paused",
+        "pgqueue resume --task tests.app.tasks.add",
+    ),
+    "pause over": Case("pause_over", paused_again, "The pause of its task is over"),
+    "blocked": Case("blocked", lambda: waiting(blocked=True), "It is blocked: waits for another job\\."),
+    "limit": Case(
+        "limit", limited,
+        r"The limit send/5 is full: 1 of 1 jobs run \(job \d+ \(tests.app.tasks.add, for 5 min\)\)\. "
+        "1 job of its key is before it\\.", r"set_limit\('send', 2\)",
+    ),
+    "limit of a queue": Case(
+        "limit", limited_queue("queue:mail", queue_name="mail"), "The limit queue:mail is full"
+    ),
+    "limit of all": Case("limit", limited_queue("*"), r"The limit \* is full"),
+    "rate": Case(
+        "rate", rated,
+        f"The rate send/5 \\(1 start in 1 min\\) is used up: the next start is in .*, at {ENDED}. It is the",
+        "set_limit",
+    ),
+    "rate of a queue": Case("rate", rated_queue, "The rate queue:mail"),
+    "no worker": Case(
+        "no_worker", lambda: waiting(queue_name="the mail"),
+        "No worker serves the queue 'the mail' in the database 'default'\\.$",
+        "manage.py runqueueworker --queues 'the mail'",
+    ),
+    "other workers": Case(
+        "no_worker", lambda: (worker(queues=["a", "b"]), worker(exclude_queues=["default"]), waiting())[2],
+        "Those that are registered serve: a, b; all but default\\.",
+    ),
+    "worker ends": Case("no_worker", lambda: (worker(drain="stop"), waiting())[1], "are ending"),
+    "worker silent for long": Case(
+        "no_worker", lambda: (worker(heartbeat_at=NOW() - MINUTE), waiting())[1], "send no heartbeats"
+    ),
+    "busy": Case(
+        "busy", busy,
+        r"The only slot of the workers that serve its queue is taken for 5 min now: "
+        r"job \d+ \(tests.app.tasks.add, for 5 min\)\. 1 job starts before it\.", "more workers",
+    ),
+    "in line": Case(
+        "in_line", in_line, r"in line for its key send/5, in which job \d+ is the first. 1 job of its key",
+        r"why \d+",
+    ),
+    "behind": Case(
+        "behind", behind,
+        "Others come before it: 3 jobs of higher priorities, 1 job that was due earlier\\.",
+        r"edit\(<job>, priority=1\)",
+    ),
+    "behind in its group": Case(
+        "behind", behind_group, "1 job that was due earlier, the turn of 1 other group\\."
+    ),
+    "uncommitted": Case(
+        "uncommitted", lambda: (worker(), waiting())[1], "no worker can see it yet", "run_jobs"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_the_reason(case: Case) -> None:
+    job = case.make()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT code FROM pgqueue_why(%s)", [job])
+        assert cursor.fetchone() == (case.code,)
+    why = explain(job)
+    assert why.code == case.code
+    assert re.search(case.text, str(why)), str(why)
+    assert re.search(case.cure.replace("<job>", str(job)), why.cure), why.cure
+    assert "%(" not in why.text + why.cure
+
+
+def test_every_reason_has_a_case() -> None:
+    assert set(CODES) - {case.code for case in CASES.values()} == {"locked", "ready"}
+    assert set(CURES) <= set(CODES)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_should_start_and_one_that_is_locked(connect: Connect) -> None:
+    worker()
+    job = enqueue(noop)
+    why = run(aexplain(job))
+    assert (why.code, why.cure) == ("ready", "")
+    assert why.text.startswith("Nothing holds it: it has been due for 0 s")
+    other = connect()
+    other.execute("SET application_name = 'the shell'")
+    other.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job.pk,))
+    locked = explain(job.pk)
+    assert (locked.code, locked.facts["pid"]) == ("locked", other.info.backend_pid)
+    assert re.search(r"locked its row \(process \d+, the shell, open for 0 s\)", locked.text)
+    assert locked.cure.endswith(f"pg_terminate_backend({other.info.backend_pid})")
+    other.rollback()
+    with transaction.atomic():
+        edit(job, priority=1)
+        assert explain(job).code == "uncommitted"
+    assert explain(job).code == "ready"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_worker_has_left_behind() -> None:
+    """The words that a worker writes are those by which the reasons are told apart."""
+
+    def raising(error: BaseException) -> Callable[[], None]:
+        def body() -> None:
+            raise error
+
+        return body
+
+    BODIES.update(
+        retry=raising(RetryLater(60)), snooze=raising(Snooze(HOUR)),
+        sleep=lambda: current_job().sleep("nap", 3600), signal=lambda: current_job().wait_for("approval"),
+    )  # fmt: skip
+    try:
+        jobs = {name: enqueue(run_body, name) for name in ("retry", "snooze", "sleep", "signal")}
+        jobs["paused"] = enqueue(noop)
+        pause(task=noop)
+        unknown = Job.objects.create(task_path="tests.app.gone.task")
+        no_task = Job.objects.create(task_path="tests.test_why.HOUR")
+        run_due()
+    finally:
+        BODIES.clear()
+    codes = {name: explain(job).code for name, job in jobs.items()}
+    assert codes == {
+        "retry": "retry", "snooze": "snoozed", "sleep": "sleeping", "signal": "signal", "paused": "paused",
+    }  # fmt: skip
+    assert [explain(job).code for job in (unknown, no_task)] == ["unknown_task", "unknown_task"]
+    signal(jobs["signal"], "approval")
+    assert explain(jobs["signal"]).code == "no_worker"
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_another_database() -> None:
+    pk = Job.objects.using("other").create(task_path="a.b", queue_name="mail").pk
+    why = explain(f"other:{pk}")
+    assert (why.database, why.code) == ("other", "no_worker")
+    assert why.cure == "Start a worker: manage.py runqueueworker --queues mail --database other"
+    assert explain(pk, using="other").code == "no_worker"
+    Job.objects.using("other").filter(pk=pk).update(run_after=NOW() + HOUR)
+    assert explain(pk, using="other").cure == f"To run it now: retry('other:{pk}')"
