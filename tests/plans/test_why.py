@@ -1,4 +1,4 @@
-"""``pgqueue_why`` beside long backlogs: it reads as far as it counts, whatever waits and wherever the job stands."""
+"""``pgqueue_why`` beside long backlogs: it reads as far as it counts, wherever the job stands."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         connection = open_raw()
     with connection:
         for place, columns in enumerate(KINDS):
-            given = {"status": "'pending'", "waiting_reason": "''", "run_after": "clock_timestamp()", **columns}
-            fill(connection, LIVE, MANY, id=f"{place * 100_000} + n", analyze=False, **given)
+            fill(connection, LIVE, MANY, id=f"{place * 100_000} + n", analyze=False, **columns)
         fill(
             connection, LIVE, SLOTS, id="900000 + n", status="'running'", worker="1", lease="n",
             limit_key="CASE n WHEN 1 THEN 'full' END", queue_name="'busy'",
@@ -45,7 +44,8 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
              finished_at="clock_timestamp()")  # fmt: skip
         for worker, queues in ((1, "{busy}"), (2, "{deep}"), (3, "{}")):
             connection.execute(
-                "INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version)"
+                "INSERT INTO pgqueue_worker"
+                " (id, host, pid, supervisor, queues, exclude_queues, slots, version)"
                 f" VALUES (%s, 'web', 1, 1, %s, '{{busy}}', {SLOTS}, '1')", (worker, queues),
             )  # fmt: skip
         fill(connection, LIVE, 1, id="910000", queue_name="'busy'", status="'pending'")
