@@ -24,11 +24,14 @@ from .conf_values import (
     context_names,
     modules,
     networks,
+    or_none,
     period,
     seconds,
     thresholds,
     timeout,
     token,
+    version,
+    weights,
     whole,
 )
 
@@ -103,6 +106,8 @@ class Settings:
     log_bytes: int = 32 * 2**10
     """The maximum size of the lines that are kept of an attempt."""
 
+    version: str = ""
+    """The version of the project that runs, which is noted with each failure."""
     health: Mapping[str, Thresholds] = field(default_factory=dict, hash=False)
     """When queues are not healthy, by name; "*" is for all others."""
     monitoring_token: str | None = None
@@ -158,57 +163,23 @@ def _forget(*, setting: str, **_: Any) -> None:
 setting_changed.connect(_forget, dispatch_uid="django_pgqueue.conf")
 
 
-class _Bad(ValueError):
-    """A value that is not accepted; the text says what is."""
-
-
-def _or_none(low: float, high: float) -> Callable[[Any], float | None]:
-    def read(value: Any) -> float | None:
-        if value is None:
-            return None
-        try:
-            return seconds(low, high)(value)
-        except ValueError as bad:
-            raise _Bad(f"None or {bad}") from None
-
-    return read
-
-
-def weight(value: Any) -> int:
-    """Accept the weight of a queue or a group. Raise ValueError with what is accepted."""
-    try:
-        return whole(1, 1000)(value)
-    except ValueError as bad:
-        hint = "; to let no job start, pause the queue" if value == 0 else ""
-        raise _Bad(f"{bad}{hint}") from None
-
-
-def _weights(value: Any) -> dict[str, int]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
-        raise _Bad('a dict of groups and their weights, such as {"acme": 5}')
-    try:
-        return {name: weight(each) for name, each in value.items()}
-    except ValueError as bad:
-        raise _Bad(f"weights, each {bad}") from None
-
-
 def _schedules(value: Any) -> dict[str, dict[str, Any]]:
     """Accept what has the right shape. The values are read when tasks can be imported."""
     shape = '{"name": {"task": "shop.tasks.report", "cron": "0 3 * * *"}}'
     if not isinstance(value, Mapping):
-        raise _Bad(f"a dict such as {shape}")
+        raise ValueError(f"a dict such as {shape}")
     for name, options in value.items():
         if not isinstance(name, str) or not isinstance(options, Mapping):
-            raise _Bad(f"a dict of names and dicts, such as {shape}, but {name!r} is {options!r}")
+            raise ValueError(f"a dict of names and dicts, such as {shape}, but {name!r} is {options!r}")
         if not isinstance(options.get("task"), str):
-            raise _Bad(f"schedules with a task, such as {shape}, but {name!r} names none")
+            raise ValueError(f"schedules with a task, such as {shape}, but {name!r} names none")
         for option in options:
             if option not in SCHEDULE_OPTIONS:
                 near = get_close_matches(str(option), SCHEDULE_OPTIONS, n=1)
                 hint = (
                     f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(SCHEDULE_OPTIONS)}"
                 )
-                raise _Bad(f"schedules without unknown options. {name!r} has {option!r}; {hint}")
+                raise ValueError(f"schedules without unknown options. {name!r} has {option!r}; {hint}")
     return {name: dict(options) for name, options in value.items()}
 
 
@@ -226,19 +197,20 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "STATISTICS_RETENTION": period,
     "HEARTBEAT": seconds(0.1, 3600),
     "LEASE": seconds(0.5, 86400),
-    "POLL_INTERVAL": _or_none(0.05, 60),
+    "POLL_INTERVAL": or_none(0.05, 60),
     "GRACE": seconds(0, 86400),
-    "IDLE_CONNECTION_SECONDS": _or_none(1, 86400),
+    "IDLE_CONNECTION_SECONDS": or_none(1, 86400),
     "CRASH_LIMIT": whole(1, 1000),
     "UNKNOWN_TASK_PATIENCE": seconds(0),
-    "GROUP_WEIGHTS": _weights,
-    "AGEING": _or_none(1, HUNDRED_YEARS),
+    "GROUP_WEIGHTS": weights,
+    "AGEING": or_none(1, HUNDRED_YEARS),
     "TASK_MODULES": modules,
     "SCHEDULES": _schedules,
     "CONTEXT": context_names,
     "CAPTURE_LOGS": capture_levels,
     "LOG_LINES": whole(2, 100_000),
     "LOG_BYTES": whole(256, 2**24),
+    "VERSION": version,
     "HEALTH": thresholds,
     "MONITORING_TOKEN": token,
     "MONITORING_NETWORKS": networks,

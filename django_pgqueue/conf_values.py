@@ -13,7 +13,8 @@ from typing import Any
 
 __all__ = [
     "BUILT_IN", "HUNDRED_YEARS", "Thresholds", "capture_levels", "context_names", "log_level", "modules",
-    "networks", "period", "seconds", "thresholds", "timeout", "token", "whole",
+    "networks", "or_none", "period", "seconds", "thresholds", "timeout", "token", "version", "weight",
+    "weights", "whole",
 ]  # fmt: skip
 
 HUNDRED_YEARS = 36525 * 86400.0
@@ -94,6 +95,46 @@ def seconds(low: float, high: float = HUNDRED_YEARS) -> Callable[[Any], float]:
         return float(count)
 
     return read
+
+
+def or_none(low: float, high: float) -> Callable[[Any], float | None]:
+    """Accept None, or a number of seconds or a timedelta; return seconds."""
+
+    def read(value: Any) -> float | None:
+        if value is None:
+            return None
+        try:
+            return seconds(low, high)(value)
+        except ValueError as bad:
+            raise ValueError(f"None or {bad}") from None
+
+    return read
+
+
+def weight(value: Any) -> int:
+    """Accept the weight of a queue or a group."""
+    try:
+        return whole(1, 1000)(value)
+    except ValueError as bad:
+        hint = "; to let no job start, pause the queue" if value == 0 else ""
+        raise ValueError(f"{bad}{hint}") from None
+
+
+def weights(value: Any) -> dict[str, int]:
+    """Accept a dict of groups and their weights."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise ValueError('a dict of groups and their weights, such as {"acme": 5}')
+    try:
+        return {name: weight(each) for name, each in value.items()}
+    except ValueError as bad:
+        raise ValueError(f"weights, each {bad}") from None
+
+
+def version(value: Any) -> str:
+    """Accept the version of the project that runs."""
+    if not isinstance(value, str) or len(value) > 50 or not value.isprintable():
+        raise ValueError("a short text, at most 50 characters in one line, such as a release or a commit")
+    return value
 
 
 def period(value: Any) -> timedelta:

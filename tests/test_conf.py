@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "capture_logs": {},
     "log_lines": 200,
     "log_bytes": 32 * 1024,
+    "version": "",
     "health": {},
     "monitoring_token": None,
     "monitoring_networks": (),
@@ -91,6 +92,7 @@ def test_the_object_is_frozen() -> None:
         ("CONTEXT", [], ()),
         ("CONTEXT", ["user", "shop.tenants.current", "user"], ("user", "shop.tenants.current")),
         ("CAPTURE_LOGS", True, {"*": 20}),
+        ("VERSION", "2026.11 (3f2a)", "2026.11 (3f2a)"),
         ("CAPTURE_LOGS", {"mail": "ERROR", "*": False}, {"mail": 40, "*": 0}),
     ],
 )
@@ -106,6 +108,8 @@ def test_values_are_read(key: str, given: object, read: object) -> None:
     [
         ("MAX_ATTEMPTS", 0),
         ("MAX_ATTEMPTS", "5"),
+        ("VERSION", None),
+        ("VERSION", "x" * 51),
         ("MAX_ATTEMPTS", True),
         ("MAX_ATTEMPTS", 2.0),
         ("MAX_ATTEMPTS", None),

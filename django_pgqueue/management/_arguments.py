@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.utils.translation import gettext as _
 
-from .. import conf
 from ..compat import InvalidTask
+from ..conf_values import weight
 from ..routing import default_backend
 from ..validation import queue_name
 
@@ -46,7 +46,7 @@ def weighted_queues(text: str) -> dict[str, int | None]:
         name, colon, number = (each.strip() for each in part.partition(":"))
         try:
             queues[queue_name(name)] = (
-                conf.weight(int(number) if number.isdecimal() else number) if colon else None
+                weight(int(number) if number.isdecimal() else number) if colon else None
             )
         except InvalidTask as error:
             raise ArgumentTypeError(str(error)) from None

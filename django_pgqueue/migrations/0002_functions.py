@@ -33,6 +33,8 @@ class Migration(migrations.Migration):
         RunSQLFile("add_error_v1.sql", "DROP FUNCTION pgqueue_add_error_v1"),
         RunSQLFile("add_log_v1.sql", "DROP FUNCTION pgqueue_add_log_v1"),
         RunSQLFile("ended_v1.sql", "DROP TYPE pgqueue_ended_v1"),
+        RunSQLFile("failed_v1.sql", "DROP TYPE pgqueue_failed_v1"),
+        RunSQLFile("fingerprint_v1.sql", "DROP FUNCTION pgqueue_fingerprint_v1"),
         RunSQLFile("finish_v1.sql", "DROP FUNCTION pgqueue_finish_v1"),
         RunSQLFile("finish_one_v1.sql", "DROP PROCEDURE pgqueue_finish_one_v1"),
         RunSQLFile("finish_one.sql", "DROP PROCEDURE pgqueue_finish_one"),

@@ -15,6 +15,7 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
 from .batch import BatchCounts, JobBatch, Tally
 from .current import CurrentJob
 from .edge import Edge
+from .failure import FailureCount, FailureGroup, FailureNote
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
 from .job_progress import JobProgress
@@ -34,6 +35,9 @@ __all__ = [
     "BatchCounts",
     "CurrentJob",
     "Edge",
+    "FailureCount",
+    "FailureGroup",
+    "FailureNote",
     "Job",
     "JobBatch",
     "JobPayload",

@@ -35,6 +35,8 @@ DECLARE
     freed_too text[];
     keyed bigint[];
     marked pgqueue_ended_v1[];           -- those that are over and have marks
+    failed pgqueue_failed_v1[];          -- the attempts that failed, of jobs that are over
+    failed_too pgqueue_failed_v1[];
     goes_back boolean := coalesce(
         p_outcomes && ARRAY['retry', 'snooze', 'release', 'unknown', 'paused', 'wait'], false);
     held text[];      -- the paused tasks, whose pauses do not end before this commit
@@ -76,12 +78,15 @@ BEGIN
                 OR given.outcome = 'cancelled' AND given.started_ago IS NULL  -- it had expired and never ran
             )::integer AS attempts,
             job.forgiven_attempts, job.crash_count, job.lost_in_a_row, job.marks, job.current_step, job.worker, job.lease, job.started_at,
-            job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.error_fingerprint,
-            job.limit_key, job.line, job.group_key,
+            job.last_attempted_at, job.deadline, job.cancel_requested_at, job.errors, job.limit_key, job.line, job.group_key,
             job.unique_key, job.unique_scope, job.context, job.logs, job.batch, job.parents,
             CASE WHEN given.outcome IN ('done', 'failed') THEN given.outcome ELSE 'cancelled' END AS outcome,
             given.outcome AS reported,
-            given.result, given.error, given.fingerprint, given.reason, given.log,
+            given.result, given.error,
+            CASE WHEN given.outcome IN ('failed', 'retry')
+                THEN coalesce(given.fingerprint, pgqueue_fingerprint_v1(job.task_path, given.error))
+                ELSE coalesce(given.fingerprint, job.error_fingerprint) END AS error_fingerprint,
+            given.reason, given.log,
             clock_timestamp() - given.started_ago * interval '1 second' AS began,
             coalesce(given.duration, given.started_ago) AS duration
     ), moved AS (
@@ -102,7 +107,7 @@ BEGIN
             coalesce(gone.began, CASE WHEN gone.attempts > 0 THEN gone.last_attempted_at END),
             gone.deadline, gone.cancel_requested_at, coalesce(gone.reason, ''), clock_timestamp(), gone.duration,
             gone.result, pgqueue_add_error_v1(gone.errors, gone.error, gone.began, p_keep_errors),
-            coalesce(gone.fingerprint, gone.error_fingerprint), gone.limit_key, gone.line, gone.group_key,
+            gone.error_fingerprint, gone.limit_key, gone.line, gone.group_key,
             gone.unique_key, gone.unique_scope, gone.context,
             CASE WHEN gone.log IS NULL THEN gone.logs ELSE pgqueue_add_log_v1(gone.logs, gone.log, p_keep_errors) END,
             gone.batch, gone.parents
@@ -111,8 +116,10 @@ BEGIN
     )
     SELECT array_agg(gone.id), array_agg(gone.id) FILTER (WHERE gone.outcome <> gone.reported),
         array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),
-        array_agg(ROW(gone.id, gone.outcome, gone.marks, gone.batch)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0)
-    INTO accepted, cancelled, freed, marked FROM gone;
+        array_agg(ROW(gone.id, gone.outcome, gone.marks, gone.batch)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0),
+        array_agg(ROW(gone.id, gone.task_path, gone.queue_name, gone.error_fingerprint, gone.outcome = 'failed',
+            gone.error)::pgqueue_failed_v1) FILTER (WHERE gone.reported IN ('failed', 'retry'))
+    INTO accepted, cancelled, freed, marked, failed FROM gone;
     IF marked IS NOT NULL THEN
         PERFORM pgqueue_settle_v1(marked);
     END IF;
@@ -173,19 +180,27 @@ BEGIN
                 errors = pgqueue_add_error_v1(
                     job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',
                     p_keep_errors),
-                error_fingerprint = coalesce(given.fingerprint, job.error_fingerprint),
+                error_fingerprint = CASE WHEN given.outcome = 'retry'
+                    THEN coalesce(given.fingerprint, pgqueue_fingerprint_v1(job.task_path, given.error))
+                    ELSE job.error_fingerprint END,
                 logs = CASE WHEN given.log IS NULL THEN job.logs
                     ELSE pgqueue_add_log_v1(job.logs, given.log, p_keep_errors) END
             FROM given WHERE job.id = given.id AND job.lease = given.lease
-            RETURNING job.id, job.limit_key
+            RETURNING job.id, job.limit_key, job.task_path, job.queue_name, job.error_fingerprint, given.outcome,
+                given.error
         )
-        SELECT array_agg(back.id), array_agg(back.limit_key) FILTER (WHERE back.limit_key IS NOT NULL)
-        INTO returned, freed_too FROM back;
+        SELECT array_agg(back.id), array_agg(back.limit_key) FILTER (WHERE back.limit_key IS NOT NULL),
+            array_agg(ROW(back.id, back.task_path, back.queue_name, back.error_fingerprint, false, back.error
+                )::pgqueue_failed_v1) FILTER (WHERE back.outcome = 'retry')
+        INTO returned, freed_too, failed_too FROM back;
     END IF;
     IF freed IS NOT NULL OR freed_too IS NOT NULL THEN
         -- Race: a claim may put a job in line behind one that ends here, and locks that one, so the DELETE above
         -- waited for its commit. This is another statement, whose snapshot sees the line.
         PERFORM pgqueue_release_v1(coalesce(freed, '{}') || coalesce(freed_too, '{}'));
+    END IF;
+    IF failed IS NOT NULL OR failed_too IS NOT NULL THEN
+        PERFORM pgqueue_note_failures_v1(failed || failed_too);
     END IF;
     accepted := coalesce(accepted, '{}') || coalesce(returned, '{}');
 END $$;

@@ -32,6 +32,8 @@ ROTATE_AT_MOST = 60.0  # seconds
 #: How long ticks are kept, in addition to the last one of each schedule. A schedule never fires a tick that
 #: is not later than its last one. The ticks are the second line, if that row is changed by hand.
 TICKS_KEPT = timedelta(days=8)
+#: How many groups of failures are kept, those that were seen last.
+MOST_GROUPS = 1_000
 
 _said: set[str] = set()
 """The problems of payload tables that were logged. They come back with each round."""
@@ -61,12 +63,14 @@ _SWEEP_SQL = """
     )
     SELECT greatest(
         swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
-        rolled, forgotten
+        rolled, forgotten, folded, failures_forgotten
     ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text
     FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
         pgqueue_sweep_payloads_v1(%(batch)s) AS payloads (deleted, problems),
         pgqueue_roll_up_v1(%(batch)s) AS rolled,
         pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
+        pgqueue_fold_failures_v1(%(groups)s, %(batch)s) AS folded,
+        pgqueue_forget_failures_v1(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
         pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
 """
 
@@ -136,14 +140,14 @@ def tell_retention(session: Session) -> None:
 
 def sweep(session: Session) -> int:
     """Delete old jobs from the kept leaf, payloads without a job, old statistics and ticks, and windows of
-    unique keys and states of rates that are over; add minutes that are over to the sums; requeue jobs of
-    workers that are no longer registered; let jobs continue whose pause is over. Return the largest of these
-    numbers.
+    unique keys and states of rates that are over; add minutes that are over to the sums, and failures to
+    their groups; requeue jobs of workers that are no longer registered; let jobs continue whose pause is
+    over. Return the largest of these numbers.
     """
     settings = conf.current()
     parameters = {
         "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH,
-        "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
+        "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
     }  # fmt: skip
     swept, strays, notable, problems = session.row(_SWEEP_SQL, parameters)
     for problem in json.loads(problems or "[]"):

@@ -47,7 +47,8 @@ def test_a_job_that_is_over_moves_to_history_whole(one: Connection, kind: str) -
     # A job that was cancelled before it started made no attempt. For the others, the claim is the known
     # start.
     never_ran = {"attempts", "started_at", "last_attempted_at"} if kind == "cancelled" else set()
-    assert changed == {"shelf", "status", "finished_at", "result", "waiting_reason"} | never_ran
+    failed = {"error_fingerprint"} if kind == "failed" else set()
+    assert changed == {"shelf", "status", "finished_at", "result", "waiting_reason"} | never_ran | failed
     assert (after["status"], after["result"], after["waiting_reason"]) == (kind, {"answer": 42}, "so it is")
     assert after["shelf"] == (9 if kind == "failed" else 1)
     assert after["finished_at"] >= before["last_attempted_at"]

@@ -144,8 +144,13 @@ def test_the_guard_is_in_force_afterwards() -> None:
         cursor.execute("UPDATE pgqueue_job SET result = '1' WHERE id = %s", [job.pk])
 
 
-#: Counts of whole minutes, which the next ones are added to.
-STAYS = {("pgqueue_stat", "minute"), ("pgqueue_stat_rollup", "start"), ("pgqueue_stat_rollup", "updated_at")}
+#: Counts of whole minutes, which the next ones are added to, and the groups of failures with their counts.
+STAYS = {
+    ("pgqueue_stat", "minute"), ("pgqueue_stat_rollup", "start"), ("pgqueue_stat_rollup", "updated_at"),
+    ("pgqueue_failure_count", "start"), ("pgqueue_failure_group", "first_seen"),
+    ("pgqueue_failure_group", "last_seen"), ("pgqueue_failure_group", "muted_at"),
+    ("pgqueue_failure_group", "news_at"), ("pgqueue_failure_note", "at"),
+}  # fmt: skip
 
 
 def test_every_time_in_the_database_moves_or_stays_for_a_reason() -> None:

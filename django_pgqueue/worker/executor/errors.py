@@ -1,20 +1,19 @@
-"""Turn an exception into an entry of ``Job.errors``: printable, limited in size, and with a fingerprint."""
+"""Turn an exception into an entry of ``Job.errors``: printable, and limited in size."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ... import conf
 from ..tracebacks import format_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["describe", "error_entry", "fingerprint", "note_step", "step_of", "user_frames"]
+__all__ = ["describe", "error_entry", "note_step", "step_of", "user_frames"]
 
 _LONGEST_CHAIN = 100
 _CUT = "\n... {} bytes left out ...\n"
@@ -43,24 +42,10 @@ def error_entry(
             "traceback": _shorten(_printable(_format(error)), limit - limit // 4),
             "worker": str(worker),
             "attempt": attempt,
+            **({"version": version} if (version := conf.current().version) else {}),
             **(more or {}),
         }
     )
-
-
-def fingerprint(error: BaseException, task_path: str) -> str:
-    """Return a value that is the same for failures of one task with the same class and functions.
-
-    The message and the line numbers are left out, so that different values and later edits do not split a
-    group.
-    """
-    places = [
-        f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
-        for frame, _ in traceback.walk_tb(user_frames(error))
-    ]
-    cls = type(error)
-    text = "\n".join([task_path, f"{cls.__module__}.{cls.__qualname__}", *places])
-    return hashlib.sha1(text.encode("utf-8", "backslashreplace"), usedforsecurity=False).hexdigest()
 
 
 def user_frames(error: BaseException) -> TracebackType | None:

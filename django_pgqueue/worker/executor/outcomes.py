@@ -13,7 +13,8 @@ from ...payload import encode_result
 from ...policy import delay_before_retry, exponential, should_retry
 from ...validation import CENTURY
 from .backoffs import backoff_of
-from .errors import describe, error_entry, fingerprint, step_of, user_frames
+from .errors import describe, error_entry, step_of, user_frames
+from .fingerprints import fingerprint
 
 if TYPE_CHECKING:
     from ...compat import TaskResult
