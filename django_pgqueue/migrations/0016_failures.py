@@ -10,7 +10,7 @@ from ..operations import RunSQLFile
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("django_pgqueue", "0014_stats"),
+        ("django_pgqueue", "0015_why"),
     ]
 
     operations = [
