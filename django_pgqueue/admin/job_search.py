@@ -14,11 +14,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
-from django.db.models import BooleanField, F, Func, Q, TextField, Value
-from django.db.models.expressions import RawSQL
+from django.db.models import F, Func, Q, TextField, Value
 from django.db.models.functions import Cast, Concat, Now
 
-from .. import results
+from .. import keyed_jobs, results
 from ..models.job import Status
 from .changelist import KeysetChangeList
 from .filters import LIVE_SHELF, PERIODS
@@ -34,19 +33,6 @@ __all__ = ["BATCH", "KEY", "SECONDS", "JobChangeList", "has_index", "search"]
 SECONDS = 3.0
 KEY = "key:"  # what a term for a key begins with
 BATCH = "batch:"  # and what a term for the members of a batch begins with
-
-#: Each part has the condition of an index.
-_OF_KEY = """
-    SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.status = 'running'
-    UNION ALL
-    SELECT job.id FROM pgqueue_job_live AS job WHERE job.limit_key = %s AND job.line IS NOT NULL
-        AND job.status IN ('pending', 'retry', 'blocked')
-    UNION ALL
-    SELECT job.id FROM pgqueue_job_live AS job WHERE job.unique_key = %s AND job.unique_scope = 'live'
-    UNION ALL
-    SELECT job.id FROM pgqueue_job_live AS job WHERE job.unique_key = %s AND job.unique_scope = 'waiting'
-        AND job.status IN ('pending', 'retry', 'blocked')
-"""
 
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
@@ -66,7 +52,7 @@ def _has_key(alias: str, term: str) -> bool:
     if not key:
         return False
     with connections[alias].cursor() as cursor:
-        cursor.execute(f"SELECT EXISTS ({_OF_KEY})", [key] * 4)
+        cursor.execute(f"SELECT EXISTS ({keyed_jobs.SQL})", [key] * 4)
         (found,) = cursor.fetchone()
     return bool(found)
 
@@ -89,12 +75,7 @@ def search(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
     if (batch := _batch(term)) is not None:
         return jobs.filter(batch_id=batch)
     if _has_key(jobs.db, term):
-        # An array: with a subquery, PostgreSQL would read all jobs from the newest one on.
-        ids = RawSQL(f"ARRAY({_OF_KEY})", [_key(term)] * 4)  # noqa: S611 - a constant
-        is_one = Func(
-            F("pk"), ids, template="%(expressions)s", arg_joiner=" = ANY ", output_field=BooleanField()
-        )
-        return jobs.filter(is_one, shelf=LIVE_SHELF)
+        return keyed_jobs.with_key(jobs, _key(term))
     try:
         alias, key = results.parse_id(term)
     except ValueError:

@@ -13,30 +13,32 @@ from ..figures.depth import MOST
 from ..figures.percentiles import SHARES
 from ..models.stat import HISTOGRAM_BOUNDS
 from ..wording import period
+from ._output import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..figures.depth import Depth
     from ..figures.spans import Figures
+    from ._output import Marks
 
-__all__ = ["depth_json", "depth_table", "figures_json", "figures_table"]
+__all__ = ["count_text", "depth_json", "depth_table", "figures_json", "figures_table", "seconds_text"]
 
 _QUEUE_HEAD = ("Queue", "Ready", "Scheduled", "Running", "Blocked", "Oldest ready", "Workers")
 
 
-def depth_table(depths: Sequence[tuple[Depth, int]]) -> str:
+def depth_table(depths: Sequence[tuple[Depth, int]], width: int | None, marks: Marks) -> str:
     """Return the table of queues, each with the number of workers that claim its jobs."""
     rows = [
         (
             f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name,
-            *(_count(count) for count in (depth.ready, depth.scheduled, depth.running, depth.blocked)),
-            _time(depth.oldest_ready) if depth.ready else "-",
+            *(count_text(count) for count in (depth.ready, depth.scheduled, depth.running, depth.blocked)),
+            seconds_text(depth.oldest_ready) if depth.ready else "-",
             str(workers),
         )
         for depth, workers in depths
     ]
-    return _table(_QUEUE_HEAD, rows)
+    return table(_QUEUE_HEAD, rows, right=range(1, len(_QUEUE_HEAD)), width=width, marks=marks)
 
 
 def depth_json(depth: Depth, workers: int) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def depth_json(depth: Depth, workers: int) -> dict[str, Any]:
     return {**asdict(depth), "workers": workers}
 
 
-def figures_table(rows: Sequence[Figures], by: str) -> str:
+def figures_table(rows: Sequence[Figures], by: str, width: int | None, marks: Marks) -> str:
     """Return the table of what ran, with percentiles of the times."""
     percents = [f"p{round(share * 100)}" for share in SHARES]
     times = (*(f"Waited {name}" for name in percents), *(f"Ran {name}" for name in percents))
@@ -53,12 +55,12 @@ def figures_table(rows: Sequence[Figures], by: str) -> str:
         (
             _name(row, by),
             *(str(count) for count in (row.done, row.failed, row.retried, row.cancelled)),
-            *(_time(row.waited(share)) for share in SHARES),
-            *(_time(row.ran(share)) for share in SHARES),
+            *(seconds_text(row.waited(share)) for share in SHARES),
+            *(seconds_text(row.ran(share)) for share in SHARES),
         )
         for row in rows
     ]
-    return _table(head, lines)
+    return table(head, lines, right=range(1, len(head)), width=width, marks=marks)
 
 
 def figures_json(row: Figures, by: str) -> dict[str, Any]:
@@ -84,11 +86,12 @@ def _finite(seconds: float | None) -> float | None:
     return None if seconds is None or math.isinf(seconds) else round(seconds, 6)
 
 
-def _count(number: int) -> str:
+def count_text(number: int) -> str:
+    """Format a count of waiting jobs, which is an estimate from ``MOST`` on."""
     return f"about {number}" if number >= MOST else str(number)
 
 
-def _time(seconds: float | None) -> str:
+def seconds_text(seconds: float | None) -> str:
     """Format a time in a suitable unit."""
     if seconds is None:
         return "-"
@@ -97,15 +100,3 @@ def _time(seconds: float | None) -> str:
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 60 else period(timedelta(seconds=seconds))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Align the first column to the left and the others to the right."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if column else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (head, *rows)
-    )

@@ -26,7 +26,7 @@ class Subcommand(Protocol):
     """What a module of the package ``subcommands`` contains."""
 
     NAME: str
-    """The word after ``manage.py pgqueue``."""
+    """The word after ``manage.py pgqueue``: the name of the module, with hyphens for underscores."""
     HELP: str
     """What it does, in a sentence without a period."""
 

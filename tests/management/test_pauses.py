@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from django_pgqueue import pause
 from django_pgqueue.models import Pause
+from tests.support.factories import JobFactory
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -97,3 +98,22 @@ def test_what_cannot_be_done(arguments: list[str], words: str, code: int) -> Non
         run(*arguments)
     assert refused.value.returncode == code
     assert not Pause.objects.exists()
+
+
+def test_what_was_done_as_json() -> None:
+    paused = json.loads(run("pause", "--queue", "mail", "--author", "ann", "--for", "2h", "--json"))
+    assert (paused["database"], paused["action"], paused["kind"], paused["name"]) == (
+        "default", "pause", "queue", "mail",
+    )  # fmt: skip
+    assert paused["paused_at"] < paused["until"]
+    assert json.loads(run("resume", "--queue", "mail", "--json")) == {
+        "database": "default", "action": "resume", "kind": "queue", "name": "mail",
+    }  # fmt: skip
+    assert run("pause", "--everything", "--quiet") == ""
+    assert json.loads(run("resume", "--everything", "--json"))["kind"] == "all"
+
+
+def test_a_queue_that_nobody_knows_is_paused_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    JobFactory.create(queue_name="mail")
+    assert run("pause", "--queue", "mial") == "Paused the queue mial."
+    assert "Did you mean 'mail'?" in caplog.text

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from argparse import ArgumentTypeError
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, ManagementUtility, call_command
+from django.core.management.base import OutputWrapper
 from django.db import OperationalError, connection
 
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import _subcommands, subcommands
+from django_pgqueue.management._output import Marks, cells, cut, marks_for, print_json, table
 from django_pgqueue.management.commands import pgqueue
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
@@ -143,6 +148,49 @@ def test_a_database_that_lacks_functions(echo: Echo) -> None:
         cursor.execute("ALTER FUNCTION pgqueue_retain_v1 RENAME TO retain_elsewhere")
     with pytest.raises(CommandError, match=r"lacks .*: pgqueue_retain_v1.*\bmigrate --database default"):
         run("echo")
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As with ``| head``: the exit code is that of a program that SIGPIPE has ended."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert exit_code("stats") == 141
+        out.write("this goes nowhere")
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("encoding", "printed"), [("ascii", b"caf\\xe9 ..."), ("utf-8", "café …".encode())])
+def test_an_output_that_cannot_show_each_character(
+    echo: Echo, encoding: str, printed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = BytesIO()
+    out = TextIOWrapper(file, encoding=encoding)
+    show = lambda options, stdout: stdout.write(f"café {marks_for(stdout).ellipsis}")  # noqa: E731
+    monkeypatch.setattr(echo, "run", show)
+    call_command("pgqueue", "echo", stdout=out)
+    assert file.getvalue().strip() == printed
+
+
+def test_json_is_ascii_if_the_output_is() -> None:
+    file = BytesIO()
+    out = OutputWrapper(TextIOWrapper(file, encoding="latin-1", write_through=True))
+    print_json(out, {"who": "Zoë €"})
+    assert file.getvalue().isascii()
+    assert json.loads(file.getvalue()) == {"who": "Zoë €"}
+
+
+def test_a_table_fits_and_obeys_nobody() -> None:
+    rows = [("1", "a\x1b[2J\nb"), ("20", "日本" * 30)]
+    lines = table(("ID", "What"), rows, right={0}, width=40).splitlines()
+    assert lines[:2] == ["ID  What", " 1  a\\x1b[2J\\nb"]
+    assert lines[2].endswith("…")
+    assert [cells(line) for line in lines[2:]] in ([39], [40])
+    assert len(table(("ID", "What"), rows).splitlines()[2]) == 4 + 60
+    assert cut("abcdef", 5, Marks("...", "#", "-")) == "ab..."
 
 
 def test_failing_system_checks_do_not_stop_it() -> None:

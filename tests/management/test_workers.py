@@ -60,6 +60,14 @@ def test_a_worker_is_asked_by_its_name_or_its_id(options: tuple[str, ...], how: 
         assert list(Worker.objects.exclude(drain="").values_list("pk", "drain")) == [(worker.pk, how)]
 
 
+def test_what_was_asked_as_json() -> None:
+    worker = WorkerFactory.create(host="app-1", pid=4711)
+    assert json.loads(run("drain", "app-1:4711", "--json")) == {
+        "database": "default", "action": "drain", "worker": worker.pk, "name": "app-1:4711", "how": "replace",
+    }  # fmt: skip
+    assert run("drain", "app-1:4711", "--stop", "--quiet") == ""
+
+
 def test_nobody_replaces_a_worker_in_another_language() -> None:
     WorkerFactory.create(host="media", pid=0, supervisor=None)
     assert run("drain", "media") == "Asked media to finish its jobs and end."

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = """
     conf_values link
     any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
-    access job_log links paths payload routing schedules.cron session signatures time_limit tracing
+    access job_log keyed_jobs links paths payload routing schedules.cron session signatures time_limit tracing
     context poller progress step_rules task_results why_parts
     why_facts
     why_cures why_words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ from django.db import OperationalError, connections
 from ...exceptions import PgQueueError
 from .._arguments import database_alias
 from .._conditions import check_database, check_vendor, unreachable
+from .._output import no_reader, prepare
 from .._subcommands import accept_options, found
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 _USAGE = 2  # the exit code for arguments that cannot be used
+_BROKEN_PIPE = 128 + 13  # and of programs that SIGPIPE ends
 
 
 class Command(BaseCommand):
@@ -50,7 +53,12 @@ class Command(BaseCommand):
             alias = database_alias(given["database"])
             check_vendor(alias)
             _check(alias)
+            prepare(self.stdout)
             subcommand.run({**given, "database": alias}, self.stdout)
+            self.stdout.flush()
+        except BrokenPipeError:
+            no_reader(self.stdout)
+            sys.exit(_BROKEN_PIPE)
         except ArgumentTypeError as error:
             raise CommandError(str(error), returncode=_USAGE) from error
         except (ImproperlyConfigured, PgQueueError) as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-__all__ = ["add_targets", "target_of", "words"]
+__all__ = ["add_format", "add_targets", "target_of", "words"]
 
 
 def add_targets(parser: ArgumentParser) -> None:
@@ -16,6 +16,12 @@ def add_targets(parser: ArgumentParser) -> None:
     group.add_argument("--queue", metavar="NAME", help="a queue")
     group.add_argument("--task", metavar="PATH", help="a task, such as shop.tasks.sync")
     group.add_argument("--everything", action="store_true", help="all queues")
+
+
+def add_format(parser: ArgumentParser) -> None:
+    """Add how to say what was done."""
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def target_of(options: dict[str, Any]) -> dict[str, Any]:

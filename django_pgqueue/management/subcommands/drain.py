@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...lifecycle.drain import drain
+from .._output import print_json
 from .._workers import find
+from ._targets import add_format
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -24,6 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--stop", action="store_true", help="end its supervisor, too, with all of its processes"
     )
+    add_format(parser)
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -31,6 +34,19 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias = options["database"]
     worker = find(alias, options["worker"])
     drain(worker, "stop" if options.get("stop") else "replace", using=alias)
+    if options.get("json"):
+        how = "stop" if options.get("stop") else "replace"
+        document = {
+            "database": alias,
+            "action": "drain",
+            "worker": worker.pk,
+            "name": str(worker),
+            "how": how,
+        }
+        print_json(stdout, document)
+        return
+    if options.get("quiet"):
+        return
     if worker.supervisor is None:
         what = f"{worker} to finish its jobs and end"
     elif options.get("stop"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from django.core.management.base import CommandError
 
 from ...figures.health import health
 from .._arguments import at_least
+from .._output import print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -41,7 +41,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     queues = options.get("queue") or []
     found = health(options["database"], [queues] if isinstance(queues, str) else queues, **given)
     if options.get("json"):
-        stdout.write(json.dumps({"healthy": found.is_healthy, **asdict(found)}, indent=2))
+        print_json(stdout, {"healthy": found.is_healthy, **asdict(found)})
     elif found.is_healthy:
         stdout.write(found.line)
     if not found.is_healthy:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from ...models import Pause
+from .._moments import clock
+from .._output import plain, print_json
+from ._pauses import as_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -30,22 +31,12 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     in_force = Q(until__isnull=True) | Q(until__gt=Now())
     pauses = Pause.objects.using(options["database"]).filter(in_force).order_by("kind", "name")
     if options.get("json"):
-        columns = ("kind", "name", "reason", "author", "paused_at", "until")
-        rows = [{name: _plain(getattr(pause, name)) for name in columns} for pause in pauses]
-        stdout.write(json.dumps(rows, indent=2))
+        print_json(stdout, [as_json(pause) for pause in pauses])
         return
     for pause in pauses:
-        author = f" by {pause.author}" if pause.author else ""
-        end = f", until {_local(pause.until)}" if pause.until else ""
-        reason = f": {pause.reason}" if pause.reason else ""
-        stdout.write(f"{pause} paused{author} since {_local(pause.paused_at)}{end}{reason}")
+        author = f" by {plain(pause.author)}" if pause.author else ""
+        end = f", until {clock(pause.until)}" if pause.until else ""
+        reason = f": {plain(pause.reason)}" if pause.reason else ""
+        stdout.write(f"{pause} paused{author} since {clock(pause.paused_at)}{end}{reason}")
     if not pauses:
         stdout.write("Nothing is paused.")
-
-
-def _local(moment: Any) -> str:
-    return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}"
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value

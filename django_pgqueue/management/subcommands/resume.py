@@ -9,7 +9,8 @@ from django.core.management.base import CommandError
 
 from ...compat import InvalidTask
 from ...lifecycle.pause import resume
-from ._targets import add_targets, target_of, words
+from .._output import print_json
+from ._targets import add_format, add_targets, target_of, words
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -23,6 +24,7 @@ HELP = "End the pause of a queue, a task, or everything"
 def add_arguments(parser: ArgumentParser) -> None:
     """Add what to resume."""
     add_targets(parser)
+    add_format(parser)
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -33,4 +35,10 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         raise ArgumentTypeError(str(error)) from error
     if not was_paused:
         raise CommandError(f"{words(options)} is not paused. See: manage.py pgqueue pauses".capitalize())
-    stdout.write(f"Resumed {words(options)}.")
+    if options.get("json"):
+        target = {name: value for name, value in target_of(options).items() if value}
+        [(kind, name)] = target.items()
+        found = {"kind": "all", "name": ""} if kind == "everything" else {"kind": kind, "name": name}
+        print_json(stdout, {"database": options["database"], "action": "resume", **found})
+    elif not options.get("quiet"):
+        stdout.write(f"Resumed {words(options)}.")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pdb
-from argparse import ArgumentTypeError
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
-from django.db import connections
 
-from ...results import parse_id
 from ...worker.one_job import run_job
+from .._ids import job_id
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -24,7 +22,7 @@ HELP = "Run one waiting job here and now, so that a debugger can follow it"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add which job, and whether to debug its exception."""
-    parser.add_argument("job", type=_job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
+    parser.add_argument("job", type=job_id, metavar="ID", help="the id of the job, such as 5 or other:5")
     parser.add_argument("--pdb", action="store_true", help="if the task raises, start pdb where it did")
 
 
@@ -43,16 +41,3 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         pdb.post_mortem(failure.error.__traceback__)
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
     raise CommandError(f"{what}: {then}{f' ({outcome.reason})' if outcome.reason else ''}.")
-
-
-def _job_id(text: str) -> tuple[str, int]:
-    """Return the alias that an id names, empty if it names none, and the number."""
-    try:
-        alias, pk = parse_id(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
-    if ":" not in text:
-        return "", pk
-    if alias not in connections.settings:
-        raise ArgumentTypeError(f"{alias!r} is not in DATABASES")
-    return alias, pk

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 from argparse import SUPPRESS, ArgumentParser
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from ...models import Schedule
 from ...schedules import board, words
 from ...schedules.control import require
 from .. import _schedule_texts as texts
+from .._output import print_json
 from .._subcommands import accept_options
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
     rows = list(board.with_clock(Schedule.objects.using(alias)).order_by("name"))
     board.add_last_ticks(alias, rows)
     if options["json"]:
-        stdout.write(_json([texts.as_json(row) for row in rows]))
+        print_json(stdout, [texts.as_json(row) for row in rows])
     else:
         stdout.write(texts.listing(alias, rows))
 
@@ -73,7 +73,7 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
     schedule = _find(options)
     alias = options["database"]
     if options["json"]:
-        stdout.write(_json(texts.as_json(schedule)))
+        print_json(stdout, texts.as_json(schedule))
     else:
         stdout.write(texts.details(schedule, board.last_ticks(alias, schedule, texts.LAST_TICKS)))
 
@@ -122,7 +122,3 @@ def _user() -> str:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):  # the user has no name, as in some containers
         return ""
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.core.management.base import CommandError
@@ -12,6 +11,8 @@ from ...figures.depth import depths
 from ...figures.spans import SPANS, breakdown, series
 from ...time_limit import TimeLimitReached, time_limit
 from .. import _figures_texts as texts
+from .._conditions import warn_of_unknown_queues
+from .._output import marks_for, print_json, width_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -41,6 +42,8 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     by: Literal["queue", "task", "time"] = options.get("by") or "task"
     span = SPANS[options.get("span") or "1h"]
     queue, task = options.get("queue") or "", options.get("task") or ""
+    if queue:
+        warn_of_unknown_queues(alias, "--queue", [queue])
     try:
         with time_limit(alias, PATIENCE):
             crew = Crew(alias)
@@ -59,11 +62,12 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
             "span": span.name,
             "ran": [texts.figures_json(row, by) for row in ran],
         }
-        stdout.write(json.dumps(found, indent=2))
+        print_json(stdout, found)
         return
-    stdout.write(texts.depth_table(queues) if queues else "No queue has live jobs.")
+    fit = width_of(stdout), marks_for(stdout)
+    stdout.write(texts.depth_table(queues, *fit) if queues else "No queue has live jobs.")
     stdout.write("")
     if any(row.attempts for row in ran):
-        stdout.write(texts.figures_table(ran, by))
+        stdout.write(texts.figures_table(ran, by, *fit))
     else:
         stdout.write(f"Nothing ran in the last {span.name}.")

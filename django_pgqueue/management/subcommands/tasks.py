@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
 from ...discovery import discover, known_tasks
 from .. import _task_texts as texts
+from .._output import print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -30,7 +30,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     tasks, schedules = known_tasks(), texts.schedules_by_task()
     if options.get("json"):
         found = [texts.as_json(task, schedules.get(path, [])) for path, task in tasks.items()]
-        stdout.write(json.dumps(found, indent=2))
+        print_json(stdout, found)
     else:
         for path, task in tasks.items():
             stdout.write(texts.details(task, schedules.get(path, [])))

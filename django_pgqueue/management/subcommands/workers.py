@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from .. import _workers
+from .._output import print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -25,7 +25,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print a line for each worker."""
     found = _workers.listed(options["database"])
     if options.get("json"):
-        stdout.write(json.dumps([_workers.as_json(worker) for worker in found], indent=2))
+        print_json(stdout, [_workers.as_json(worker) for worker in found])
         return
     for worker in found:
         stdout.write(_workers.sentence(worker))

@@ -1,0 +1,203 @@
+"""Everything about one job on the command line, as text and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import F
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from ..models.job import Status
+from ..models.step import Step
+from ..step_rules import HAS_STEPS
+from ..why import why
+from ..wording import counted, period
+from . import _job_rows as rows
+from ._moments import clock, iso
+from ._output import Marks, plain, plain_lines, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ..models import Job
+
+__all__ = ["as_json", "text"]
+
+_WIDTH = 100
+_INDENT = " " * 15
+_BAR = 20
+_STEPS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "result")
+
+
+def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
+    """Return the values of a job, with those that the list does not read."""
+    _add_last_error(job)
+    return {
+        **rows.as_json(job, workers),
+        "why": why(job),
+        "progress": rows.progress_json(job.progress),
+        "timeout": job.timeout,
+        "expires_at": iso(job.expires_at),
+        "deadline": iso(job.deadline),
+        "on_lost": job.on_lost,
+        "crashes": job.crash_count,
+        "after": job.parent_ids or [],
+        "user": job.user_id,
+        "traceparent": job.traceparent,
+        "steps": [_step_json(step) for step in _steps(job)],
+        "errors": job.errors,
+        "logs": job.logs or [],
+    }
+
+
+def text(job: Any, workers: dict[int, str], width: int | None, marks: Marks) -> str:
+    """Return what a person wants to know about a job, the most important first."""
+    _add_last_error(job)
+    width = width or _WIDTH
+    lines = [f"Job {job.pk}: {plain(job.task_path)}, {job.status}"]
+    for label, value in _facts(job, workers, marks).items():
+        if value:
+            lines += textwrap.wrap(
+                f"  {f'{label}:':<13}{plain(value)}", width, subsequent_indent=_INDENT, break_on_hyphens=False
+            )
+    if steps := _steps(job):
+        head = ("Step", "Kind", "Attempt", "Took", "Ended")
+        shown = table(head, [_step_row(step) for step in steps], width=width - 2, marks=marks)
+        lines += ["", *(f"  {line}" for line in shown.splitlines())]
+    lines += _errors(job, workers)
+    lines += _logs(job)
+    return "\n".join(lines)
+
+
+def _facts(job: Job, workers: dict[int, str], marks: Marks) -> dict[str, str]:
+    """Return the facts with their labels; those that are empty are not shown."""
+    most = "" if job.max_attempts is None else f" of {job.max_attempts}"
+    took = "" if job.duration is None else f", took {_seconds(job.duration)}"
+    crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
+    worker = "" if job.worker is None else f"{workers.get(job.worker, 'gone')} (id {job.worker})"
+    return {
+        "Why": why(job),
+        "Progress": _progress(job, marks),
+        "Queue": f"{job.queue_name}, priority {job.priority}",
+        "Attempts": f"{job.attempts}{most}{crashes}",
+        "Enqueued": _time(job.enqueued_at),
+        "Runs after": "" if job.is_over or job.status == Status.RUNNING else _time(job.run_after),
+        "Started": _time(job.started_at),
+        "Last attempt": _time(job.last_attempted_at) if job.attempts > 1 else "",
+        "Deadline": _time(job.deadline) if job.status == Status.RUNNING else "",
+        "Stop asked": "" if job.is_over else _time(job.cancel_requested_at),
+        "Ended": _time(job.finished_at) + took if job.finished_at else "",
+        "Expires": "" if job.is_over else _time(job.expires_at),
+        "Worker": worker,
+        "Batch": str(job.batch_id or ""),
+        "After": ", ".join(map(str, job.parent_ids or ())),
+        "Limited by": job.limit_key or "",
+        "Group": job.group_key or "",
+        "Unique key": job.unique_key or "",
+        "User": str(job.user_id or ""),
+        "Fingerprint": job.error_fingerprint,
+    }
+
+
+def _progress(job: Job, marks: Marks) -> str:
+    step = f"step {job.current_step}" if job.current_step and not job.is_over else ""
+    progress = job.progress
+    if progress is None:
+        return step
+    bar = "" if progress.fraction is None else f"[{marks.bar(progress.fraction, _BAR)}] "
+    told = f"{bar}{rows.amount(progress)} {progress.note}".strip()
+    return ", ".join(filter(None, (told, step)))
+
+
+def _errors(job: Job, workers: dict[int, str]) -> Iterator[str]:
+    """Yield a line for each error that is kept, and the traceback of the last one."""
+    if not job.errors:
+        return
+    yield ""
+    yield f"  {counted(len(job.errors), 'error')}, the last one with its traceback:"
+    for error in job.errors:
+        name = str(error.get("class", "")).removeprefix("builtins.")
+        where = f", step {error['step']}" if error.get("step") else ""
+        at = _moment(error.get("finished_at"))
+        when = f", {clock(at)}" if at else ""
+        message = plain(str(error.get("message", "")))
+        yield plain(f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
+    for line in plain_lines(str(job.errors[-1].get("traceback", ""))):
+        yield f"    {line}"
+
+
+def _logs(job: Job) -> Iterator[str]:
+    """Yield what the last attempt has logged."""
+    if not job.logs:
+        return
+    last = job.logs[-1]
+    yield ""
+    yield f"  Log of attempt {last.get('attempt', '?')}:"
+    for line in last.get("lines", []):
+        words = " ".join(str(line.get(key, "")) for key in ("at", "level", "logger"))
+        yield from (f"    {each}" for each in plain_lines(f"{words}: {line.get('message', '')}"))
+    if left_out := last.get("left_out"):
+        yield f"    ({counted(left_out, 'line')} left out)"
+
+
+def _steps(job: Job) -> list[dict[str, Any]]:
+    """Return the steps: of live jobs from their table, of others from the row."""
+    if job.is_over:
+        return job.steps or []
+    if not job.marks & HAS_STEPS:
+        return []
+    steps = Step.objects.using(job._state.db).filter(job_id=job.pk)
+    return list(steps.order_by(F("finished_at").asc(nulls_last=True)).values(*_STEPS))
+
+
+def _step_json(step: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: step.get(name) for name in ("name", "kind", "attempt", "seconds")},
+        "wake_at": iso(_moment(step.get("wake_at"))),
+        "finished_at": iso(_moment(step.get("finished_at"))),
+    }
+
+
+def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
+    ended, wakes = _moment(step.get("finished_at")), _moment(step.get("wake_at"))
+    waits = "waits" if wakes is None or step.get("kind") == Step.Kind.SIGNAL else f"until {clock(wakes)}"
+    seconds = step.get("seconds")
+    return (
+        str(step.get("name", "")),
+        str(step.get("kind", "")),
+        str(step.get("attempt") or ""),
+        "" if seconds is None else _seconds(seconds),
+        clock(ended) if ended else waits,
+    )
+
+
+def _add_last_error(job: Any) -> None:
+    """Add what the list reads by itself."""
+    last = job.errors[-1] if job.errors else {}
+    job.last_class, job.last_message = last.get("class"), last.get("message")
+
+
+def _time(time: datetime | None) -> str:
+    if time is None:
+        return ""
+    ahead = time - timezone.now()
+    away = f"in {period(ahead)}" if ahead > timedelta() else f"{period(-ahead)} ago"
+    return f"{clock(time)} ({away})"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 60 else period(timedelta(seconds=seconds))
+
+
+def _moment(value: Any) -> datetime | None:
+    """Return a time, which is text in the history."""
+    if not isinstance(value, str):
+        return value  # type: ignore[no-any-return]
+    try:
+        return parse_datetime(value)
+    except ValueError:
+        return None

@@ -1,0 +1,165 @@
+"""Which jobs are meant: the arguments of ``jobs``, ``retry``, ``cancel`` and ``run-now`` that choose them."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Q
+
+from ..discovery import known_tasks
+from ..keyed_jobs import with_key
+from ..models import Job
+from ..models.job import Status
+from ..queue_names import declared_queues, queues_in_use
+from ._moments import since
+from ._workers import find
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from django.db.models import QuerySet
+
+__all__ = ["FILTERS", "Filters", "add_filters", "check_names", "filters_of", "statuses"]
+
+LIVE_SHELF, KEPT_SHELF = 0, 9
+
+_MOST_SEEN = 1000  # jobs to read for the names of tasks that are not declared here
+
+#: The options that choose jobs.
+FILTERS = ("status", "queue", "task", "since", "key", "batch", "fingerprint", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the chosen jobs have in common. An empty value does not matter."""
+
+    status: tuple[Status, ...] = ()
+    queue: str = ""
+    task: str = ""
+    since: datetime | None = None
+    key: str = ""
+    batch: int | None = None
+    fingerprint: str = ""
+    worker: int | None = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether anything is chosen."""
+        return any(getattr(self, name) not in ((), "", None) for name in FILTERS)
+
+    def jobs(self, alias: str) -> QuerySet[Job]:
+        """Return the chosen jobs. The conditions name the leaves and the indexes that have them."""
+        jobs = _on_shelves(Job.objects.using(alias), self.status)
+        equal = {"queue_name": self.queue, "task_path": self.task, "error_fingerprint": self.fingerprint}
+        jobs = jobs.filter(**{name: value for name, value in equal.items() if value})
+        if self.batch is not None:
+            jobs = jobs.filter(batch_id=self.batch)
+        if self.worker is not None:
+            jobs = jobs.filter(worker=self.worker, status=Status.RUNNING, shelf=LIVE_SHELF)
+        if self.since is not None:
+            waits = Q(shelf=LIVE_SHELF, enqueued_at__gte=self.since)
+            jobs = jobs.filter(waits | Q(shelf__gt=LIVE_SHELF, finished_at__gte=self.since))
+        return with_key(jobs, self.key) if self.key else jobs
+
+
+def statuses(text: str) -> tuple[Status, ...]:
+    """Parse ``failed,retry``."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in Status.values:
+            near = get_close_matches(name, Status.values, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"The statuses are {', '.join(Status.values)}."
+            raise ArgumentTypeError(f"{name!r} is not a status. {hint}")
+    return tuple(dict.fromkeys(Status(name) for name in names))
+
+
+def add_filters(parser: ArgumentParser, *, status: str) -> None:
+    """Add the options. ``status`` says which states are chosen without the option of this name."""
+    add = parser.add_argument
+    add(
+        "--status",
+        type=statuses,
+        metavar="A,B",
+        help=f"in these states, such as failed or pending,retry ({status})",
+    )
+    add("--queue", default="", metavar="NAME", help="of this queue")
+    add("--task", default="", metavar="PATH", help="of this task, such as shop.tasks.sync")
+    add(
+        "--since",
+        type=since,
+        metavar="WHEN",
+        help="that ended since, or if they are not over, were enqueued since: 30m, 2h, or a time",
+    )
+    add(
+        "--key",
+        default="",
+        metavar="KEY",
+        help="that are not over and have this concurrency or unique key",
+    )
+    add("--batch", type=int, metavar="ID", help="of this batch")
+    add("--fingerprint", default="", metavar="HASH", help="whose last error has this fingerprint")
+    add("--worker", metavar="WORKER", help="that this worker runs now: its name or its id")
+
+
+def filters_of(options: dict[str, Any], alias: str) -> Filters:
+    """Return the filters that the options ask for."""
+    given = {name: options.get(name) or None for name in FILTERS}
+    wanted = given["status"] or ()
+    names = wanted if isinstance(wanted, str) else ",".join(wanted)
+    status = statuses(names) if names else ()
+    when = given["since"]
+    for name in ("queue", "task", "key", "fingerprint"):
+        if "\0" in (given[name] or ""):
+            raise ArgumentTypeError(f"--{name} contains a NUL character.")
+    if given["worker"] is not None and set(status) - {Status.RUNNING}:
+        raise ArgumentTypeError("--worker chooses jobs that run now. Leave out --status.")
+    if given["key"] is not None and status and all(each.is_terminal for each in status):
+        raise ArgumentTypeError("--key finds jobs that are not over. Leave out --status.")
+    return Filters(
+        status=status,
+        queue=given["queue"] or "",
+        task=given["task"] or "",
+        since=since(when) if isinstance(when, str) else when,
+        key=given["key"] or "",
+        batch=given["batch"],
+        fingerprint=given["fingerprint"] or "",
+        worker=None if given["worker"] is None else find(alias, str(given["worker"])).pk,
+    )
+
+
+def check_names(filters: Filters, alias: str) -> None:
+    """Refuse the name of a queue or a task that nothing has. To be called if no job was found."""
+    if filters.queue:
+        _check("queue", filters.queue, declared_queues() | queues_in_use(alias))
+    if filters.task:
+        live = Job.objects.using(alias).filter(shelf=LIVE_SHELF)
+        seen = live.values_list("task_path", flat=True)[:_MOST_SEEN]
+        _check("task", filters.task, {*known_tasks(), *seen})
+
+
+def _check(what: str, name: str, known: Iterable[str]) -> None:
+    known = sorted(known)
+    if name in known:
+        return
+    near = [path for path in known if what == "task" and path.endswith(f".{name}")]
+    near = near or get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(known[:20])}." if known else ""
+    raise ArgumentTypeError(f"There is no job of the {what} {name!r}, and the {what} is not known.{hint}")
+
+
+def _on_shelves(jobs: QuerySet[Job], states: tuple[Status, ...]) -> QuerySet[Job]:
+    """Limit jobs to these states, and to the leaves that may contain them."""
+    if not states:
+        return jobs
+    jobs = jobs.filter(status__in=states)
+    if set(states) == {Status.FAILED}:
+        return jobs.filter(shelf=KEPT_SHELF)
+    over = [state.is_terminal for state in states]
+    if all(over):
+        return jobs.filter(shelf__gt=LIVE_SHELF)
+    return jobs if any(over) else jobs.filter(shelf=LIVE_SHELF)

@@ -1,0 +1,150 @@
+"""What the subcommands print: text without control characters, tables that fit the terminal, and JSON.
+
+Values that come from jobs may contain anything, also sequences that a terminal obeys. So each of them is
+printed with its control characters written out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import combining, east_asian_width
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from django.core.management.base import OutputWrapper
+
+__all__ = [
+    "Marks", "cells", "cut", "marks_for", "no_reader", "plain", "plain_lines", "prepare", "print_json",
+    "table", "width_of",
+]  # fmt: skip
+
+_NARROWEST = 40
+_LEAST_COLUMN = 5
+
+
+class Marks(NamedTuple):
+    """The characters for what has been cut, and for bars."""
+
+    ellipsis: str = "…"
+    full: str = "█"
+    empty: str = "░"
+
+    def bar(self, share: float, width: int) -> str:
+        """Return a bar of which this share, from 0 to 1, is full. It is full only if the share is 1."""
+        length = int(min(1.0, max(0.0, share)) * width)
+        return self.full * length + self.empty * (width - length)
+
+
+_UTF8, _ASCII = Marks(), Marks("...", "#", "-")
+
+
+def prepare(stdout: OutputWrapper) -> None:
+    """Let an output that is not in UTF-8 show other characters as escapes, instead of raising an error."""
+    out: Any = stdout._out
+    if isinstance(out, TextIOWrapper) and not _encoding(out).startswith("utf"):
+        out.reconfigure(errors="backslashreplace")
+
+
+def no_reader(stdout: OutputWrapper) -> None:
+    """Give up an output whose reader is gone, as with ``| head``, so that Python's exit does not complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stdout.fileno())
+    os.close(nowhere)
+
+
+def marks_for(stdout: Any) -> Marks:
+    """Return the characters that this output can show."""
+    return _UTF8 if _encoding(stdout).startswith("utf") else _ASCII
+
+
+def width_of(stdout: Any) -> int | None:
+    """Return the columns of the terminal; None if the output is a pipe or a file, where nothing is cut."""
+    if not stdout.isatty():
+        return None
+    return max(_NARROWEST, shutil.get_terminal_size((80, 24)).columns)
+
+
+def print_json(stdout: OutputWrapper, document: Any) -> None:
+    """Print one document. Outputs that are not in UTF-8 get ASCII only."""
+    is_ascii = not _encoding(stdout).startswith("utf")
+    stdout.write(json.dumps(document, indent=2, ensure_ascii=is_ascii))
+
+
+def plain(text: str) -> str:
+    """Return a text in one line, with its control characters written out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _written(char) for char in text)
+
+
+def plain_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text, such as a traceback, with their control characters written out."""
+    for line in text.rstrip().split("\n"):
+        yield plain(line.removesuffix("\r").expandtabs(4))
+
+
+def cells(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def cut(text: str, width: int, marks: Marks = _UTF8) -> str:
+    """Return a text that takes at most ``width`` columns, with an ellipsis if it was cut."""
+    if cells(text) <= width:
+        return text
+    end = marks.ellipsis if width > len(marks.ellipsis) else ""
+    kept, left = [], width - len(end)
+    for char in text:
+        left -= cells(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return "".join(kept) + end
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    width: int | None = None,
+    marks: Marks = _UTF8,
+) -> str:
+    """Return a table. The columns ``right`` are aligned to the right. If it is wider than ``width``, its
+    widest columns are cut.
+    """
+    every = [[plain(text) for text in row] for row in (head, *rows)]
+    widths = [max(map(cells, column)) for column in zip(*every, strict=True)]
+    while width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        if max(widths) <= _LEAST_COLUMN:
+            break
+        widths[widths.index(max(widths))] -= 1
+    lines = [
+        "  ".join(
+            _aligned(cut(text, size, marks), size, place in right)
+            for place, (text, size) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in every
+    ]
+    return "\n".join(lines if width is None else [cut(line, width, marks) for line in lines])
+
+
+def _aligned(text: str, width: int, to_the_right: bool) -> str:
+    space = " " * (width - cells(text))
+    return space + text if to_the_right else text + space
+
+
+def _written(char: str) -> str:
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or char.encode("unicode_escape").decode()
+
+
+def _encoding(stdout: Any) -> str:
+    """Return the encoding of an output; a text in memory has none, and takes everything."""
+    return (getattr(stdout, "encoding", None) or "utf-8").lower()

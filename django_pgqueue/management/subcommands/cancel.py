@@ -1,0 +1,41 @@
+"""``manage.py pgqueue cancel``: cancel jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Q
+
+from ...lifecycle.control import cancel
+from ...models.job import Status
+from .. import _change_command as command
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import OutputWrapper
+
+NAME = "cancel"
+HELP = "Cancel jobs: those that wait end at once, and those that run are asked to stop"
+
+_CHANGE = command.Change(
+    "cancel",
+    cancel,
+    usual=(Status.PENDING, Status.RETRY, Status.BLOCKED, Status.RUNNING),
+    possible=(Status.PENDING, Status.RETRY, Status.BLOCKED, Status.RUNNING),
+    would=("would be cancelled, or asked to stop", "would be cancelled, or asked to stop"),
+    does=("was cancelled, or asked to stop", "were cancelled, or asked to stop"),
+    rule="Jobs that are over, or were already asked to stop, cannot be cancelled.",
+    or_else=" (a job that is cancelled may take along those that wait for it)",
+    where=Q(cancel_requested_at__isnull=True),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add which jobs, and how to ask."""
+    command.add_arguments(parser, _CHANGE)
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Change them."""
+    command.run(_CHANGE, options, stdout)

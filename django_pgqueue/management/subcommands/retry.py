@@ -1,0 +1,38 @@
+"""``manage.py pgqueue retry``: run jobs again, now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...lifecycle.control import retry
+from ...models.job import Status
+from .. import _change_command as command
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from django.core.management.base import OutputWrapper
+
+NAME = "retry"
+HELP = "Run jobs again, now, with a new budget of attempts"
+
+_CHANGE = command.Change(
+    "retry",
+    retry,
+    usual=(Status.FAILED,),
+    possible=(Status.FAILED, Status.CANCELLED, Status.DONE, Status.RETRY, Status.PENDING),
+    would=("would run again", "would run again"),
+    does=("runs again", "run again"),
+    rule="Running and blocked jobs cannot be retried, nor a job whose unique key another job has.",
+    or_else=", or another job has the same unique key",
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add which jobs, and how to ask."""
+    command.add_arguments(parser, _CHANGE)
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Change them."""
+    command.run(_CHANGE, options, stdout)

@@ -1,0 +1,185 @@
+"""``manage.py pgqueue jobs``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+from django.utils import timezone
+
+from django_pgqueue.management._job_filters import statuses
+from django_pgqueue.management.subcommands import jobs as subcommand
+from django_pgqueue.models import Job, JobProgress, Step
+from django_pgqueue.progress import HAS_PROGRESS
+from django_pgqueue.step_rules import HAS_STEPS
+from django_pgqueue.time_limit import TimeLimitReached
+from tests.support.factories import ERROR, BatchFactory, JobFactory, WorkerFactory
+
+from .test_subcommands import run
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+
+
+def listed(*options: str) -> list[int]:
+    """The ids in the JSON of the list."""
+    return [row["id"] for row in json.loads(run("jobs", *options, "--json"))["jobs"]]
+
+
+def refusal(*arguments: str) -> tuple[str, int]:
+    with pytest.raises(CommandError) as refused:
+        run("jobs", *arguments)
+    return str(refused.value), refused.value.returncode
+
+
+def test_the_list() -> None:
+    assert run("jobs") == "There is no job."
+    worker = WorkerFactory.create(host="app-1", pid=7)
+    running = JobFactory.create(running=True, worker=worker.pk, current_step="load", marks=HAS_PROGRESS)
+    JobProgress.objects.create(job_id=running.pk, done=1200, total=5000, note="rows")
+    failed = JobFactory.create(failed=True, queue_name="mail")
+    JobFactory.create(scheduled=True)
+    head, later, dead, busy = run("jobs").splitlines()
+    assert head.split() == ["ID", "Status", "Queue", "Task", "Attempts", "When", "Worker", "About"]
+    assert "pending" in later
+    assert "in 59 min" in later
+    assert dead.split()[:5] == [str(failed.pk), "failed", "mail", "tests.app.tasks.add", "1/5"]
+    assert dead.endswith("GatewayDown: no answer from the gateway")
+    assert "app-1:7  step load, 1,200 of 5,000 (24 %) rows" in busy
+
+
+def test_the_list_as_json_is_read_page_by_page() -> None:
+    ids = [JobFactory.create().pk for _ in range(5)]
+    first = json.loads(run("jobs", "--limit", "3", "--json"))
+    assert ([row["id"] for row in first["jobs"]], first["next"]) == (ids[:1:-1], ids[2])
+    rest = json.loads(run("jobs", "--limit", "3", "--after", str(first["next"]), "--json"))
+    assert ([row["id"] for row in rest["jobs"]], rest["next"]) == (ids[1::-1], None)
+    row = first["jobs"][0]
+    assert (row["status"], row["queue"], row["task"], row["error"]) == (
+        "pending", "default", "tests.app.tasks.add", None,
+    )  # fmt: skip
+    assert datetime.fromisoformat(row["run_after"]).tzinfo is not None
+    assert run("jobs", "--limit", "2").splitlines()[-1] == f"There are more: --after {ids[3]}"
+    assert run("jobs", "--limit", "2", "--quiet").split() == [str(ids[4]), str(ids[3])]
+
+
+def test_each_filter() -> None:
+    worker = WorkerFactory.create(host="app-1", pid=7)
+    batch = BatchFactory.create()
+    long_ago = timezone.now() - timedelta(hours=3)
+    made: dict[str, Any] = {
+        "--status=failed": JobFactory.create(failed=True, finished_at=long_ago, enqueued_at=long_ago),
+        "--status=blocked,running": JobFactory.create(running=True, worker=worker.pk),
+        "--queue=mail": JobFactory.create(queue_name="mail", enqueued_at=long_ago),
+        "--task=tests.app.tasks.noop": JobFactory.create(task_path="tests.app.tasks.noop"),
+        "--batch=%d" % batch.pk: JobFactory.create(batch=batch, enqueued_at=long_ago),  # noqa: UP031
+        "--key=sku-7": JobFactory.create(limit_key="sku-7", line=1),
+        "--fingerprint=abc": JobFactory.create(retrying=True, error_fingerprint="abc"),
+        "--status=done": JobFactory.create(done=True),
+    }
+    for option, job in made.items():
+        assert listed(option) == [job.pk], option
+    running = made["--status=blocked,running"]
+    assert listed("--worker", "app-1:7") == listed("--worker", str(worker.pk)) == [running.pk]
+    recent = {job.pk for job in made.values() if job.enqueued_at > long_ago}
+    assert set(listed("--since", "2h")) == recent
+    assert set(listed("--since", long_ago.isoformat())) == {job.pk for job in made.values()}
+    assert set(listed("--status=failed,done")) == {made["--status=failed"].pk, made["--status=done"].pk}
+
+
+def test_everything_about_a_job() -> None:
+    error = {**ERROR, "step": "charge", "attempt": 2, "class": "builtins.KeyError", "message": "'no\x1b[31m'"}
+    job = JobFactory.create(
+        failed=True, errors=[ERROR, error], attempts=2, limit_key="sku-7", args=["told-nobody"],
+        steps=[{"name": "load", "kind": "step", "attempt": 1, "seconds": 0.25, "result": 5,
+                "finished_at": "2026-11-21T00:00:00+00:00"}],
+        logs=[{"attempt": 2, "lines": [{"at": "2026-11-21", "level": "INFO", "logger": "shop",
+                                        "message": "one\ntwo"}], "left_out": 3}],
+    )  # fmt: skip
+    text = run("jobs", str(job.pk))
+    assert text.startswith(f"Job {job.pk}: tests.app.tasks.add, failed\n  Why:         It is failed after ")
+    for line in (
+        "  Attempts:    2 of 5",
+        "  Limited by:  sku-7",
+        "  load  step  1        0.25 s  ",
+        "  attempt 2, 2026-11-2",
+        ", step charge: KeyError: 'no\\x1b[31m'",
+        "    Traceback (most recent call last):",
+        "    2026-11-21 INFO shop: one",
+        "    two",
+        "    (3 lines left out)",
+    ):
+        assert line in text
+    [found] = json.loads(run("jobs", str(job.pk), "--json"))["jobs"]
+    assert [step["name"] for step in found["steps"]] == ["load"]
+    assert [each["attempt"] for each in found["errors"]] == [1, 2]
+    assert found["error"]["class"] == "builtins.KeyError"
+    assert found["why"].startswith("It is failed")
+
+
+def test_a_live_job_has_its_steps_and_its_progress() -> None:
+    job = JobFactory.create(running=True, marks=HAS_STEPS | HAS_PROGRESS)
+    JobProgress.objects.create(job_id=job.pk, done=1, total=4)
+    Step.objects.create(job_id=job.pk, name="nap", kind=Step.Kind.SLEEP, wake_at=timezone.now())
+    text = run("jobs", str(job.pk))
+    assert "[█████░░░░░░░░░░░░░░░] 1 of 4 (25 %)" in text
+    assert "nap   sleep" in text
+    [found] = json.loads(run("jobs", str(job.pk), "--json"))["jobs"]
+    assert found["progress"] == {"done": 1, "total": 4, "note": "", "fraction": 0.25}
+    assert found["steps"][0]["wake_at"]
+
+
+def test_jobs_of_another_database() -> None:
+    Job.objects.using("other").bulk_create([JobFactory.build(pk=9, queue_name="there")])
+    for options in (("other:9",), ("9", "--database", "other"), ("--database", "other")):
+        found = json.loads(run("jobs", *options, "--json"))
+        assert (found["database"], [row["queue"] for row in found["jobs"]]) == ("other", ["there"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "code"),
+    [
+        (["5"], "No job in the database 'default' has the id 5.", 2),
+        (["5", "other:6"], "The ids name jobs in several databases (default, other).", 2),
+        (["five"], "'five' is not the id of a job", 1),
+        (["5", "--status", "failed"], "either ids or options", 2),
+        (["--status", "faild"], "'faild' is not a status. Did you mean 'failed'?", 1),
+        (["--since", "soon"], "'soon' is neither a period such as 30m", 1),
+        (["--worker", "app-9:1"], "No worker has the name or the id 'app-9:1'", 1),
+        (["--key", "a", "--status", "done"], "--key finds jobs that are not over.", 2),
+        (["--json", "--quiet"], "--json and --quiet cannot be used together.", 2),
+        (["--task", "charge"], "the task is not known. Did you mean 'tests.receipts.tasks.charge'?", 2),
+        (["--queue", "a\0b"], "contains a NUL", 2),
+        (["--limit", "0"], "0 is less than 1", 1),
+    ],
+)
+def test_what_cannot_be_asked(arguments: list[str], words: str, code: int) -> None:
+    """What the parser refuses has the code 1 here, and 2 on the command line."""
+    message, returncode = refusal(*arguments)
+    assert words in message
+    assert returncode == code
+
+
+def test_a_queue_that_nobody_knows() -> None:
+    JobFactory.create(queue_name="mail")
+    assert refusal("--queue", "mial") == (
+        "There is no job of the queue 'mial', and the queue is not known. Did you mean 'mail'?", 2,
+    )  # fmt: skip
+    assert run("jobs", "--queue", "mail", "--status", "failed") == "There is no such job."
+
+
+def test_a_list_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*_: object) -> Any:
+        raise TimeLimitReached
+
+    monkeypatch.setattr(subcommand, "time_limit", late)
+    assert refusal()[0].startswith("The database did not answer within 5 s. Choose fewer jobs")
+
+
+def test_statuses() -> None:
+    assert statuses("failed, retry,failed") == ("failed", "retry")
+    with pytest.raises(ArgumentTypeError, match="The statuses are pending, retry"):
+        statuses("x")
