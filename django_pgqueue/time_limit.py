@@ -8,15 +8,17 @@ request, or the next user of the connection in a pool.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import OperationalError, connections, transaction
 from psycopg.errors import QueryCanceled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["TimeLimitReached", "time_limit"]
+__all__ = ["TimeLimitReached", "time_limit", "within"]
+
+T = TypeVar("T")
 
 # A shorter limit of the server, the role or the connection is kept; 0 means no limit. It is not read from
 # pg_settings, because that view reads all settings of the server. Plans are not compiled: this would take
@@ -50,3 +52,12 @@ def time_limit(alias: str, seconds: float) -> Iterator[None]:
         if not isinstance(error.__cause__, QueryCanceled):
             raise
         raise TimeLimitReached from error
+
+
+def within(alias: str, seconds: float, read: Callable[[], T]) -> T | None:
+    """Return what ``read`` returns, or None if one of its statements takes longer."""
+    try:
+        with time_limit(alias, seconds):
+            return read()
+    except TimeLimitReached:
+        return None

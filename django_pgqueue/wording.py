@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
-__all__ = ["counted", "period"]
+__all__ = ["age", "counted", "period"]
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -34,3 +35,10 @@ def period(length: timedelta | None) -> str:
     days, hours = divmod(hours, 24)
     text = _("%(days)d d %(hours)d h") if hours else _("%(days)d d")
     return text % {"days": days, "hours": hours}
+
+
+def age(seconds: float) -> str:
+    """Like ``period()``, with a digit after the point below one second: '0.4 s', '3 s', '5 min'."""
+    if not 0 < seconds < 1:
+        return period(timedelta(seconds=seconds))
+    return _("%(seconds)s s") % {"seconds": number_format(round(seconds, 1), 1, use_l10n=True)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import Error
@@ -16,19 +17,24 @@ from .. import conf
 from ..conf_values import Thresholds
 from ..time_limit import TimeLimitReached, time_limit
 from ..vitals import Vital
-from ..wording import period
+from ..wording import age, period
 from .crew import Crew
 from .depth import MOST, Depth, depths
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-__all__ = ["Health", "Problem", "health"]
+__all__ = ["PATIENCE", "Health", "Problem", "health", "judged", "unreachable", "watched"]
 
-Kind = Literal["no_worker", "few_workers", "age", "depth", "unserved", "unreachable"]
+#: The last four are found by ``verdict`` only: they are no reason to restart anything or to wake up somebody.
+Kind = Literal[
+    "no_worker", "few_workers", "age", "depth", "unserved", "unreachable",
+    "lost", "silent", "failures", "paused",
+]  # fmt: skip
 
 PATIENCE = 2.0  # seconds that one statement may take
 ALL_OTHERS = "*"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Health:
         return _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
             "workers": self.workers,
             "ready": f"about {self.ready}" if self.ready >= MOST else str(self.ready),
-            "age": _words(self.oldest_ready),
+            "age": age(self.oldest_ready),
         }
 
 
@@ -78,21 +84,37 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     ``given``: thresholds that replace those of the settings: ``age``, ``depth``, ``workers``. This never
     raises an error of the database: one that does not answer is not healthy.
     """
-    named = {name for name in conf.current().health if name != ALL_OTHERS}
-    limits = [_thresholds(name, given) for name in (*named, *queues, ALL_OTHERS)]
-    most = max([MOST, *(limit.depth + 1 for limit in limits if limit.depth is not None)])
+    named, most = watched(queues, given)
     try:
         with time_limit(alias, PATIENCE):
-            found, crew = depths(alias, {*named, *queues}, most), Crew(alias)
+            found, crew = depths(alias, named, most), Crew(alias)
     except TimeLimitReached:
-        limit = period(timedelta(seconds=PATIENCE))
-        return _unreachable(alias, _("the database did not answer within %(limit)s") % {"limit": limit})
+        return unreachable(alias, is_slow=True)
     except Error:
-        return _unreachable(alias, _("the database cannot be read"))
-    watched = [depth for name, depth in found.items() if name in queues or not queues]
+        return unreachable(alias)
+    return judged(alias, found, crew, queues, given)
+
+
+def watched(queues: Collection[str] = (), given: Mapping[str, Any] = _NOTHING) -> tuple[set[str], int]:
+    """Return the queues that must be looked at, jobs or not, and up to which number jobs must be counted."""
+    named = {*_named(), *queues}
+    limits = [_thresholds(name, given) for name in (*named, ALL_OTHERS)]
+    return named, max([MOST, *(limit.depth + 1 for limit in limits if limit.depth is not None)])
+
+
+def judged(
+    alias: str,
+    found: Mapping[str, Depth],
+    crew: Crew,
+    queues: Collection[str] = (),
+    given: Mapping[str, Any] = _NOTHING,
+) -> Health:
+    """Return the state for figures that are read already."""
+    named = _named()
+    seen = [depth for name, depth in found.items() if name in queues or not queues]
     missing = [] if queues else _without_workers(crew, _thresholds(ALL_OTHERS, given))
     problems = [*missing]
-    for depth in watched:
+    for depth in seen:
         name = depth.queue_name
         problems += _late(depth, _thresholds(name, given))
         if not missing and (name in named or name in queues or depth.ready or depth.running):
@@ -101,16 +123,25 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
         alias,
         tuple(problems),
         workers=crew.count(Vital.RUNNING),
-        ready=sum(depth.ready for depth in watched),
-        oldest_ready=max((depth.oldest_ready for depth in watched if not depth.is_paused), default=0.0),
+        ready=sum(depth.ready for depth in seen),
+        oldest_ready=max((depth.oldest_ready for depth in seen if not depth.is_paused), default=0.0),
     )
 
 
-def _unreachable(alias: str, text: str) -> Health:
+def unreachable(alias: str, *, is_slow: bool = False) -> Health:
+    """Return the state of a database that does not answer."""
+    text = _("the database cannot be read")
+    if is_slow:
+        limit = period(timedelta(seconds=PATIENCE))
+        text = _("the database did not answer within %(limit)s") % {"limit": limit}
     return Health(alias, (Problem("unreachable", "", text),))
 
 
-def _thresholds(queue: str, given: dict[str, Any]) -> Thresholds:
+def _named() -> set[str]:
+    return {name for name in conf.current().health if name != ALL_OTHERS}
+
+
+def _thresholds(queue: str, given: Mapping[str, Any]) -> Thresholds:
     """Return the thresholds of a queue."""
     settings = conf.current().health
     found = settings.get(queue) or settings.get(ALL_OTHERS) or Thresholds()
@@ -136,7 +167,7 @@ def _late(depth: Depth, limit: Thresholds) -> list[Problem]:
         return found
     name = depth.queue_name
     if limit.age is not None and depth.oldest_ready > limit.age:
-        ages = {"queue": name, "age": _words(depth.oldest_ready), "most": _words(limit.age)}
+        ages = {"queue": name, "age": age(depth.oldest_ready), "most": age(limit.age)}
         text = _("%(queue)s: the oldest ready job waits for %(age)s, longer than %(most)s") % ages
         found.append(Problem("age", name, text))
     if limit.depth is not None and depth.ready > limit.depth:
@@ -153,7 +184,3 @@ def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> list[Problem]:
     numbers = {"queue": depth.queue_name, "serving": serving, "least": limit.workers}
     text = _("%(queue)s: served by %(serving)d of at least %(least)d workers") % numbers
     return [Problem("unserved", depth.queue_name, text)]
-
-
-def _words(seconds: float) -> str:
-    return period(timedelta(seconds=seconds)) if seconds >= 1 or not seconds else f"{seconds:.1f} s"
