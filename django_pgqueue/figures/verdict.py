@@ -27,7 +27,7 @@ from ..wording import age
 from .crew import Crew
 from .depth import depths
 from .health import PATIENCE, Health, Problem, judged, unreachable, watched
-from .lost import lost
+from .lost import lost_jobs
 from .spans import Span, series
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def read(alias: str) -> State:
         alias,
         depths=within(alias, PATIENCE, lambda: depths(alias, named, most)),
         crew=within(alias, PATIENCE, lambda: Crew(alias)),
-        lost=within(alias, PATIENCE, lambda: lost(alias)),
+        lost=within(alias, PATIENCE, lambda: lost_jobs(alias)),
         pauses=within(alias, PATIENCE, lambda: list(pauses)),
         minutes=within(alias, PATIENCE, lambda: series(alias, _SPAN)),
     )

@@ -131,7 +131,7 @@ def test_problems_of_the_health_come_first() -> None:
         assert verdict("default").problems[0].text == "wanted: served by 0 of at least 1 workers"
 
 
-@pytest.mark.parametrize("part", ["depths", "Crew", "lost", "series"])
+@pytest.mark.parametrize("part", ["depths", "Crew", "lost_jobs", "series"])
 def test_a_part_that_is_too_slow_does_not_hide_the_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: Any) -> None:
         raise TimeLimitReached
