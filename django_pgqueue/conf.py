@@ -26,6 +26,7 @@ from .conf_values import (
     networks,
     or_none,
     period,
+    queue_or_none,
     seconds,
     thresholds,
     timeout,
@@ -96,6 +97,9 @@ class Settings:
     """The names of the modules of each app that declare tasks."""
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Schedules by name; `schedules.declare` reads their options."""
+
+    bulk_queue: str | None = None
+    """The queue of the jobs that run an action of the admin on many jobs; None: "default"."""
 
     context: tuple[str, ...] = ("language", "trace")
     """What travels with a job: "language", "trace", "user", and paths of context variables."""
@@ -206,6 +210,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "AGEING": or_none(1, HUNDRED_YEARS),
     "TASK_MODULES": modules,
     "SCHEDULES": _schedules,
+    "BULK_QUEUE": queue_or_none,
     "CONTEXT": context_names,
     "CAPTURE_LOGS": capture_levels,
     "LOG_LINES": whole(2, 100_000),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
@@ -13,8 +14,8 @@ from typing import Any
 
 __all__ = [
     "BUILT_IN", "HUNDRED_YEARS", "Thresholds", "capture_levels", "context_names", "log_level", "modules",
-    "networks", "or_none", "period", "seconds", "thresholds", "timeout", "token", "version", "weight",
-    "weights", "whole",
+    "networks", "or_none", "period", "queue_or_none", "seconds", "thresholds", "timeout", "token", "version",
+    "weight", "weights", "whole",
 ]  # fmt: skip
 
 HUNDRED_YEARS = 36525 * 86400.0
@@ -206,6 +207,13 @@ def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
         return tuple(ip_network(each) for each in value)
     except ValueError as bad:
         raise ValueError(f"{example}; {bad}") from None
+
+
+def queue_or_none(value: Any) -> str | None:
+    """Accept None, or the name of a queue."""
+    if value is not None and not (isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", value)):
+        raise ValueError("None, or the name of a queue: 1 to 100 letters, digits, '_', '-' or '.'")
+    return value
 
 
 def modules(value: Any) -> tuple[str, ...]:

@@ -249,8 +249,11 @@ _declared: WeakValueDictionary[int, Task[..., Any]] = WeakValueDictionary()
 
 
 def declared_tasks() -> Iterator[Task[..., Any]]:
-    """Iterate over all declared tasks of this package that still exist, for the system checks."""
-    return iter(list(_declared.values()))
+    """Iterate over all declared tasks of this package that still exist, for the system checks. The one that
+    the admin uses for itself (``admin.bulk``) is not among them: it is no task of the project.
+    """
+    own = f"{__package__}."
+    return (task for task in list(_declared.values()) if not task.module_path.startswith(own))
 
 
 def find_task(path: str) -> Task[..., Any]:

@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "task_modules": ("tasks",),
     "schedules": {},
     "context": ("language", "trace"),
+    "bulk_queue": None,
     "capture_logs": {},
     "log_lines": 200,
     "log_bytes": 32 * 1024,

@@ -17,6 +17,7 @@ from django.test import override_settings
 
 from django_pgqueue import checks, conf, discovery
 from django_pgqueue.admin.schedule_form import suggestions
+from django_pgqueue.definition import find_task
 from django_pgqueue.discovery import discover, known_tasks, task_modules
 from django_pgqueue.queue_names import declared_queues
 
@@ -109,3 +110,8 @@ def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) ->
     install(["tasks"], tasks="import nowhere")
     with pytest.raises(CommandError, match="tasks cannot be imported, so its tasks are missing: ModuleNot"):
         call_command("pgqueue", "tasks", stdout=StringIO())
+
+
+def test_the_task_of_the_admin_is_not_one_of_the_project() -> None:
+    assert find_task("django_pgqueue.admin.bulk.run").priority == 100
+    assert not [path for path in known_tasks() if path.startswith("django_pgqueue.")]

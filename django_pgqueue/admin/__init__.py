@@ -11,7 +11,10 @@ fields of a job are read-only; the action "Edit" changes what may change while a
                    for the others; charts.py and sparkline.py draw figures over time
     ask.py         the confirmation page for actions on a few workers or pauses
     confirm.py     the confirmation page for actions on many jobs; effects.py what would happen in each state,
-                   selection.py which jobs are selected; edit_form.py the new values of an edit
+                   selection.py which jobs are selected; edit_form.py the new values of an edit;
+                   outcome.py what the user is told; history.py who did what
+    bulk.py        the task that runs an action on many jobs; bulk_order.py what it is told, bulk_walk.py its
+                   way through the jobs, bulk_start.py where it runs
     overview.py    depth, age, failures and workers on one page; depth.py its figures
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -20,6 +19,7 @@ from ..models.job import Status
 from . import display, effects
 from .edit_form import EditForm
 from .effects import Effect
+from .history import action_words, filter_words, note_each
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -32,7 +32,7 @@ __all__ = ["ACTIONS", "Action"]
 logger = logging.getLogger(__name__)
 
 EXTENSION = timedelta(hours=1)
-MOST_LOGGED = 200  # jobs of one action in the admin's own history
+MOST_LOGGED = 500  # jobs of one action in the admin's own history
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,8 @@ class Action:
                 changed += self.run(locked, **values)
         logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
         if changed and len(meant) <= MOST_LOGGED:
-            label = self.label if form is None else f"{self.label} ({form.words()})"
-            message = _("Action: %(action)s.") % {"action": label}
-            LogEntry.objects.log_actions(request.user.pk, meant, CHANGE, change_message=str(message))  # type: ignore[arg-type]
+            words = action_words(self, "" if form is None else form.words())
+            note_each(request.user.pk, meant, words, filter_words(request.GET))
         return changed
 
     def outcome(self, changed: int) -> str:

@@ -18,14 +18,15 @@ from django.contrib.admin.views.main import SEARCH_VAR
 from django.core import signing
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, ngettext_lazy
+from django.utils.translation import ngettext
 
 from ..models.job import Status
 from ..time_limit import TimeLimitReached, time_limit
-from . import changelist, display, effects, job_search
+from . import bulk, bulk_start, changelist, display, effects, job_search
 from .actions import ACTIONS
 from .effects import number, permitted
 from .filters import on_shelves
+from .outcome import told
 from .selection import Bounds, affected, bounds, counts
 
 if TYPE_CHECKING:
@@ -45,17 +46,6 @@ __all__ = ["act_on_many"]
 FIELD = "confirmed"
 SALT = "django_pgqueue.admin.confirm"
 
-_OTHERS_TO_RETRY = ngettext_lazy(
-    "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
-    "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",
-    "count",
-)
-_OTHERS = ngettext_lazy(
-    "%(number)s other changed in the meantime and was left alone.",
-    "%(number)s others changed in the meantime and were left alone.",
-    "count",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -67,6 +57,8 @@ class Shown:
     expected: int | None
     """How many jobs would change; None if there were too many to count."""
     limits: Bounds
+    meaning: str
+    """What the search term was (``job_search.meaning_of``); "" if there was none."""
 
 
 def act_on_many(
@@ -76,11 +68,14 @@ def act_on_many(
     jobs: QuerySet[Job],
     may: Callable[[str], bool],
     back: str = "",
+    again: str | None = None,
 ) -> HttpResponse | None:
     """Run an action of the list, or show its confirmation page. ``jobs`` are those that Django's changelist
     has selected, or the one of the page with the URL ``back``.
 
-    ``may`` returns whether this user has a permission, named by its codename without the model.
+    ``may`` returns whether this user has a permission, named by its codename without the model. ``again``:
+    the query string of the list of jobs with which a job in the background finds the same jobs; None if
+    there is no such list. Then many jobs change in this request, as far as its time permits.
     """
     action = ACTIONS[name]
     meant = permitted(action.effects, may)
@@ -104,14 +99,24 @@ def act_on_many(
             return None
         found = [pair for pair in zip(meant, numbers, strict=True) if pair[1]]
         meant = [effect for effect, _count in found]
-        shown = _shown(name, found, limits)
+        shown = _shown(name, found, limits, bulk.meaning_in(request))
         total = sum(count for _effect, count in found)
         # A form asks for values; and beyond the window there may be more jobs.
         if total > 1 or (total and (form is not None or limits.oldest is not None)):
-            return _ask(admin, request, action, found, shown, form, back)
+            return _ask(admin, request, action, found, shown, form, back, again)
+    elif shown.limits.newest is not None and shown.meaning != bulk.meaning_in(request):
+        # Race: the jobs with the key that was searched are gone, so that it was now searched as text.
+        jobs = jobs.none()
     acting = [effect for effect in meant if effect.acts and effect.key in shown.effects]
-    changed = action(request, affected(jobs, shown.limits, acting), form)
-    words = _told(action, changed, shown.expected, denied=any(effect.is_denied for effect in meant))
+    parts = affected(jobs, shown.limits, acting)
+    if acting and bulk_start.is_many(shown.expected):
+        keys = [effect.key for effect in acting]
+        if again is not None and bulk_start.is_served(admin):
+            return bulk_start.start(admin, request, action, keys, shown.expected, shown.limits, form, again)
+        bulk_start.act_here(admin, request, action, parts, shown.expected, form)
+        return None
+    changed = action(request, parts, form)
+    words = told(action, changed, shown.expected, denied=any(effect.is_denied for effect in meant))
     admin.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
     return None
 
@@ -121,11 +126,11 @@ def _is_across(request: HttpRequest) -> bool:
     return bool(forms.BooleanField(required=False).to_python(request.POST.get("select_across")))
 
 
-def _shown(name: str, found: list[tuple[Effect, int]], limits: Bounds) -> Shown:
+def _shown(name: str, found: list[tuple[Effect, int]], limits: Bounds, meaning: str) -> Shown:
     acting = [(effect, count) for effect, count in found if effect.acts]
     is_exact = all(count <= effects.MOST_COUNTED for _effect, count in acting)
     expected = sum(count for _effect, count in acting) if is_exact else None
-    return Shown(name, [effect.key for effect, _count in acting], expected, limits)
+    return Shown(name, [effect.key for effect, _count in acting], expected, limits, meaning)
 
 
 def _confirmed(request: HttpRequest, name: str) -> Shown | None:
@@ -146,6 +151,7 @@ def _ask(
     shown: Shown,
     form: EditForm | None,
     back: str,
+    again: str | None,
 ) -> TemplateResponse:
     total = sum(count for _effect, count in found)
     is_exact = all(count <= effects.MOST_COUNTED for _effect, count in found)
@@ -161,6 +167,9 @@ def _ask(
         "effects": [(effect, effect.sentence(count)) for effect, count in found],
         "acts": bool(shown.effects),
         "form": form,
+        "where": bulk_start.where_words(admin, again=again is not None)
+        if shown.effects and bulk_start.is_many(shown.expected)
+        else "",
         "back": back or request.get_full_path(),
         "across": across,
         "oldest": shown.limits.oldest,
@@ -175,19 +184,3 @@ def _ask(
     }
     request.current_app = admin.admin_site.name
     return TemplateResponse(request, "admin/django_pgqueue/confirm_action.html", context)
-
-
-def _told(action: Action, changed: int, expected: int | None, *, denied: bool) -> str:
-    """Return the message about the jobs that changed, and those that were shown but did not change."""
-    if not changed and expected and action.permission == "retry":
-        return _("No job changed: all of them changed in the meantime, or other jobs have their unique keys.")
-    if not changed and expected:
-        return _("No job changed: all of them changed in the meantime.")
-    if not changed and denied:
-        return _("No job changed: you may not run done jobs again.")
-    words = action.outcome(changed)
-    left = (expected or 0) - changed
-    if changed and left > 0:
-        others = _OTHERS_TO_RETRY if action.permission == "retry" else _OTHERS
-        words += " " + str(others % {"count": left, "number": display.number(left)})
-    return words

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.db.models import Value
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -21,8 +22,18 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-__all__ = ["FinishedFilter", "MinuteFilter", "QueueFilter", "StatusFilter", "TaskFilter", "on_shelves"]
+__all__ = [
+    "AS_OF",
+    "FinishedFilter",
+    "MinuteFilter",
+    "QueueFilter",
+    "StatusFilter",
+    "TaskFilter",
+    "clock",
+    "on_shelves",
+]
 
+AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
 LIVE_SHELF, KEPT_SHELF = 0, 9
 MOST_CHOICES = 50
 PERIODS = {
@@ -43,6 +54,12 @@ def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
     if status == Status.FAILED:
         return jobs.filter(shelf=KEPT_SHELF)
     return jobs.filter(shelf__gt=LIVE_SHELF)
+
+
+def clock(request: HttpRequest) -> Any:
+    """Return the time from which a list counts back: now, or the time of a count that was confirmed."""
+    as_of = getattr(request, AS_OF, None)
+    return Now() if as_of is None else Value(as_of)
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -122,7 +139,7 @@ class _PeriodFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows of the chosen period."""
         period = PERIODS.get(self.value() or "")
-        return queryset.filter(**{f"{self.column}__gte": Now() - period[0]}) if period else queryset
+        return queryset.filter(**{f"{self.column}__gte": clock(request) - period[0]}) if period else queryset
 
 
 class FinishedFilter(_PeriodFilter):

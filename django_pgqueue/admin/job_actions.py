@@ -62,17 +62,17 @@ class JobActions(ReadOnlyAdmin[Job]):
     @admin.action(description=_("Retry selected %(verbose_name_plural)s"), permissions=["retry"])
     def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Retry the selected jobs."""
-        return act_on_many(self, request, "retry", queryset, partial(self._may, request))
+        return self._act_on_many("retry", request, queryset)
 
     @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
     def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Run the selected jobs now."""
-        return act_on_many(self, request, "run", queryset, partial(self._may, request))
+        return self._act_on_many("run", request, queryset)
 
     @admin.action(description=_("Edit selected %(verbose_name_plural)s"), permissions=["edit"])
     def edit_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Change the priority, the time or the queue of the selected jobs."""
-        return act_on_many(self, request, "edit", queryset, partial(self._may, request))
+        return self._act_on_many("edit", request, queryset)
 
     @admin.action(
         description=_("Give selected %(verbose_name_plural)s one more hour"), permissions=["extend"]
@@ -84,7 +84,7 @@ class JobActions(ReadOnlyAdmin[Job]):
     @admin.action(description=_("Cancel selected %(verbose_name_plural)s"), permissions=["cancel"])
     def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Cancel the selected jobs."""
-        return act_on_many(self, request, "cancel", queryset, partial(self._may, request))
+        return self._act_on_many("cancel", request, queryset)
 
     def get_urls(self) -> list[URLPattern]:
         """Add a URL for each button to Django's own URLs."""
@@ -140,6 +140,10 @@ class JobActions(ReadOnlyAdmin[Job]):
             and not self._is_denied(name, request, obj)
         ]
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _act_on_many(self, name: str, request: HttpRequest, jobs: QuerySet[Job]) -> HttpResponse | None:
+        again = request.GET.urlencode()
+        return act_on_many(self, request, name, jobs, partial(self._may, request), again=again)
 
     def _may(self, request: HttpRequest, name: str) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.{name}_{self.opts.model_name}")

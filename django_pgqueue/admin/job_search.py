@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from .orders import Order
 
-__all__ = ["BATCH", "KEY", "SECONDS", "JobChangeList", "has_index", "search"]
+__all__ = ["BATCH", "KEY", "MEANING", "SECONDS", "JobChangeList", "has_index", "meaning_of", "search"]
 
 SECONDS = 3.0
+MEANING = "pgqueue_meaning"  # the attribute of a request that says what its term is
 KEY = "key:"  # what a term for a key begins with
 BATCH = "batch:"  # and what a term for the members of a batch begins with
 
@@ -70,26 +71,42 @@ def _batch(term: str) -> int | None:
     return int(number) if is_batch else None
 
 
-def search(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
-    """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any."""
-    if (batch := _batch(term)) is not None:
-        return jobs.filter(batch_id=batch)
+def meaning_of(jobs: QuerySet[Any], term: str) -> str:
+    """Return what a term is among these jobs: "batch", "key", "id" or "text"."""
+    if _batch(term) is not None:
+        return "batch"
     if _has_key(jobs.db, term):
-        return keyed_jobs.with_key(jobs, _key(term))
+        return "key"
     try:
         alias, key = results.parse_id(term)
     except ValueError:
-        return _with_text(jobs, term, period)
+        return "text"
     if ":" in term and alias != jobs.db:  # another database: its job with this number is not the one here
-        return _with_text(jobs, term, period)
-    by_id = jobs.filter(pk=key)
-    # A number may also be in the arguments.
-    return by_id if by_id.exists() else _with_text(jobs, term, period)
+        return "text"
+    return "id" if jobs.filter(pk=key).exists() else "text"  # a number may also be in the arguments
 
 
-def _with_text(jobs: QuerySet[Any], term: str, period: str) -> QuerySet[Any]:
+def search(
+    jobs: QuerySet[Any], term: str, period: str, *, meaning: str = "", now: Any = None
+) -> QuerySet[Any]:
+    """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any.
+
+    ``meaning`` and ``now``: what the term is, and the time from which the search counts back, if that is
+    known.
+    """
+    meaning = meaning or meaning_of(jobs, term)
+    if meaning == "batch":
+        return jobs.filter(batch_id=_batch(term))
+    if meaning == "id":
+        return jobs.filter(pk=results.parse_id(term)[1])
+    if meaning == "key":
+        return keyed_jobs.with_key(jobs, _key(term))
+    return _with_text(jobs, term, period, Now() if now is None else now)
+
+
+def _with_text(jobs: QuerySet[Any], term: str, period: str, now: Any) -> QuerySet[Any]:
     if period not in PERIODS:
-        jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=Now() - PERIOD))
+        jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=now - PERIOD))
     in_json = json.dumps(term, ensure_ascii=False)[1:-1]
     texts = {"found_args": Cast("args", TextField()), "found_kwargs": Cast("kwargs", TextField())}
     found = Q(task_path__icontains=term) | Q(unique_key__icontains=term) | Q(limit_key__icontains=term)

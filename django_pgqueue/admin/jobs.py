@@ -17,13 +17,13 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
 from ..models.job import Status
-from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, on_shelves
+from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, clock, on_shelves
 from .graph.pages import WorkflowPages
 from .job_actions import JobActions
 from .job_fields import JobFields
 from .job_progress import COLUMNS as PROGRESS_COLUMNS
 from .job_progress import progress_view, with_progress
-from .job_search import JobChangeList, has_index, search
+from .job_search import MEANING, JobChangeList, has_index, meaning_of, search
 from .job_texts import MOST_OF_CALL
 from .job_workers import with_clock
 from .overview import overview
@@ -119,7 +119,12 @@ class JobAdmin(WorkflowPages[Job], JobActions, JobFields):
     ) -> tuple[QuerySet[Job], bool]:
         """Search by id, also in the form of ``TaskResult.id``, by key, or by text."""
         term = search_term.strip()
-        return search(queryset, term, request.GET.get("finished", "")) if term else queryset, False
+        if not term:
+            return queryset, False
+        meaning = getattr(request, MEANING, "") or meaning_of(queryset, term)
+        setattr(request, MEANING, meaning)  # an action finds the same jobs again (bulk_order.py)
+        period = request.GET.get("finished", "")
+        return search(queryset, term, period, meaning=meaning, now=clock(request)), False
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the overview, and of the progress of running jobs."""

@@ -64,12 +64,18 @@ def bounds(pool: QuerySet[Job], *, across: bool) -> Bounds:
     return Bounds(now.isoformat(), newest, end[0] if len(end) == 2 else None)
 
 
-def counts(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[int]:
-    """Return the number of jobs for each effect, up to one more than ``MOST_COUNTED``, in one snapshot."""
+def counts(
+    jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect], *, all_of_them: bool = False
+) -> list[int]:
+    """Return the number of jobs for each effect, in one snapshot, up to one more than ``MOST_COUNTED``.
+
+    ``all_of_them``: without this limit.
+    """
+    most = None if all_of_them else effects.MOST_COUNTED + 1
     found, parts, parameters = [0] * len(meant), [], []
     for place, effect in enumerate(meant):
         [some] = affected(jobs, limits, [effect])
-        query = some.order_by("-pk").values("pk")[: effects.MOST_COUNTED + 1].query
+        query = some.order_by("-pk").values("pk")[:most].query
         try:
             sql, given = query.get_compiler(jobs.db).as_sql()
         except EmptyResultSet:

@@ -11,6 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.utils import timezone, translation
 
+from django_pgqueue import cancel
 from django_pgqueue.admin import changelist, effects
 from django_pgqueue.models import Job, LiveJob
 from tests.support.factories import JobFactory
@@ -179,6 +180,16 @@ def test_a_state_that_was_not_shown_is_left_out(root: Client) -> None:
     told, kind = again.confirm(root)
     assert told.startswith("No job changed: all of them changed in the meantime")
     assert kind == "warning"
+
+
+def test_a_search_for_a_key_that_is_gone_is_not_a_search_for_text(root: Client) -> None:
+    keyed = JobFactory.create_batch(2, limit_key="acme", status="blocked", line=5, waiting_reason="full")
+    other = JobFactory.create(args=["key:acme", 1])
+    page = ask(root, "cancel_jobs", keyed[0], query="q=key:acme", across=True)
+    for job in keyed:
+        cancel(job.pk)
+    assert page.confirm(root)[0] == "No job changed: all of them changed in the meantime."
+    assert statuses(other) == ["pending"]
 
 
 def test_counts_have_a_bound(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:

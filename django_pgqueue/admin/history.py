@@ -1,0 +1,67 @@
+"""Who did what: the entries in the admin's own history (``LogEntry``) about actions on jobs.
+
+An action on one job, or on a few, is in the history of each of them. An action that runs as a job of its own
+is in the history of that job, when it starts and when it ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR
+from django.contrib.contenttypes.models import ContentType
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..models import Job
+from . import display
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.http import QueryDict
+
+    from .actions import Action
+
+__all__ = ["action_words", "filter_words", "note", "note_each"]
+
+_LONGEST_NAME = 200  # characters, of LogEntry.object_repr
+
+
+def action_words(action: Action, details: str = "") -> str:
+    """Return which action it was. ``details``: the new values of an edit, in words."""
+    label = f"{action.label} ({details})" if details else str(action.label)
+    return _("Action: %(action)s.") % {"action": label}
+
+
+def filter_words(query: QueryDict) -> str:
+    """Return the filters of a list, such as "status=failed, queue=mail"; "" if it has none."""
+    pairs = [(name, text) for name, texts in query.lists() for text in texts if text]
+    return ", ".join(f"{name}={text}" for name, text in pairs if name not in {PAGE_VAR, ERROR_FLAG})
+
+
+def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str) -> None:
+    """Write an entry for each of these jobs, which one action has changed."""
+    if len(jobs) > 1:
+        words += " " + ngettext("One of %(number)s job.", "One of %(number)s jobs.", len(jobs)) % {
+            "number": display.number(len(jobs))
+        }
+        if filters:
+            words += " " + _("Filters: %(filters)s.") % {"filters": filters}
+    LogEntry.objects.log_actions(user, jobs, CHANGE, change_message=words)
+
+
+def note(user: Any, words: str, job: Job | None, name: str = "") -> None:
+    """Write an entry about an action on many jobs, in the history of the job that runs it, if there is one.
+
+    ``name``: what the entry is about, if there is no such job.
+    """
+    LogEntry.objects.create(
+        user_id=user,
+        content_type=ContentType.objects.get_for_model(Job),
+        object_id=None if job is None else str(job.pk),
+        object_repr=(name if job is None else f"{job.task_path} ({job.pk})")[:_LONGEST_NAME],
+        action_flag=CHANGE,
+        change_message=words,
+    )

@@ -1,0 +1,363 @@
+"""Actions on many jobs, which run in the background as a job of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue import cancel, pause, retry
+from django_pgqueue.admin import actions, bulk, bulk_order, bulk_start, bulk_walk, effects
+from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.models import Job
+from django_pgqueue.step_rules import MOST_STEPS
+from django_pgqueue.testing import RanJob, run_jobs
+from tests.support.factories import JobFactory, WorkerFactory
+
+from .helpers import Page, ask, body, post, staff, url
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_start, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(bulk_walk, "FIRST_SIZE", 2)
+
+
+@pytest.fixture
+def served() -> None:
+    WorkerFactory.create()
+
+
+def confirmed(client: Client, page: Page) -> Job:
+    """Press the button, and return the job that runs the action."""
+    client.cookies.pop("messages", None)
+    response = client.post(page.address, page.fields)
+    job = Job.objects.get(task_path=bulk.run.module_path)
+    assert response.status_code == 302
+    assert response["Location"] == url("change", job.pk)
+    [message] = get_messages(response.wsgi_request)
+    assert message.message.endswith("runs in the background. This page shows how far it is.")
+    return job
+
+
+def ran(*, raise_failures: bool = True) -> RanJob:
+    """Run the job, and nothing else."""
+    [one] = run_jobs(queues="default", limit=1, raise_failures=raise_failures)
+    assert one.task_path == bulk.run.module_path, "it runs before all others"
+    return one
+
+
+def said() -> list[str]:
+    return [entry.change_message for entry in LogEntry.objects.order_by("pk")]
+
+
+def states(jobs: list[Job]) -> list[str]:
+    found = dict(Job.objects.values_list("pk", "status"))
+    return [found[job.pk] for job in jobs]
+
+
+@pytest.mark.usefixtures("served")
+def test_many_jobs_change_in_the_background(root: Client) -> None:
+    failed, other = (
+        JobFactory.create_batch(5, failed=True),
+        JobFactory.create(failed=True, queue_name="other"),
+    )
+    page = ask(root, "retry_jobs", failed[0], query="status=failed&queue=default", across=True)
+    assert page.sentences == ["5 failed jobs would run again."]
+    assert "This runs in the background" in page.content
+    job = confirmed(root, page)
+    assert states([*failed, other]) == ["failed"] * 6, "nothing changes within the request"
+    late = JobFactory.create(failed=True)
+    [began] = said()
+    assert began == (
+        "Started in the background. Action: Retry. Filters: status=failed, queue=default. "
+        "Jobs that would change: 5."
+    )
+    assert ran().result == {"changed": 5, "of": 5, "words": "5 jobs run again."}
+    assert states([*failed, other, late]) == ["pending"] * 5 + ["failed"] * 2
+    assert said()[1:] == ["Ended. Action: Retry. 5 jobs run again."]
+    history = body(root, url("history", job.pk))
+    assert "Started in the background." in history
+    assert "Ended. Action: Retry. 5 jobs run again." in history
+    assert [step["name"] for step in Job.objects.get(pk=job.pk).steps or []] == [
+        "chunk 1", "chunk 2", "chunk 3", "chunk 4", "ended",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("served")
+def test_selected_rows_and_new_values(root: Client) -> None:
+    jobs, other = JobFactory.create_batch(3), JobFactory.create()
+    page = ask(root, "edit_jobs", *jobs)
+    when = timezone.now().replace(microsecond=0) + timedelta(days=1)
+    values = {"priority": "7", "run_after": f"{when:%Y-%m-%dT%H:%M:%S}", "queue_name": ""}
+    root.post(page.address, {**page.fields, **values})
+    assert ran().result["words"] == "3 jobs were edited."
+    changed = Job.objects.filter(pk__in=[job.pk for job in jobs])
+    assert {(job.priority, job.run_after) for job in changed} == {(7, when)}
+    assert Job.objects.get(pk=other.pk).priority == 0
+    assert said()[0].startswith("Started in the background. Action: Edit (Priority: 7, Run after: ")
+
+
+@pytest.mark.usefixtures("served")
+def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effects, "MOST_COUNTED", 3)
+    jobs = JobFactory.create_batch(7, scheduled=True)
+    page = ask(root, "cancel_jobs", jobs[0], across=True)
+    assert page.sentences == ["More than 3 waiting jobs would be cancelled."]
+    confirmed(root, page)
+    one = ran()
+    assert (one.result["changed"], one.result["of"]) == (7, 7)
+    assert one.progress is not None
+    assert (one.progress.done, one.progress.total) == (7, 7)
+    assert said()[0].endswith("Jobs that would change: more than 3.")
+
+
+@pytest.mark.usefixtures("served")
+def test_only_what_was_shown_changes_and_the_rest_is_told(root: Client) -> None:
+    """A job that has been claimed, one that was done, one that is new: none of them was on the page."""
+    jobs = JobFactory.create_batch(5, scheduled=True)
+    page = ask(root, "cancel_jobs", jobs[0], across=True)
+    confirmed(root, page)
+    Job.objects.filter(pk=jobs[0].pk).update(status="running", worker=7, lease=1)
+    cancel(jobs[1].pk)
+    late = JobFactory.create(scheduled=True)
+    words = "3 jobs were cancelled, or asked to stop if they were running."
+    assert ran().result["words"] == f"{words} 2 others changed in the meantime and were left alone."
+    assert states([*jobs, late]) == ["running", *["cancelled"] * 4, "pending"]
+    assert Job.objects.get(pk=jobs[0].pk).cancel_requested_at is None
+
+
+@pytest.mark.usefixtures("served")
+def test_a_search_for_a_key_is_never_understood_as_text_later(root: Client) -> None:
+    """The jobs with the key are gone when the job runs. Others have the term in their arguments."""
+    keyed = JobFactory.create_batch(3, limit_key="acme", status="blocked", line=5, waiting_reason="full")
+    others = JobFactory.create_batch(3, args=["key:acme", 1])
+    page = ask(root, "cancel_jobs", keyed[0], query="q=key:acme", across=True)
+    assert page.sentences == ["3 waiting jobs would be cancelled."]
+    confirmed(root, page)
+    cancel(Job.objects.filter(pk__in=[job.pk for job in keyed]))
+    assert ran().result["words"] == "No job changed: all of them changed in the meantime."
+    assert set(states(others)) == {"pending"}
+
+
+@pytest.mark.usefixtures("served")
+def test_a_filter_by_time_counts_back_from_the_confirmation(root: Client) -> None:
+    now = timezone.now()
+    failed = JobFactory.create_batch(3, failed=True, finished_at=now - timedelta(minutes=30))
+    JobFactory.create_batch(2, failed=True, finished_at=now - timedelta(minutes=70))
+    page = ask(root, "retry_jobs", failed[0], query="finished=hour&status=failed", across=True)
+    job = confirmed(root, page)
+    order = bulk_order.Order.opened(*Job.objects.get(pk=job.pk).args)
+    for ago, found in ((timedelta(0), 3), (timedelta(minutes=20), 5)):
+        earlier = replace(order, limits=replace(order.limits, as_of=(order.as_of - ago).isoformat()))
+        assert earlier.jobs(earlier.request(), "default").count() == found
+
+
+@pytest.mark.usefixtures("served")
+def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobFactory.create_batch(6, scheduled=True)
+    job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
+    take = bulk_walk.take
+
+    def cancel_after_the_first(*args: Any) -> Any:
+        taken = take(*args)
+        if taken is not None and taken.place.after == jobs[1].pk:
+            post(root, url("cancel", job.pk))
+        return taken
+
+    monkeypatch.setattr(bulk, "take", cancel_after_the_first)
+    assert ran().outcome == "cancelled"
+    job.refresh_from_db()
+    words = "2 jobs were cancelled, or asked to stop if they were running."
+    assert job.waiting_reason == f"Cancelled. {words}"
+    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 4
+    assert said()[-1] == f"Cancelled. Action: Cancel. {words}"
+    retry(jobs[0].pk)
+    retry(job.pk)
+    assert ran().result["changed"] == 6
+    assert states(jobs) == ["pending", *["cancelled"] * 5], "the first chunk is not done again"
+
+
+@pytest.mark.usefixtures("served")
+def test_an_interrupted_chunk_is_done_again_and_no_other_is(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobFactory.create_batch(6, scheduled=True)
+    confirmed(root, ask(root, "run_jobs", jobs[0], across=True))
+    seen: list[list[int]] = []
+
+    def die_in_the_second(found: Any) -> int:
+        pks = sorted(found.values_list("pk", flat=True))
+        seen.append(pks)
+        changed = run_now(found)
+        if len(seen) == 2:
+            raise SystemExit("the worker dies after its jobs changed, before it is recorded")
+        return changed
+
+    monkeypatch.setitem(actions.ACTIONS, "run", replace(actions.ACTIONS["run"], run=die_in_the_second))
+    assert ran(raise_failures=False).outcome == "retry"
+    due = [job.pk for job in Job.objects.filter(run_after__lte=timezone.now(), task_path=jobs[0].task_path)]
+    assert sorted(due) == [job.pk for job in jobs[:2]], "the second chunk was rolled back"
+    Job.objects.filter(pk=jobs[0].pk).update(run_after=timezone.now() + timedelta(days=1))
+    Job.objects.filter(task_path=bulk.run.module_path).update(run_after=timezone.now())
+    assert ran().result == {"changed": 6, "of": 6, "words": "6 jobs are due now."}
+    pks = [job.pk for job in jobs]
+    assert seen == [pks[:2], pks[2:4], pks[2:4], pks[4:]]
+    assert Job.objects.get(pk=jobs[0].pk).run_after > timezone.now()
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize(
+    "lost", ["the permission", "another permission", "is_active", "is_staff", "the user"]
+)
+def test_who_may_no_longer_do_it_is_refused(lost: str) -> None:
+    client = staff("view_job", "retry_job", "rerun_done_job")
+    done = JobFactory.create_batch(3, done=True)
+    user = User.objects.get()
+    job = confirmed(client, ask(client, "retry_jobs", *done))
+    if lost in {"is_active", "is_staff"}:
+        User.objects.update(**{lost: False})
+    elif lost == "the user":
+        LogEntry.objects.all().delete()
+        user.delete()
+    else:
+        codename = "retry_job" if lost == "the permission" else "rerun_done_job"
+        user.user_permissions.remove(Permission.objects.get(codename=codename))
+    assert ran().outcome == "cancelled"
+    job.refresh_from_db()
+    if lost == "the user":
+        assert job.waiting_reason == "The user who has confirmed this no longer exists. No job changed."
+    else:
+        assert job.waiting_reason == f"The user {user} may no longer do this. No job changed."
+        assert said()[-1].startswith(f"The user {user} may no longer do this.")
+    assert states(done) == ["done"] * 3
+
+
+@pytest.mark.usefixtures("served")
+def test_who_loses_the_permission_meanwhile_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = staff("view_job", "cancel_job")
+    jobs = JobFactory.create_batch(5, scheduled=True)
+    job = confirmed(client, ask(client, "cancel_jobs", *jobs))
+    take = bulk_walk.take
+
+    def fire(*args: Any) -> Any:
+        User.objects.update(is_active=False)
+        return take(*args)
+
+    monkeypatch.setattr(bulk, "take", fire)
+    assert ran().outcome == "cancelled"
+    job.refresh_from_db()
+    assert "may no longer do this. 2 jobs were cancelled" in job.waiting_reason
+    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("change", ["user", "action", "seal", "old"])
+def test_an_order_that_was_changed_or_is_old_is_refused(
+    root: Client, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobFactory.create_batch(3, scheduled=True)
+    job = confirmed(root, ask(root, "run_jobs", *jobs))
+    order, seal = Job.objects.get(pk=job.pk).args
+    if change == "seal":
+        seal = seal[:-1] + ("A" if seal[-1] != "A" else "B")
+    elif change == "old":
+        monkeypatch.setattr(bulk_order, "LONGEST", timedelta(0))
+    else:
+        order[change] = "cancel" if change == "action" else "99"
+    Job.objects.filter(pk=job.pk).update(args=[order, seal])
+    assert ran().outcome == "cancelled"
+    reason = Job.objects.get(pk=job.pk).waiting_reason
+    assert reason.startswith("This order is more than" if change == "old" else "The seal of this order")
+    assert states(jobs) == ["pending"] * 3
+
+
+@pytest.mark.parametrize("why", ["no worker", "other queue", "everything", "queue", "task"])
+def test_without_a_worker_that_would_start_it_the_request_does_it(root: Client, why: str) -> None:
+    if why != "no worker":
+        WorkerFactory.create(queues=["mail"] if why == "other queue" else [])
+    pauses: dict[str, dict[str, Any]] = {
+        "everything": {"everything": True}, "queue": {"queue": "default"}, "task": {"task": bulk.run},
+    }  # fmt: skip
+    if why in pauses:
+        pause(**pauses[why])
+    jobs = JobFactory.create_batch(5, scheduled=True)
+    page = ask(root, "cancel_jobs", jobs[0], query="queue=default", across=True)
+    assert "No worker would start this in the background now. So it runs while you wait" in page.content
+    words = "5 jobs were cancelled, or asked to stop if they were running."
+    assert page.confirm(root) == (words, "success")
+    assert states(jobs) == ["cancelled"] * 5
+    [entry] = LogEntry.objects.all()
+    assert entry.change_message == f"Action: Cancel. Filters: queue=default. {words}"
+    assert (entry.object_id, entry.object_repr) == (None, "jobs with queue=default")
+    assert "jobs with queue=default" in body(root, "/admin/")
+
+
+def test_the_request_stops_after_its_time(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_start, "SECONDS", -1.0)
+    jobs = JobFactory.create_batch(5, scheduled=True)
+    told, level = ask(root, "cancel_jobs", *jobs).confirm(root)
+    assert told == (
+        "2 jobs were cancelled, or asked to stop if they were running. The time for one request is over. "
+        "Repeat the action for the rest."
+    )
+    assert level == "warning"
+    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
+
+
+def test_a_few_jobs_change_at_once_and_each_has_it_in_its_history(root: Client) -> None:
+    jobs = JobFactory.create_batch(2, scheduled=True)
+    ask(root, "cancel_jobs", *jobs, query="queue=default").confirm(root)
+    assert said() == ["Action: Cancel. One of 2 jobs. Filters: queue=default."] * 2
+    assert "One of 2 jobs." in body(root, url("history", jobs[0].pk))
+
+
+@pytest.mark.usefixtures("served")
+def test_the_queue_is_a_setting_or_one_that_is_permitted(root: Client, settings: Any) -> None:
+    WorkerFactory.create(queues=["ops"])
+    jobs = JobFactory.create_batch(9, scheduled=True)
+    backend = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+    queues = []
+    choices: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+        ({"default": {**backend, "QUEUES": ["web", "ops"]}}, {}),
+        ({"default": backend}, {"BULK_QUEUE": "special"}),
+        ({"default": backend}, {}),
+    )
+    for tasks, given in choices:
+        settings.TASKS, settings.PGQUEUE = tasks, given
+        root.post((page := ask(root, "run_jobs", *jobs[:3])).address, page.fields)
+        queues.append(Job.objects.latest("pk").queue_name)
+        jobs = jobs[3:]
+    assert queues == ["ops", "special", "default"]
+
+
+def test_chunks_grow_so_that_the_steps_of_a_job_are_enough_for_ten_million_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    sizes = [bulk_walk.size_of(number) for number in range(MOST_STEPS - 2)]
+    assert sizes[0] == 500
+    assert sum(sizes) > 10_000_000
+
+
+@pytest.mark.usefixtures("served")
+def test_the_job_is_never_among_its_own(root: Client) -> None:
+    jobs = JobFactory.create_batch(3)
+    job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
+    order = bulk_order.Order.opened(*Job.objects.get(pk=job.pk).args)
+    wider = replace(order, effects=["waiting", "running"], limits=replace(order.limits, newest=job.pk))
+    Job.objects.filter(pk=job.pk).update(args=list(wider.sealed()))
+    assert ran().result["changed"] == 3
