@@ -21,6 +21,7 @@ from . import conf
 from .checks_backends import TAG, broken_entries, default_elsewhere
 from .conf_values import BUILT_IN
 from .context import variable
+from .redaction import redacting_function
 
 if TYPE_CHECKING:
     from .definition import Task
@@ -68,6 +69,23 @@ def check_context(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 hint = f'Try: python manage.py shell -c "import {name.rpartition(".")[0]}"'
                 found.append(Error(str(error), hint=hint, id=f"{TAG}.E018"))
     return found
+
+
+@register(TAG)
+def check_redaction(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E022: REDACT names something that cannot be called."""
+    if conf.problems() or not conf.current().redact.function:
+        return []
+    path = conf.current().redact.function
+    try:
+        redacting_function(path)
+    except ImproperlyConfigured as error:
+        hint = (
+            f'Try: python manage.py shell -c "import {path.rpartition(".")[0]}". Until then, all arguments '
+            "and results are shown as [redaction failed]."
+        )
+        return [Error(str(error), hint=hint, id=f"{TAG}.E022")]
+    return []
 
 
 @register(TAG)

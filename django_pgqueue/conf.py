@@ -35,6 +35,7 @@ from .conf_values import (
     weights,
     whole,
 )
+from .redaction_rules import DEFAULT_RULES, Rules, rules
 
 NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
@@ -109,6 +110,8 @@ class Settings:
     """How many lines of an attempt are kept: the first and the last ones."""
     log_bytes: int = 32 * 2**10
     """The maximum size of the lines that are kept of an attempt."""
+    redact: Rules = DEFAULT_RULES
+    """What is redacted of arguments, results and texts wherever they are shown."""
 
     version: str = ""
     """The version of the project that runs, which is noted with each failure."""
@@ -216,6 +219,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "LOG_LINES": whole(2, 100_000),
     "LOG_BYTES": whole(256, 2**24),
     "VERSION": version,
+    "REDACT": rules,
     "HEALTH": thresholds,
     "MONITORING_TOKEN": token,
     "MONITORING_NETWORKS": networks,

@@ -6,7 +6,8 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from . import sentry
+from . import conf, sentry
+from .redaction import redact_text
 
 __all__ = ["Attempt", "Ending", "is_logged", "log_ending", "logger"]
 
@@ -96,6 +97,17 @@ def log_ending(job: Attempt, ending: Ending) -> None:
             logger.log(level, line, *values, exc_info=ending.exc_info, extra=extra)
         except BaseException:  # formatting the exception may raise, too; then the line is logged without it
             logger.log(level, line, *values, extra=extra)
+
+
+def _redact_traceback(record: logging.LogRecord) -> bool:
+    """Let handlers show the redacted traceback, which they otherwise make from the exception."""
+    if record.exc_info and not conf.current().redact.are_names:
+        text = logging.Formatter().formatException(record.exc_info)
+        record.exc_text = redact_text(text, getattr(record, "task_path", ""))
+    return True
+
+
+logger.addFilter(_redact_traceback)
 
 
 def _level_of(kind: str) -> int:

@@ -17,6 +17,7 @@ from .compat import DjangoTask
 from .lifecycle.control import cancel, retry
 from .lifecycle.enqueue import enqueue
 from .models import Job
+from .redaction import redact_call, redact_text
 from .results import parse_id
 from .routing import default_backend
 from .why import explain
@@ -50,9 +51,10 @@ def failure(job: Job | int | str | None = None, *, using: str | None = None) -> 
         print("No job has failed." if found is None else f"Job {found.pk} has no error.")  # noqa: T201
         return found
     error = found.errors[-1]
+    args, kwargs = redact_call(found.args, found.kwargs, found.task_path)
     print(  # noqa: T201
-        f"Job {found.pk}: {found.task_path}(*{found.args}, **{found.kwargs}), attempt {found.attempts}, "
-        f"{found.status}\n{error['traceback'].rstrip()}"
+        f"Job {found.pk}: {found.task_path}(*{args}, **{kwargs}), attempt {found.attempts}, {found.status}\n"
+        f"{redact_text(error['traceback'].rstrip(), found.task_path)}"
     )
     return found
 

@@ -5,10 +5,13 @@ It has no fields of its own, so that it is equal, copied and pickled like Django
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from .compat import GenericResult
 from .exceptions import WrongBackend
+from .redaction import redact, redact_call, redact_text
 from .routing import is_ours, resolve
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueTaskResult"]
 
+#: The fields that are redacted.
+_REDACTED = ("args", "kwargs", "errors", "_return_value")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -27,6 +33,16 @@ class QueueTaskResult(GenericResult[P, R]):
     """A `TaskResult` of this package's backend, with two more methods."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Show the arguments, the result and the errors redacted, because this ends up in logs and shells."""
+        path, shown = self.task.module_path, copy(self)
+        args, kwargs = redact_call(self.args, self.kwargs, path)
+        errors = [replace(error, traceback=redact_text(error.traceback, path)) for error in self.errors]
+        result = redact(getattr(self, "_return_value", None), path)
+        for name, value in zip(_REDACTED, (args, kwargs, errors, result), strict=True):
+            object.__setattr__(shown, name, value)
+        return super(QueueTaskResult, shown).__repr__()
 
     def join(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the job is over, refresh this result, and return it. See `Job.join`.

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import sys
 from contextvars import ContextVar
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import conf
+from .redaction import redact_text
 from .sentry import TaggedJob
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class _Span(_NoSpan):
     ) -> None:
         self._otel = otel
         self._parent = parent
+        self._task_path = attributes.get("pgqueue.task", "")
         remote = otel.trace.get_current_span(parent).get_span_context() if parent is not None else None
         links = [otel.trace.Link(remote)] if remote is not None and remote.is_valid else []
         self._span = otel.trace.get_tracer("django_pgqueue").start_span(
@@ -118,10 +121,19 @@ class _Span(_NoSpan):
             self._span.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}")
             failed = self._otel.trace.StatusCode.ERROR
             try:
-                self._span.record_exception(error)
-                self._span.set_status(self._otel.trace.Status(failed, f"{kind.__name__}: {error}"))
+                self._span.record_exception(error, _redacted(error, self._task_path))
+                text = redact_text(f"{kind.__name__}: {error}", self._task_path)
+                self._span.set_status(self._otel.trace.Status(failed, text))
             except BaseException:  # an exception of a task may raise anything when it is printed
                 self._span.set_status(self._otel.trace.Status(failed, kind.__name__))
+
+
+def _redacted(error: BaseException, task_path: str) -> dict[str, str] | None:
+    """Return the attributes of an exception that replace those of OpenTelemetry, if its text is redacted."""
+    if conf.current().redact.are_names:
+        return None
+    texts = {"exception.message": str(error), "exception.stacktrace": "".join(format_exception(error))}
+    return {name: redact_text(text, task_path) for name, text in texts.items()}
 
 
 #: The span of code that is not traced.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_pgqueue import conf
+from django_pgqueue.redaction_rules import Rules
 
 DEFAULTS: dict[str, Any] = {
     "max_attempts": 5,
@@ -38,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "capture_logs": {},
     "log_lines": 200,
     "log_bytes": 32 * 1024,
+    "redact": dataclasses.asdict(Rules()),
     "version": "",
     "health": {},
     "monitoring_token": None,
@@ -92,6 +95,8 @@ def test_the_object_is_frozen() -> None:
         ("UNKNOWN_TASK_PATIENCE", 0, 0.0),
         ("CONTEXT", [], ()),
         ("CONTEXT", ["user", "shop.tenants.current", "user"], ("user", "shop.tenants.current")),
+        ("REDACT", ["otp", "re:x"], Rules(("otp",), (re.compile("x"),))),
+        ("REDACT", "shop.privacy.redact", Rules((), function="shop.privacy.redact")),
         ("CAPTURE_LOGS", True, {"*": 20}),
         ("VERSION", "2026.11 (3f2a)", "2026.11 (3f2a)"),
         ("CAPTURE_LOGS", {"mail": "ERROR", "*": False}, {"mail": 40, "*": 0}),

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import override_settings
 
 from django_pgqueue import Batch, enqueue
 from django_pgqueue.models import Job
 from tests.app import debugged_tasks as tasks
+from tests.app import secret_tasks
 from tests.support.factories import JobFactory
 from tests.support.workers import fresh, run_due
 
@@ -39,6 +41,21 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Any:
 
 def fail() -> None:
     raise ValueError("no such order")
+
+
+def test_what_the_shell_and_the_command_print_is_redacted(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enqueue(secret_tasks.sign_in, "nobody", "hunter2", api_key="k-1")
+    run_due()
+    assert "sign_in(*['nobody', '[redacted]'], **{'api_key': '[redacted]'})" in shell("failure()")
+    with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}-\d{4}"]}):
+        assert "card [redacted]-[redacted] of nobody" in shell("failure()")
+    job = enqueue(secret_tasks.sign_in, "ann", "hunter2")
+    call_command("pgqueue", "run", str(job.pk))
+    text = capsys.readouterr().out
+    assert 'Result: {"user": "ann", "accessToken": "[redacted]"}' in text
+    assert fresh(job).result == {"user": "ann", "accessToken": "hunter2-token"}
 
 
 def test_jobs_and_failures(shell: Any, bodies: dict[str, Any]) -> None:

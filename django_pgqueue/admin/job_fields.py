@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, Queue, Worker
 from ..models.job import Status
+from ..redaction import redact, redact_call, redact_text
 from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
+from .job_errors import shown_errors, worker_ids
 from .job_links import batch_of, shown_links
 from .job_logs import shown_logs
 from .job_payloads import shown_payload
-from .job_progress import live_progress, progress_in_words, progress_of_job, with_progress
+from .job_progress import live_progress, progress_of_job, with_progress
 from .job_steps import shown_steps
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
 __all__ = ["JobFields"]
+
+#: The fields for users who may view arguments and results.
+ARGUMENTS = frozenset({"args", "kwargs", "result", "call", "arguments", "keyword_arguments", "outcome"})
 
 LOST = _("worker lost, waiting for recovery")
 
@@ -65,11 +69,11 @@ def _time(column: str, description: Any) -> Callable[[Any, Job], str]:
 
 
 def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
-    """Return a field that shows a JSON value."""
+    """Return a field that shows a JSON value, redacted."""
 
     @admin.display(description=description)
     def show(_self: Any, job: Job) -> str:
-        return job_texts.json_value(getattr(job, column))
+        return job_texts.json_value(redact(getattr(job, column), job.task_path))
 
     return show
 
@@ -78,34 +82,11 @@ def _reason(job: Any, characters: int) -> str:
     """Return why the job waits, why it was cancelled, or how it failed last; empty if there is no problem."""
     if has_lost_its_worker(job):
         return str(LOST)
-    if job.waiting_reason or job.status in {Status.RUNNING, Status.DONE}:
-        return Truncator(job.waiting_reason).chars(characters)
-    last = job.errors[-1] if job.errors else {}
-    words = [str(last[key]) for key in ("class", "message") if last.get(key)]
-    return Truncator(": ".join(words)).chars(characters)
-
-
-def _moment(error: dict[str, Any], key: str) -> str:
-    """Format a time of an error, which is text in JSON; invalid text is returned unchanged."""
-    text = str(error.get(key) or "")
-    try:
-        return display.time(parse_datetime(text))
-    except ValueError:
-        return text
-
-
-def _worker_id(error: dict[str, Any]) -> int | None:
-    """Return the id of the worker of an error, which is text in JSON; None if it is invalid."""
-    try:
-        key = int(error.get("worker") or "")
-    except ValueError:
-        return None
-    return key if -(2**63) <= key < 2**63 else None
-
-
-def _worker_ids(job: Job) -> set[int]:
-    keys = {job.worker, *map(_worker_id, job.errors)}
-    return {key for key in keys if key is not None}
+    words = job.waiting_reason
+    if not words and job.status not in {Status.RUNNING, Status.DONE}:
+        last = job.errors[-1] if job.errors else {}
+        words = ": ".join(str(last[key]) for key in ("class", "message") if last.get(key))
+    return Truncator(redact_text(words, job.task_path)).chars(characters)
 
 
 def _link(job: Any, model: type[Model], key: Any, text: str) -> str:
@@ -120,8 +101,6 @@ class JobFields(ReadOnlyAdmin[Job]):
     enqueued = _time("enqueued_at", _("enqueued"))
     due = _time("run_after", _("run after"))
     finished = _time("finished_at", _("finished"))
-    arguments = _json("args", _("arguments"))
-    keyword_arguments = _json("kwargs", _("keyword arguments"))
     noted = _json("metadata", _("metadata"))
     carried = _json("context", _("context"))
     outcome = _json("result", _("result"))
@@ -131,13 +110,29 @@ class JobFields(ReadOnlyAdmin[Job]):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None:
             return fieldsets
+        secret = frozenset() if self.has_view_arguments_permission(request) else ARGUMENTS
         shown = []
         for name, options in fieldsets:
             lines = [line if isinstance(line, (list, tuple)) else (line,) for line in options["fields"]]
-            lines = [[field for field in line if _SHOWN_IF.get(field, bool)(obj)] for line in lines]
+            lines = [
+                [field for field in line if field not in secret and _SHOWN_IF.get(field, bool)(obj)]
+                for line in lines
+            ]
             if any(lines):
                 shown.append((name, {**options, "fields": [line for line in lines if line]}))
         return shown
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns without the arguments, for users who may not view them."""
+        shown = super().get_list_display(request)
+        if self.has_view_arguments_permission(request):
+            return shown
+        return [name for name in shown if name not in ARGUMENTS]
+
+    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may view the arguments and results of jobs, and search in them."""
+        name = f"{self.opts.app_label}.view_arguments_{self.opts.model_name}"
+        return request.user.has_perm(name)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
         """Return the job with the time of the database, its workers, and the URLs that this user may view."""
@@ -147,7 +142,7 @@ class JobFields(ReadOnlyAdmin[Job]):
             job = jobs.get(**{field.name: field.to_python(object_id)})
         except (Job.DoesNotExist, ValidationError, ValueError):
             return None
-        job.workers = workers_named(jobs.db, _worker_ids(job))
+        job.workers = workers_named(jobs.db, worker_ids(job))
         job.page_url = partial(page_url, self.admin_site, request)
         job.limits = job_limits.limits_of(jobs.db, job)
         found: Job = job
@@ -161,7 +156,18 @@ class JobFields(ReadOnlyAdmin[Job]):
     @admin.display(description=_("arguments"))
     def call(self, job: Any) -> str:
         """The arguments in one line (``JobAdmin.rows_for_list``)."""
-        return job_texts.call(job.args_text, job.kwargs_text) or self.get_empty_value_display()
+        shown = job_texts.call(job.args_text, job.kwargs_text, job.task_path)
+        return shown or self.get_empty_value_display()
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, job: Job) -> str:
+        """The positional arguments, redacted."""
+        return job_texts.json_value(redact_call(job.args, {}, job.task_path)[0])
+
+    @admin.display(description=_("keyword arguments"))
+    def keyword_arguments(self, job: Job) -> str:
+        """The keyword arguments, redacted."""
+        return job_texts.json_value(redact_call([], job.kwargs, job.task_path)[1])
 
     @admin.display(description=_("status"))
     def state(self, job: Job) -> str:
@@ -222,8 +228,9 @@ class JobFields(ReadOnlyAdmin[Job]):
             words = (job.error_class or "").rpartition(".")[2]
         if not words:
             return self.get_empty_value_display()
-        shown = job_texts.breakable(Truncator(words).chars(80))
-        return format_html('<span title="{}">{}</span>', job.error_words or job.waiting_reason, shown)
+        shown = job_texts.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
+        told = job_texts.beginning(job.error_words or job.waiting_reason, job.task_path)
+        return format_html('<span title="{}">{}</span>', told, shown)
 
     @admin.display(description=_("reason"))
     def why(self, job: Job) -> str:
@@ -270,21 +277,13 @@ class JobFields(ReadOnlyAdmin[Job]):
         obj: Job | None = None,
     ) -> HttpResponse:
         """Add the payload, what the job is tied to, its steps, and its errors and logs, the last first."""
-        context["pgqueue_payload"] = shown_payload(self.admin_site, request, obj) if obj else None
-        context["pgqueue_steps"] = shown_steps(obj) if obj else []
+        full = self.has_view_arguments_permission(request)
+        context["pgqueue_payload"] = shown_payload(self.admin_site, request, obj, full=full) if obj else None
+        context["pgqueue_steps"] = shown_steps(obj, full=full) if obj else []
+        context["pgqueue_full"] = full
         context["pgqueue_links"] = shown_links(self.admin_site, request, obj) if obj else []
         context["pgqueue_batch"] = batch_of(self.admin_site, request, obj) if obj else None
-        context["pgqueue_errors"] = [
-            {
-                **error,
-                "kind": job_texts.breakable(str(error.get("class", ""))),
-                "came": progress_in_words(error.get("progress")),
-                "started": _moment(error, "started_at"),
-                "ended": _moment(error, "finished_at"),
-                "by": self._worker(obj, key) if (key := _worker_id(error)) is not None else "",
-            }
-            for error in reversed(obj.errors if obj else [])
-        ]
+        context["pgqueue_errors"] = shown_errors(obj, partial(self._worker, obj)) if obj else []
         context["pgqueue_logs"] = shown_logs(obj) if obj else []
         context["pgqueue_heading"] = job_texts.breakable(str(obj))
         return super().render_change_form(request, context, add, change, form_url, obj)

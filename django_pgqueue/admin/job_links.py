@@ -12,6 +12,7 @@ from ..link import HAS_CHILDREN
 from ..models import Edge, Job, JobBatch
 from ..models.batch import counts_of
 from ..models.parents import Parents
+from ..redaction import redact_text
 from . import batch_fields, display
 from .job_texts import breakable
 from .links import page_url
@@ -99,10 +100,11 @@ def _batch_row(site: AdminSite, request: HttpRequest, batch: JobBatch) -> dict[s
 
 def _row(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
     error = job.errors[-1].get("message", "") if job.errors and job.status == Job.Status.FAILED else ""
+    note = redact_text(error or job.waiting_reason, job.task_path)
     return {
         "id": job.pk,
         "url": page_url(site, request, Job, "change", job.pk),
         "what": breakable(job.task_path),
         "state": display.status_badge(job.status),
-        "note": error or job.waiting_reason,
+        "note": note,
     }

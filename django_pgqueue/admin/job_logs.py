@@ -8,6 +8,8 @@ from django.utils.dateparse import parse_datetime
 from django.utils.timezone import localtime
 from django.utils.translation import ngettext
 
+from ..redaction import redact_text
+
 if TYPE_CHECKING:
     from ..models import Job
 
@@ -17,7 +19,11 @@ __all__ = ["shown_logs"]
 def shown_logs(job: Job) -> list[dict[str, Any]]:
     """Return what the template shows of each attempt, the last one first."""
     return [
-        {"attempt": entry.get("attempt", ""), "count": _count(entry), "text": "\n".join(_lines(entry))}
+        {
+            "attempt": entry.get("attempt", ""),
+            "count": _count(entry),
+            "text": redact_text("\n".join(_lines(entry)), job.task_path),
+        }
         for entry in reversed(job.logs or [])
     ]
 

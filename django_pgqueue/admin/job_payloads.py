@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -10,6 +12,7 @@ from django.utils.text import Truncator, capfirst
 
 from ..models import PayloadTask
 from ..payloads.synchronize import payload_models
+from ..redaction import REDACTED, redact
 from .links import page_url
 
 if TYPE_CHECKING:
@@ -24,15 +27,18 @@ __all__ = ["shown_payload"]
 MOST_CHARACTERS = 500
 
 
-def shown_payload(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any] | None:
-    """Return what the template shows. None: the job has arguments, or this user may not view its payload."""
+def shown_payload(site: AdminSite, request: HttpRequest, job: Job, *, full: bool) -> dict[str, Any] | None:
+    """Return what the template shows. None: the job has arguments, or this user may not view its payload.
+    Unless ``full``, there are no values: this user may not view arguments.
+    """
     model = _model_of(job)
     if model is None or not _may_view(site, request, model):
         return None
     row: Any = model._base_manager.using(job._state.db).filter(pk=job.pk).first()
     url = page_url(site, request, model, "change", job.pk) if row is not None else ""
-    fields = [] if row is None else [_field(row, field) for field in model._meta.concrete_fields[1:]]
-    return {"title": capfirst(model._meta.verbose_name), "fields": fields, "url": url}
+    shown = model._meta.concrete_fields[1:] if row is not None and full else ()
+    fields = [_field(row, field, job.task_path) for field in shown]
+    return {"title": capfirst(model._meta.verbose_name), "fields": fields, "url": url, "is_gone": row is None}
 
 
 def _model_of(job: Job) -> type[Model] | None:
@@ -54,8 +60,16 @@ def _may_view(site: AdminSite, request: HttpRequest, model: type[Model]) -> bool
     return request.user.has_perms([f"{meta.app_label}.view_{meta.model_name}"])
 
 
-def _field(row: Any, field: Any) -> dict[str, str]:
-    """Return the name and the value of a field; of a foreign key, its value, which needs no query."""
+def _field(row: Any, field: Any, task_path: str) -> dict[str, str]:
+    """Return the name and the redacted value of a field; of a foreign key, its key, which needs no query."""
     value = getattr(row, field.attname)
-    text = str(value) if field.is_relation and value is not None else display_for_field(value, field, "-")
+    plain = value if isinstance(value, (str, int, float, list, dict, NoneType)) else str(value)
+    shown = redact({field.name: plain}, task_path)
+    shown = shown.get(field.name, REDACTED) if isinstance(shown, dict) else shown
+    if shown != plain:
+        text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    elif field.is_relation and value is not None:
+        text = str(value)
+    else:
+        text = display_for_field(value, field, "-")
     return {"label": capfirst(str(field.verbose_name)), "value": Truncator(str(text)).chars(MOST_CHARACTERS)}

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from ..models.job import Status
 from ..progress import stored_progress
+from ..redaction import redact_text
 from . import display, job_texts
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ MOST_KEYS = 500
 _PAUSE = 2  # seconds
 #: What has to be read of a job to show its progress.
 COLUMNS = (
-    "id", "status", "marks", "current_step", "finished_at",
+    "id", "task_path", "status", "marks", "current_step", "finished_at",
     "live_progress__at", "live_progress__done", "live_progress__total", "live_progress__note",
 )  # fmt: skip
 
@@ -59,15 +60,15 @@ def progress_of_job(job: Any, progress: Progress | None) -> str:
             _percent(progress.fraction), _("Progress"), _amount(progress), told,
         )  # fmt: skip
     told = format_html('<span class="pgqueue-progress">{}</span>', told)
-    for text in filter(None, (progress.note, step)):
+    for text in filter(None, (redact_text(progress.note, job.task_path), step)):
         told = format_html('{}<span class="pgqueue-more">{}</span>', told, text)
     return told
 
 
-def progress_in_words(stored: Any) -> str:
+def progress_in_words(stored: Any, task_path: str) -> str:
     """Format the progress in an entry of the errors of a job; empty if there is none."""
     progress = stored_progress(stored)
-    return "" if progress is None else f"{_amount(progress)} {progress.note}".strip()
+    return "" if progress is None else f"{_amount(progress)} {redact_text(progress.note, task_path)}".strip()
 
 
 def live_progress(site_name: str, job: Any) -> str:

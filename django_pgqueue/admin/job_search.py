@@ -3,7 +3,8 @@
 A number, or an id in the form of ``TaskResult.id``, finds the job with this id. ``key:`` and a
 concurrency key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the
 unique key: each of these has an index. ``batch:`` and the id of a batch finds its members. Any other term
-is searched in the path of the task, the keys, the arguments and the errors. No index supports such a
+is searched in the path of the task, the keys, the arguments and the errors, as far as this user may see them
+(``visible``). No index supports such a
 search, so it is limited: it reads the jobs that are not over and those that finished recently, and it
 gives up after ``SECONDS``.
 """
@@ -17,11 +18,12 @@ from django.db import connections
 from django.db.models import F, Func, Q, TextField, Value
 from django.db.models.functions import Cast, Concat, Now
 
-from .. import keyed_jobs, results
+from .. import conf, keyed_jobs, results
 from ..models.job import Status
 from .changelist import KeysetChangeList
 from .filters import LIVE_SHELF, PERIODS
 from .job_orders import order_of_jobs
+from .visible import Shows
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -87,9 +89,10 @@ def meaning_of(jobs: QuerySet[Any], term: str) -> str:
 
 
 def search(
-    jobs: QuerySet[Any], term: str, period: str, *, meaning: str = "", now: Any = None
+    jobs: QuerySet[Any], term: str, period: str, *, full: bool, meaning: str = "", now: Any = None
 ) -> QuerySet[Any]:
-    """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any.
+    """Return the jobs that match the term. ``period`` is the choice of the filter by time, if any. ``full``:
+    whether this user may view arguments, and so may search in them.
 
     ``meaning`` and ``now``: what the term is, and the time from which the search counts back, if that is
     known.
@@ -101,34 +104,35 @@ def search(
         return jobs.filter(pk=results.parse_id(term)[1])
     if meaning == "key":
         return keyed_jobs.with_key(jobs, _key(term))
-    return _with_text(jobs, term, period, Now() if now is None else now)
+    return _with_text(jobs, term, period, full, Now() if now is None else now)
 
 
-def _with_text(jobs: QuerySet[Any], term: str, period: str, now: Any) -> QuerySet[Any]:
+def _with_text(jobs: QuerySet[Any], term: str, period: str, full: bool, now: Any) -> QuerySet[Any]:
     if period not in PERIODS:
         jobs = jobs.filter(Q(shelf=LIVE_SHELF) | Q(finished_at__gte=now - PERIOD))
     in_json = json.dumps(term, ensure_ascii=False)[1:-1]
-    texts = {"found_args": Cast("args", TextField()), "found_kwargs": Cast("kwargs", TextField())}
+    # Texts that patterns or a callable redact are not searched: the database does not know what is shown.
+    full = full and conf.current().redact.are_names
     found = Q(task_path__icontains=term) | Q(unique_key__icontains=term) | Q(limit_key__icontains=term)
     # The term may be copied from a page, where it is JSON, or from the code of the task.
     for spelling in {term, in_json}:
-        for name in texts:
-            found |= Q(**{f"{name}__icontains": spelling})
         found |= ~Q(errors=[]) & Q(found_errors__icontains=spelling)
-    matching: QuerySet[Any] = jobs.alias(**texts, found_errors=_error_texts()).filter(found)
+    if full:
+        found |= Q(Shows("args", term, jobs.db)) | Q(Shows("kwargs", term, jobs.db))
+    matching: QuerySet[Any] = jobs.alias(found_errors=_error_texts(full)).filter(found)
     return matching
 
 
-def _error_texts() -> Concat:
-    """Return an expression for the class, message and traceback of all errors, as one text."""
+def _error_texts(full: bool) -> Concat | Cast:
+    """Return an expression for the class, message and traceback of all errors, or only for the class."""
     parts = [
         Cast(
             Func(F("errors"), Value(f'$[*]."{name}"'), function="jsonb_path_query_array", template=_PATH),
             TextField(),
         )
-        for name in _ERROR_TEXTS
+        for name in (_ERROR_TEXTS if full else _ERROR_TEXTS[:1])
     ]
-    return Concat(*parts, output_field=TextField())
+    return Concat(*parts, output_field=TextField()) if full else parts[0]
 
 
 class JobChangeList(KeysetChangeList):

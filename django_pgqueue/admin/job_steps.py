@@ -9,6 +9,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from ..models.step import Step
+from ..redaction import redact
 from ..step_rules import HAS_STEPS
 from . import display, job_texts
 
@@ -22,17 +23,23 @@ __all__ = ["shown_steps"]
 _COLUMNS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "result")
 
 
-def shown_steps(job: Job) -> list[dict[str, Any]]:
-    """Return what the template shows of each step: of live jobs from their table, of others from the row."""
+def shown_steps(job: Job, *, full: bool) -> list[dict[str, Any]]:
+    """Return what the template shows of each step, without their results unless ``full``."""
+    return [step if full else {**step, "result": ""} for step in _steps(job)]
+
+
+def _steps(job: Job) -> list[dict[str, Any]]:
+    """Return the steps: of live jobs from their table, of others from the row."""
     if job.is_over:
-        return [_shown(step) for step in job.steps or []]
+        return [_shown(step, job.task_path) for step in job.steps or []]
     if not job.marks & HAS_STEPS:
         return []
     steps = Step.objects.using(job._state.db).filter(job_id=job.pk)
-    return [_shown(step) for step in steps.order_by(F("finished_at").asc(nulls_last=True)).values(*_COLUMNS)]
+    rows = steps.order_by(F("finished_at").asc(nulls_last=True)).values(*_COLUMNS)
+    return [_shown(step, job.task_path) for step in rows]
 
 
-def _shown(step: dict[str, Any]) -> dict[str, Any]:
+def _shown(step: dict[str, Any], task_path: str) -> dict[str, Any]:
     kind, result = step.get("kind", ""), step.get("result")
     seconds = step.get("seconds")
     return {
@@ -41,7 +48,7 @@ def _shown(step: dict[str, Any]) -> dict[str, Any]:
         "attempt": step.get("attempt") or "",
         "took": "" if seconds is None else display.span(seconds),
         "when": _when(step),
-        "result": "" if result is None else job_texts.json_value(result),
+        "result": "" if result is None else job_texts.json_value(redact(result, task_path)),
     }
 
 

@@ -10,9 +10,12 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
+from .. import conf
+from ..redaction import redact_call, redact_text
 from . import display
+from .cut_json import load_cut
 
-__all__ = ["MOST_OF_CALL", "breakable", "call", "json_value"]
+__all__ = ["MOST_OF_CALL", "beginning", "breakable", "call", "json_value"]
 
 #: How many characters of the arguments the list reads.
 MOST_OF_CALL = 200
@@ -29,16 +32,26 @@ def breakable(name: str) -> SafeString:
     return mark_safe("<wbr>".join(escape(part) for part in _BREAKS.split(name)))  # noqa: S308 - escaped
 
 
-def call(args: str, kwargs: str) -> str:
-    """Format the arguments as in a call, shortened. Both are JSON, cut after MOST_OF_CALL characters."""
-    positional = _load(args)
-    named = _load(kwargs)
-    parts = [_inner(args)] if positional is None else [_compact(value) for value in positional]
-    if named is None:
-        parts.append(_inner(kwargs))
-    else:
-        parts += [f"{name}={_compact(value)}" for name, value in named.items()]
-    return Truncator(", ".join(parts)).chars(_SHOWN_OF_CALL)
+def call(args: str, kwargs: str, task_path: str) -> str:
+    """Format the arguments as in a call, redacted and shortened. Both are JSON, cut after MOST_OF_CALL
+    characters. Patterns and callables must see whole values, so what was cut is not shown if there are any.
+    """
+    positional, few = load_cut(args)
+    named, fewer = load_cut(kwargs)
+    if (few or fewer) and not conf.current().redact.are_names:
+        return "…"
+    positional, named = redact_call(positional or [], named or {}, task_path)
+    parts = [*map(_compact, positional), *(["…"] if few else [])]
+    parts += [f"{name}={_compact(value)}" for name, value in named.items()]
+    return Truncator(", ".join([*parts, *(["…"] if fewer else [])])).chars(_SHOWN_OF_CALL)
+
+
+def beginning(text: str, task_path: str) -> str:
+    """Redact a text of which at most MOST_OF_CALL characters were read. What a pattern is to find may be cut
+    off, so then nothing is shown.
+    """
+    is_cut = len(text) >= MOST_OF_CALL and not conf.current().redact.are_names
+    return "" if is_cut else redact_text(text, task_path)
 
 
 def json_value(value: Any) -> str:
@@ -47,19 +60,6 @@ def json_value(value: Any) -> str:
     if len(text) <= _ONE_LINE:
         return format_html('<code class="pgqueue-value">{}</code>', text)
     return display.json_block(value)
-
-
-def _load(text: str) -> Any:
-    """Return the value; None if the text was cut."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _inner(text: str) -> str:
-    """Return JSON that was cut, without its opening bracket."""
-    return text[1:] + "…"
 
 
 def _compact(value: Any) -> str:

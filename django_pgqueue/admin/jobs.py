@@ -95,7 +95,7 @@ class JobAdmin(WorkflowPages[Job], JobActions, JobFields):
         last = KeyTransform("-1", "errors")
         shown: QuerySet[Job] = with_clock(with_progress(jobs).only(*_IN_LIST)).annotate(
             error_class=KeyTextTransform("class", last),
-            error_words=Left(KeyTextTransform("message", last), 200),
+            error_words=Left(KeyTextTransform("message", last), MOST_OF_CALL),
             args_text=Left(Cast("args", TextField()), MOST_OF_CALL),
             kwargs_text=Left(Cast("kwargs", TextField()), MOST_OF_CALL),
         )
@@ -124,7 +124,8 @@ class JobAdmin(WorkflowPages[Job], JobActions, JobFields):
         meaning = getattr(request, MEANING, "") or meaning_of(queryset, term)
         setattr(request, MEANING, meaning)  # an action finds the same jobs again (bulk_order.py)
         period = request.GET.get("finished", "")
-        return search(queryset, term, period, meaning=meaning, now=clock(request)), False
+        full = self.has_view_arguments_permission(request)
+        return search(queryset, term, period, full=full, meaning=meaning, now=clock(request)), False
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the overview, and of the progress of running jobs."""

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from .. import schedules
 from ..exceptions import InvalidKey, JobExists, UniqueKeyError
 from ..models import Schedule
+from ..redaction import redact_call
 from ..schedules import cron, words
 from ..schedules.policy import problem_of
 from . import display
@@ -87,10 +88,14 @@ class Action:
             return False
 
 
-def value_text(value: Any, field: str) -> str:
-    """Format a value of a definition. Declared values are JSON, in which durations are seconds."""
+def value_text(value: Any, field: str, task_path: str) -> str:
+    """Format a value of a definition, redacted. Declared values are JSON, in which durations are seconds."""
     if value is None or value == "":
         return _("empty")
+    if field == "args" and isinstance(value, list):
+        value = redact_call(value, {}, task_path)[0]
+    elif field == "kwargs" and isinstance(value, dict):
+        value = redact_call([], value, task_path)[1]
     if field in {"every", "jitter"}:
         return str(value if isinstance(value, timedelta) else timedelta(seconds=value))
     return value if isinstance(value, str) else repr(value)
@@ -187,8 +192,8 @@ def _would_restore(schedule: Any) -> str:
         _("%(field)s: %(declared)s instead of %(here)s")
         % {
             "field": Schedule._meta.get_field(name).verbose_name,  # type: ignore[union-attr]
-            "declared": value_text(declared.get(name), name),
-            "here": value_text(getattr(schedule, name), name),
+            "declared": value_text(declared.get(name), name, schedule.task_path),
+            "here": value_text(getattr(schedule, name), name, schedule.task_path),
         }
         for name in words.changes(schedule)
     ]

@@ -87,7 +87,10 @@ def _overridden(schedule: Schedule, changed: list[str]) -> Table:
     rows = [
         Row(
             capfirst(str(Schedule._meta.get_field(name).verbose_name)),  # type: ignore[union-attr]
-            [Cell(value_text(getattr(schedule, name), name)), Cell(value_text(declared.get(name), name))],
+            [
+                Cell(value_text(value.get(name), name, schedule.task_path))
+                for value in (vars(schedule), declared)
+            ],
         )
         for name in changed
     ]

@@ -19,7 +19,7 @@ from ..schedules import board
 from .fleet import Fleet
 from .schedule_buttons import ScheduleButtons
 from .schedule_fields import ScheduleFields
-from .schedule_form import ScheduleForm, suggestions
+from .schedule_form import ScheduleForm, shown_arguments, suggestions
 from .schedule_page import summary
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ class ScheduleAdmin(ScheduleButtons, ScheduleFields):
         if obj is not None:
             context["pgqueue"] = summary(self.admin_site, request, self.database, obj)
             context["pgqueue_trouble"] = Fleet(self.database).standstill if obj.is_active else ""
+            if not self.has_change_permission(request, obj):  # then Django shows the values of the object
+                obj.args, obj.kwargs = shown_arguments(obj)
         context["pgqueue_suggestions"] = suggestions()
         return super().render_change_form(request, context, add, change, form_url, obj)
 

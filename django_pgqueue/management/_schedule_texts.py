@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from ..redaction import redact_call
 from ..schedules import board, words
 from ..schedules.cron import zone
 from ..wording import counted, period
@@ -96,6 +97,7 @@ def next_run(schedule: Any) -> str:
 def as_json(schedule: Any) -> dict[str, Any]:
     """Return a schedule ``with_clock`` and with its last tick, with times in ISO format."""
     last, runs, problem = schedule.last, [], ""
+    args, kwargs = redact_call(schedule.args, schedule.kwargs, schedule.task_path)
     try:
         runs = board.next_runs(schedule, 1)
     except ValueError as error:
@@ -103,8 +105,8 @@ def as_json(schedule: Any) -> dict[str, Any]:
     return {
         "name": schedule.name,
         "task": schedule.task_path,
-        "args": schedule.args,
-        "kwargs": schedule.kwargs,
+        "args": args,
+        "kwargs": kwargs,
         "when": words.timing(schedule),
         "cron": schedule.cron,
         "every": None if schedule.every is None else schedule.every.total_seconds(),

@@ -260,6 +260,8 @@ class Job(Joins, Reporting, JobFields):
             ("run_job", "Can run job now"),
             ("extend_job", "Can give a running job more time"),
             ("edit_job", "Can edit waiting job"),
+            ("clone_job", "Can enqueue a copy of a job"),
+            ("view_arguments_job", "Can view the arguments and results of jobs"),
         )
 
     def __str__(self) -> str:

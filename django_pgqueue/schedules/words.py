@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from ..redaction import redact_call
 from .cron import expand
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ def timing(schedule: HasTiming) -> str:
 
 
 def call(schedule: Schedule) -> str:
-    """Return the task with its arguments, as Python code."""
+    """Return the task with its arguments, redacted, as Python code."""
     given = schedule.args if isinstance(schedule.args, list) else []
     named = schedule.kwargs if isinstance(schedule.kwargs, dict) else {}
-    texts = [*map(repr, given), *(f"{name}={value!r}" for name, value in named.items())]
+    shown, shown_by_name = redact_call(given, named, schedule.task_path)
+    texts = [*map(repr, shown), *(f"{name}={value!r}" for name, value in shown_by_name.items())]
     return f"{schedule.task_path}({', '.join(texts)})"
 
 

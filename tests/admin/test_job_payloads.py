@@ -37,7 +37,7 @@ def page_of(row: Receipt | None = None) -> str:
 
 
 def allowed(*names: str) -> Client:
-    client = staff("view_job")
+    client = staff("view_job", "view_arguments_job")
     User.objects.get().user_permissions.add(*Permission.objects.filter(codename__in=names))
     return client
 

@@ -101,7 +101,7 @@ def test_a_round_of_repair_reads_the_first_of_each_line(one: Connection) -> None
 
 
 def test_the_search_for_a_key_reads_its_jobs_alone(one: Connection) -> None:
-    found = search(Job.objects.order_by("-pk"), "key:key/5", "").values("pk")[:101]
+    found = search(Job.objects.order_by("-pk"), "key:key/5", "", full=True).values("pk")[:101]
     statement, parameters = found.query.sql_with_params()
     one.execute("SET plan_cache_mode = auto")
     with reads(one) as counts:

@@ -24,13 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    conf_values link
+    conf_values link redaction_rules
     any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
-    access job_log keyed_jobs links paths payload routing schedules.cron session signatures time_limit tracing
-    context poller progress step_rules task_results why_parts
-    why_facts
+    access keyed_jobs links paths payload routing schedules.cron session signatures time_limit
+    redaction
+    tracing
+    context poller progress step_rules why_parts
+    job_log middleware task_results why_facts
     why_cures why_words
-    middleware
     concurrency unique validation
     grouping payloads
     rates
@@ -71,6 +72,7 @@ INSIDE_FUNCTIONS = {
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
     "checks": "E006 tells that compat cannot be imported",
     "checks_backends": "E006 tells that compat cannot be imported",
+    "redaction": "the checks need it, and E006 tells that compat, which paths needs, cannot be imported",
     "models.joins": "the poller needs compat, of which E006 tells that it cannot be imported",
     "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
     "models.changes": "E006 tells that compat cannot be imported, so models must not need it",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pdb
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
+from ...redaction import redact
 from ...worker.one_job import run_job
 from .._ids import job_id
 
@@ -35,7 +37,8 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         stdout.write("".join(format_exception(failure.error)).rstrip())
     what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
     if outcome.kind == "done":
-        stdout.write(f"{what}: done in {result.ran:.3f} s. Result: {outcome.result}")
+        shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
+        stdout.write(f"{what}: done in {result.ran:.3f} s. Result: {shown}")
         return
     if failure is not None and options.get("pdb"):
         pdb.post_mortem(failure.error.__traceback__)

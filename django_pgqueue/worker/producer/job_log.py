@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ...job_log import Ending, is_logged, log_ending
+from ...redaction import redact_text
 
 if TYPE_CHECKING:
     from ...lifecycle.claimed import Claimed
@@ -36,7 +37,7 @@ def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: 
     ending = Ending(
         outcome.kind,
         _WORDS.get(outcome.kind, outcome.kind),
-        why=_why(outcome, error),
+        why=redact_text(_why(outcome, error), row.task_path),
         delay=outcome.delay or 0.0,
         error_class=error and error["class"],
         waited=waited,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import override_settings
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -18,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from django_pgqueue import enqueue, enqueue_many, tracing
 from django_pgqueue.models import Job
 from tests.app import context_tasks as tasks
-from tests.app import worker_tasks
+from tests.app import secret_tasks, worker_tasks
 from tests.support.workers import fresh, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -110,6 +111,17 @@ def test_a_failed_attempt_is_an_error_and_a_snooze_is_not(exporter: InMemorySpan
         assert run.attributes["error.type"] == "builtins.ValueError"
         assert [event.name for event in run.events] == ["exception"]
     assert {run.status.status_code for run in by_queue["process sleepy"]} == {StatusCode.UNSET}
+
+
+def test_the_exception_of_a_span_is_redacted(exporter: InMemorySpanExporter) -> None:
+    enqueue(secret_tasks.sign_in.using(queue_name="mail"), "nobody", "x")
+    with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]}):
+        run_due()
+    run = spans(exporter)["process mail"]
+    [event] = run.events
+    told = [run.status.description, *(event.attributes or {}).values()]
+    assert sum("card [redacted] of nobody" in str(text) for text in told) == 3
+    assert "4111" not in str(told)
 
 
 def test_an_exception_that_cannot_be_printed_does_not_harm_the_worker(exporter: InMemorySpanExporter) -> None:

@@ -1,0 +1,209 @@
+"""Redact arguments, results and texts of jobs before they are shown, as the setting REDACT says.
+
+    redact(job.result, job.task_path)                         any JSON value
+    args, kwargs = redact_call(job.args, job.kwargs, path)    arguments: positional ones by their parameter
+    redact_text(error["message"], path)                       a text: an error, a traceback, a line of a log
+
+The stored values never change, and the values that are passed in do not either. Whatever shows arguments or
+results calls one of these: the admin, the commands, the shell, the log, and ``repr()`` of a result.
+
+If the callable of the project raises, or returns what is not JSON, ``FAILED`` is shown, and never the value.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from . import conf
+from .exceptions import UnknownTask
+from .redaction_rules import DEFAULT_NAMES
+from .signatures import parameters_of_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .redaction_rules import Rules
+
+__all__ = [
+    "DEFAULT_NAMES", "FAILED", "REDACTED", "Names", "names_of_call", "redact", "redact_call", "redact_text",
+    "redacting_function", "restore",
+]  # fmt: skip
+
+REDACTED = "[redacted]"
+FAILED = "[redaction failed]"
+
+logger = logging.getLogger(__name__)
+
+
+class Names(NamedTuple):
+    """The names of the positional parameters of a task."""
+
+    each: tuple[str, ...] = ()
+    rest: str = ""
+    """The name of the parameter for all further ones; empty if there is none."""
+
+    def at(self, place: int) -> str:
+        """Return the name of the parameter that takes the argument at this place; empty if none does."""
+        return self.each[place] if place < len(self.each) else self.rest
+
+
+def redact(value: Any, task_path: str = "") -> Any:
+    """Return a JSON value as it may be shown. For the arguments of a job, use ``redact_call``."""
+    rules = conf.current().redact
+    if rules.function:
+        return _by_function(rules.function, value, task_path)
+    return _by_rules(value, rules)
+
+
+def redact_call(
+    args: Sequence[Any], kwargs: Mapping[str, Any], task_path: str
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a call as they may be shown. A positional argument has the name of its
+    parameter, if this process can import the task.
+    """
+    rules = conf.current().redact
+    names = names_of_call(task_path) if args else Names()
+    if rules.function:
+        return _args_by_function(rules.function, args, names, task_path), _kwargs_by_function(
+            rules.function, kwargs, task_path
+        )
+    named = _by_rules(dict(enumerate(args)), rules, names)
+    return list(named.values()), _by_rules(dict(kwargs), rules)
+
+
+def redact_text(text: str, task_path: str = "") -> str:
+    """Return a text as it may be shown: patterns are replaced in it, and names do not matter."""
+    rules = conf.current().redact
+    if not text or rules.are_names:
+        return text
+    shown = redact(text, task_path)
+    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+
+
+def restore(given: Any, shown: Any, stored: Any) -> Any:
+    """Return what a form means that was filled with a redacted value: what is still as it was ``shown``
+    stands for what is ``stored``.
+    """
+    if given == shown:
+        return stored
+    if isinstance(given, dict) and isinstance(shown, dict) and isinstance(stored, dict):
+        both = shown.keys() & stored.keys()
+        return {
+            key: restore(value, shown[key], stored[key]) if key in both else value
+            for key, value in given.items()
+        }
+    lists = isinstance(given, list) and isinstance(shown, list) and isinstance(stored, list)
+    if lists and len(given) == len(shown) == len(stored):
+        return [restore(*each) for each in zip(given, shown, stored, strict=True)]
+    return given
+
+
+def redacting_function(path: str) -> Callable[[Any, str], Any]:
+    """Return the callable that REDACT names. Raise ImproperlyConfigured if there is none."""
+    try:
+        found = import_string(path)
+    except Exception as error:  # whatever its module raises
+        raise ImproperlyConfigured(
+            f"{conf.NAME}['REDACT'] names {path!r}, which cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(found):
+        raise ImproperlyConfigured(
+            f"{conf.NAME}['REDACT'] names {path!r}, which is of type {type(found).__qualname__} and cannot "
+            "be called."
+        )
+    return found  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=4096)
+def names_of_call(task_path: str) -> Names:
+    """Return the names of the positional parameters of a task. There are none if this process cannot import
+    it, which is not tried again: a page would be slow.
+    """
+    from .paths import import_task
+
+    try:
+        task = import_task(task_path)
+    except UnknownTask:
+        return Names()
+    parameters = (parameters_of_call(task.func, takes_context=task.takes_context) or {}).values()
+    each = (each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
+    rest = (each.name for each in parameters if each.kind is each.VAR_POSITIONAL)
+    return Names(tuple(parameter.name for parameter in each), next(rest, ""))
+
+
+def _by_rules(value: Any, rules: Rules, names: Names | None = None) -> Any:
+    """Redact by names and patterns. ``names``: those of the numbers that are the keys of ``value``."""
+    if isinstance(value, Mapping):
+        shown = {}
+        for key, each in value.items():
+            name = str(key) if names is None else names.at(key)
+            is_hidden = each is not None and not isinstance(each, bool) and rules.hide(name)
+            shown[key] = REDACTED if is_hidden else _by_rules(each, rules)
+        return shown
+    if isinstance(value, (list, tuple)):
+        return [_by_rules(each, rules) for each in value]
+    if isinstance(value, str):
+        for pattern in rules.patterns:
+            value = pattern.sub(REDACTED, value)
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return REDACTED if any(pattern.search(str(value)) for pattern in rules.patterns) else value
+    return value
+
+
+def _by_function(path: str, value: Any, task_path: str) -> Any:
+    try:
+        shown = redacting_function(path)(deepcopy(value), task_path)
+        json.dumps(shown)
+    except Exception as error:
+        # Not the text of the error: it may contain the value.
+        _tell(path, type(error).__name__)
+        return FAILED
+    return shown
+
+
+def _args_by_function(path: str, args: Sequence[Any], names: Names, task_path: str) -> list[Any]:
+    """Pass the arguments by name, if all names are known, and return what became of each of them."""
+    count = len(args)
+    if not args:
+        return []
+    if len(names.each) < count and not names.rest:
+        shown = _by_function(path, list(args), task_path)
+        return shown if isinstance(shown, list) and len(shown) == count else [_mark(shown)] * count
+    named: dict[str, Any] = dict(zip(names.each, args, strict=False))
+    further = list(args[len(names.each) :])
+    if further:
+        named[names.rest] = further
+    shown = _by_function(path, named, task_path)
+    if not isinstance(shown, dict):
+        return [_mark(shown)] * count
+    rest = shown.get(names.rest) if further else []
+    if not isinstance(rest, list) or len(rest) != len(further):
+        rest = [_mark(rest)] * len(further)
+    return [*(shown.get(name, REDACTED) for name in names.each[:count]), *rest]
+
+
+def _kwargs_by_function(path: str, kwargs: Mapping[str, Any], task_path: str) -> dict[str, Any]:
+    if not kwargs:
+        return {}
+    shown = _by_function(path, dict(kwargs), task_path)
+    return shown if isinstance(shown, dict) else dict.fromkeys(kwargs, _mark(shown))
+
+
+def _mark(shown: Any) -> Any:
+    """Return what stands for each argument if the callable has returned one value for all of them."""
+    return shown if isinstance(shown, str) else REDACTED
+
+
+@lru_cache(maxsize=256)
+def _tell(path: str, error: str) -> None:
+    """Log a problem once."""
+    logger.error("%s, which %s['REDACT'] names, raised %s. The value is not shown.", path, conf.NAME, error)

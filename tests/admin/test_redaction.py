@@ -1,0 +1,239 @@
+"""The admin shows arguments and results redacted, only to those who may see them. Nobody finds by a search
+what is not shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client, override_settings
+
+from django_pgqueue.admin.cut_json import load_cut
+from django_pgqueue.models import Job, Schedule
+from django_pgqueue.redaction import REDACTED
+from tests.app import secret_tasks as tasks
+from tests.receipts.models import Order, Receipt
+from tests.support.factories import ERROR, JobFactory, ScheduleFactory
+
+from .helpers import body, listed, staff, url
+
+pytestmark = pytest.mark.django_db
+
+SIGN_IN = tasks.sign_in.module_path
+CARD = "4111-1111-1111-1111"
+BY_CARD = {"REDACT": [r"re:\d{4}(-\d{4}){3}"]}
+STEP = {
+    "name": "ask",
+    "kind": "step",
+    "attempt": 1,
+    "seconds": 1,
+    "result": {"token": "hunter2", "n": "seen"},
+}
+
+
+def secret(**more: Any) -> Job:
+    """Return a done job in whose every place is a secret."""
+    return JobFactory.create(
+        **{
+            "task_path": SIGN_IN, "args": ["ann", "hunter2"], "kwargs": {"api_key": "hunter2", "n": "seen"},
+            "done": True, "result": {"user": "seen", "accessToken": "hunter2"}, "steps": [STEP],
+            "metadata": {"token": "hunter2"}, "context": {"cookie": "hunter2"}, **more,
+        }
+    )  # fmt: skip
+
+
+def test_the_list_and_the_page_show_no_secret(root: Client) -> None:
+    job = secret()
+    on_list, on_page = body(root, url("changelist")), body(root, url("change", job.pk))
+    assert f"&quot;ann&quot;, &quot;{REDACTED}&quot;, n=&quot;seen&quot;, api_key=" in on_list
+    assert "hunter2" not in on_list + on_page
+    assert on_page.count(REDACTED) == 6
+    job.refresh_from_db()
+    assert job.args == ["ann", "hunter2"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "shown"),
+    [({}, "html=&quot;&lt;p&gt;"), (BY_CARD, "…")],
+)
+def test_arguments_that_are_read_only_in_part(root: Client, rules: Any, shown: str) -> None:
+    secret(args=["ann"], kwargs={"html": "<p>" * 200, "note": "x", "password": "hunter2" * 100})
+    with override_settings(PGQUEUE=rules):
+        cell = re.findall(r'field-call">(.*?)</td>', body(root, url("changelist")))[0]
+    assert shown in cell
+    assert "hunter2" not in cell
+    assert ("ann" in cell) == (not rules)  # a pattern cannot tell what it would find in the rest
+
+
+@pytest.mark.parametrize("length", range(1, 62))
+def test_the_beginning_of_json_is_read_wherever_it_was_cut(length: int) -> None:
+    text = '[1, {"a": "say \\"hi\\" \\u00e4", "b": [1, {"c": null}]}, "x, [1"]'
+    found, is_cut = load_cut(text[:length])
+    assert is_cut == (length < len(text))
+    whole = json.loads(text)
+    assert all(value == whole[place] for place, value in enumerate(found[:1]))
+    if len(found) > 1:
+        assert found[1].keys() <= {"a", "b"}
+        assert found[1].get("a", "…").removesuffix("…") in whole[1]["a"]
+
+
+def test_patterns_are_about_texts_too(root: Client) -> None:
+    text = f"card {CARD} is refused"
+    line = {"at": "2026-01-01T00:00:00Z", "level": "INFO", "logger": "x", "message": text}
+    error = {**ERROR, "message": text, "traceback": text, "progress": {"done": 1, "note": text}}
+    job = secret(done=False, failed=True, errors=[error], logs=[{"attempt": 1, "lines": [line]}])
+    waits = JobFactory.create(status="blocked", waiting_reason=text)
+    pages = [url("changelist"), *(url("change", each.pk) for each in (job, waits))]
+    with override_settings(PGQUEUE=BY_CARD):
+        for page in pages:
+            shown = body(root, page)
+            assert CARD not in shown
+            assert f"card {REDACTED} is refused" in shown
+    assert CARD in body(root, pages[1])
+
+
+def test_fields_of_a_payload_have_names(root: Client) -> None:
+    row = Receipt.objects.create(order=Order.objects.create(pk=17), email="a@b.c")
+    with override_settings(PGQUEUE={"REDACT": ["email"]}):
+        shown = body(root, url("change", row.pk))
+    assert "a@b.c" not in shown
+    assert f"<td>{REDACTED}</td>" in shown
+    assert "<td>17</td>" in shown
+
+
+def test_without_the_permission_no_arguments_or_results_are_shown() -> None:
+    job = secret()
+    row = Receipt.objects.create(order=Order.objects.create(), email="a@b.c")
+    viewer = staff("view_job")
+    on_list, on_page = body(viewer, url("changelist")), body(viewer, url("change", job.pk))
+    for shown in (on_list, on_page, body(viewer, url("change", row.pk))):
+        assert "seen" not in shown
+        assert "&quot;ann" not in shown
+        assert "a@b.c" not in shown
+    assert "field-call" not in on_list
+    assert "field-arguments" not in on_page
+    assert ">ask<" in on_page  # the steps, without their results
+    assert "seen" in body(staff("view_job", "view_arguments_job"), url("change", job.pk))
+
+
+def found(client: Client, term: str) -> bool:
+    return bool(listed(client, q=term))
+
+
+@pytest.mark.parametrize("term", ["hunter2", "hunt", "unter", '"hunter2"', '"api_key": "h', '", "hunt', "{"])
+def test_a_search_finds_nothing_that_is_redacted(root: Client, term: str) -> None:
+    secret()
+    # Without a redacted key, the whole text is searched.
+    assert found(root, "ann")
+    assert found(root, "seen")
+    assert found(root, "api_k")
+    assert not found(root, term)
+    JobFactory.create(args=["Hunter2"])
+    assert found(root, "hunter2")
+
+
+@pytest.mark.parametrize(
+    ("names", "hidden"),
+    [(["password"], True), (["user"], False), (["n"], False), (["Pass_Word"], True), ([], False)],
+)
+def test_python_and_the_database_compare_names_alike(root: Client, names: list[str], hidden: bool) -> None:
+    key = "old-passWord" if "Pass_Word" in names else "oldPassword"
+    secret(args=[], kwargs={"a": [{key: ["hunter2", 5]}]})
+    with override_settings(PGQUEUE={"REDACT": names}):
+        assert found(root, "hunter2") != hidden
+        assert ("hunter2" not in body(root, url("changelist"))) == hidden
+
+
+def test_further_positional_arguments_are_not_found_either(root: Client) -> None:
+    secret(task_path=tasks.many.module_path, args=["ann", "hunter2", "hunter3"], kwargs={})
+    with override_settings(PGQUEUE={"REDACT": ["tokens"]}):
+        assert found(root, "ann")
+        assert not found(root, "hunter")
+    assert found(root, "hunter3")
+
+
+def test_arguments_of_a_task_that_nobody_knows_are_not_searched(root: Client) -> None:
+    """Nobody knows which of them are redacted. Keyword arguments have names."""
+    secret(task_path="gone.tasks.sign_in")
+    assert not found(root, "ann")
+    assert found(root, "seen")
+
+
+def test_with_patterns_nothing_is_searched_that_they_may_redact(root: Client) -> None:
+    job = secret(
+        done=False, failed=True, errors=[{**ERROR, "class": "GatewayDown", "message": f"card {CARD}"}]
+    )
+    with override_settings(PGQUEUE=BY_CARD):
+        assert not any(found(root, term) for term in ("ann", "seen", CARD, "card"))
+        assert listed(root, q="gatewayd") == listed(root, q="sign_in") == [job.pk]
+
+
+def test_without_the_permission_arguments_and_messages_are_not_searched() -> None:
+    job = secret(done=False, failed=True, errors=[{**ERROR, "class": "GatewayDown", "message": "to ann"}])
+    viewer = staff("view_job", "retry_job")
+    assert not any(found(viewer, term) for term in ("ann", "seen", "to ann"))
+    assert listed(viewer, q="gatewayd") == listed(viewer, q="sign_in") == [job.pk]
+    # An action on all that match says how many there are.
+    data = {"action": "retry_jobs", "_selected_action": [job.pk], "select_across": 1, "index": 0}
+    assert "no job" in str(viewer.post(f"{url('changelist')}?q=seen", data, follow=True).content).lower()
+
+
+@pytest.fixture
+def schedule() -> Schedule:
+    return ScheduleFactory.create(
+        name="nightly", task_path=SIGN_IN, args=["ann", "hunter2"], kwargs={"api_key": "k-1"}
+    )
+
+
+def test_schedules_are_redacted_wherever_they_are_shown(schedule: Schedule) -> None:
+    viewer, editor = staff("view_schedule"), staff("view_schedule", "change_schedule", "run_schedule")
+    pages = [body(each, url(*page, model="schedule")) for each in (viewer, editor)
+             for page in (("changelist",), ("change", "nightly"))]  # fmt: skip
+    address = url("act", "run", model="schedule")
+    asked = editor.post(address, {"names": json.dumps(["nightly"]), "page": ""}).content.decode()
+    for page in (*pages, asked):
+        assert "hunter2" not in page
+        assert "k-1" not in page
+        assert REDACTED in page
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "stored"),
+    [
+        (["bob", REDACTED], {"api_key": REDACTED}, (["bob", "hunter2"], {"api_key": "k-1"})),
+        (["ann", "new"], {"api_key": REDACTED}, (["ann", "new"], {"api_key": "k-1"})),
+        (["ann", REDACTED], {}, (["ann", "hunter2"], {})),
+        ([REDACTED], {"api_key": REDACTED}, None),
+    ],
+)
+def test_a_form_keeps_the_values_that_it_does_not_show(
+    root: Client, schedule: Schedule, args: Any, kwargs: Any, stored: Any
+) -> None:
+    address = url("change", "nightly", model="schedule")
+    form = root.get(address).context["adminform"].form
+    values = {
+        name: "" if value is None else value for name, value in form.initial.items() if name in form.fields
+    }
+    given = {**values, "args": json.dumps(args), "kwargs": json.dumps(kwargs)}
+    response = root.post(address, given)
+    schedule.refresh_from_db()
+    if stored is None:
+        assert "Replace each" in response.content.decode()
+        assert schedule.args == ["ann", "hunter2"]
+    else:
+        assert response.status_code == 302
+        assert (schedule.args, schedule.kwargs) == stored
+
+
+def test_a_search_reads_a_value_part_by_part_only_if_its_text_matches() -> None:
+    """Most jobs do not match, and a search reads many of them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    from django_pgqueue.admin.visible import Shows
+
+    sql = str(Job.objects.filter(Shows("kwargs", "x", "default")).query)
+    assert sql.index("NOT LIKE") < sql.index("jsonb_path_exists") < sql.index("RECURSIVE")
