@@ -13,7 +13,7 @@ from django.utils.dateparse import parse_datetime
 from ..models.job import Status
 from ..models.step import Step
 from ..step_rules import HAS_STEPS
-from ..why import why
+from ..why import explain
 from ..wording import counted, period
 from . import _job_rows as rows
 from ._moments import clock, iso
@@ -38,7 +38,7 @@ def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
     _add_last_error(job)
     return {
         **rows.as_json(job, workers),
-        "why": why(job),
+        "why": explain(job).text,
         "progress": rows.progress_json(job.progress),
         "timeout": job.timeout,
         "expires_at": iso(job.expires_at),
@@ -80,7 +80,7 @@ def _facts(job: Job, workers: dict[int, str], marks: Marks) -> dict[str, str]:
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
     worker = "" if job.worker is None else f"{workers.get(job.worker, 'gone')} (id {job.worker})"
     return {
-        "Why": why(job),
+        "Why": explain(job).text,
         "Progress": _progress(job, marks),
         "Queue": f"{job.queue_name}, priority {job.priority}",
         "Attempts": f"{job.attempts}{most}{crashes}",
