@@ -100,7 +100,7 @@ def test_everything_about_a_job() -> None:
                                         "message": "one\ntwo"}], "left_out": 3}],
     )  # fmt: skip
     text = run("jobs", str(job.pk))
-    assert text.startswith(f"Job {job.pk}: tests.app.tasks.add, failed\n  Why:         It is failed after ")
+    assert text.startswith(f"Job {job.pk}: tests.app.tasks.add, failed\n  Why:         It failed at ")
     for line in (
         "  Attempts:    2 of 5",
         "  Limited by:  sku-7",
@@ -117,7 +117,7 @@ def test_everything_about_a_job() -> None:
     assert [step["name"] for step in found["steps"]] == ["load"]
     assert [each["attempt"] for each in found["errors"]] == [1, 2]
     assert found["error"]["class"] == "builtins.KeyError"
-    assert found["why"].startswith("It is failed")
+    assert found["why"].startswith("It failed at ")
 
 
 def test_a_live_job_has_its_steps_and_its_progress() -> None:

@@ -12,3 +12,9 @@ FROM pgqueue_stat_rollup;
 
 SELECT setval(pg_get_serial_sequence('pgqueue_pause', 'id'), coalesce(max(id), 0) + 1000000)
 FROM pgqueue_pause;
+
+SELECT setval(pg_get_serial_sequence('pgqueue_failure_count', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_failure_count;
+
+SELECT setval(pg_get_serial_sequence('pgqueue_failure_note', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_failure_note;
