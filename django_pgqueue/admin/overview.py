@@ -1,103 +1,118 @@
-"""The overview: depth by queue and status, age, retries, failures, and the workers."""
+"""The overview: a verdict with its reasons, tiles, charts, queues, failures and workers.
+
+The page is read again in two parts, ``?part=now`` and ``?part=charts``, by the script ``live.js``. A part is
+the same template without its frame, so blocks that a project replaces are refreshed, too.
+
+Each statement has a time limit. What was too slow is not shown, and the page says so.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
-from django.urls import reverse
+from django.forms import Media
+from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from ..models import Worker
-from ..vitals import Vital, busy_text, queues_text
-from . import display
+from ..figures.health import PATIENCE
+from ..figures.spans import DAY, HOUR, breakdown
+from ..figures.verdict import judge, read
+from ..models import Queue
+from ..time_limit import within
+from ..wording import age
+from . import charts
 from .console import console_page
-from .depth import MOST_FAILURES, QueueDepth, depth
-from .fleet import Fleet, state_badge
-from .links import page_url
-from .paused import paused
+from .overview_charts import charts as charts_of
+from .overview_cures import troubles
+from .overview_pauses import may_pause, may_resume, press
+from .overview_rows import queue_rows, worker_rows
+from .overview_tiles import tiles
+from .paused import in_words
+from .span_tabs import chosen_span, span_tabs
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
-    from django.template.response import TemplateResponse
+    from django.http import HttpRequest, HttpResponse
 
+    from ..figures.spans import Figures, Span
     from .base import DatabaseAdmin
 
 __all__ = ["overview"]
 
+MOST_QUEUES = 200
 MOST_WORKERS = 100
+_TEMPLATE = "admin/django_pgqueue/overview.html"
+_TITLE = gettext_lazy("Overview of the queues")
+_MEDIA = charts.MEDIA + Media(css={"all": ["django_pgqueue/overview.css"]})
 
 
-def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
-    """Return the page for a user who may view jobs. ``admin`` is the admin of jobs, with its site and
-    database.
+def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Return the page, or a part of it, for a user who may view jobs. ``admin`` is the admin of jobs, with
+    its site and database.
     """
-    site = admin.admin_site
-    fleet = Fleet(admin.database, busy=True)
-    queues = depth(admin.database)
-    pauses = paused(site, request, admin.database)
-    prefix = f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
-    return console_page(
-        admin,
-        request,
-        "admin/django_pgqueue/overview.html",
-        _("Overview of the queues"),
-        jobs_url=reverse(f"{prefix}_changelist", current_app=site.name),
-        pgqueue_paused=pauses,
-        trouble=fleet.trouble if any(queue.needs_workers for queue in queues) else "",
-        queues=[{**_queue_row(queue, fleet), "paused": pauses.queues.get(queue.name)} for queue in queues],
-        any_lost=any(queue.lost for queue in queues),
-        workers=[
-            {**_worker_row(worker), "url": page_url(site, request, Worker, "change", worker.pk)}
-            for worker in fleet.workers[:MOST_WORKERS]
-        ],
-        more_workers=max(0, len(fleet.workers) - MOST_WORKERS),
-    )
+    if request.method == "POST":
+        return press(admin, request)
+    part = request.GET.get("part", "")
+    context: dict[str, Any] = {"shows_now": part != "charts", "shows_charts": part != "now"}
+    if context["shows_now"]:
+        context |= _now(admin, request)
+    if context["shows_charts"]:
+        context |= _charts(admin, request)
+    if part in {"now", "charts"}:
+        request.current_app = admin.admin_site.name
+        frame = {"pgqueue_frame": "admin/django_pgqueue/part.html", "opts": admin.opts}
+        return TemplateResponse(request, _TEMPLATE, {**frame, **context})
+    return console_page(admin, request, _TEMPLATE, str(_TITLE), media=_MEDIA, **context)
 
 
-def _queue_row(queue: QueueDepth, fleet: Fleet) -> dict[str, Any]:
-    attendance = fleet.of(queue.name)
+def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
+    """Return what changes by the second."""
+    site, alias = admin.admin_site, admin.database
+    state = read(alias)
+    pauses = in_words(site, request, state.pauses or [])
+    verdict, resumes = judge(state), may_resume(site, request)
+    hour, day = (_by_queue(alias, span) for span in (HOUR, DAY))
+    names = within(alias, PATIENCE, lambda: list(Queue.objects.using(alias).values_list("pk", flat=True)))
+    rows = queue_rows(site, request, state, names or [], hour or {}, day or {}, pauses)
+    workers = state.crew.workers if state.crew else []
     return {
-        "name": queue.name,
-        "ready": display.number(queue.ready),
-        "attendance": attendance,
-        "unattended": queue.needs_workers and not attendance.alive,
-        "oldest": display.period(queue.oldest),
-        "longest": display.period(queue.longest),
-        "cells": _cells(queue),
+        "verdict": verdict,
+        "troubles": troubles(site, request, verdict.problems, pauses, may_resume=resumes),
+        "notes": pauses.tasks_said,
+        "tiles": tiles(site, request, state),
+        "queues": rows[:MOST_QUEUES],
+        "more_queues": max(0, len(rows) - MOST_QUEUES),
+        "may_pause": may_pause(site, request),
+        "may_resume": resumes,
+        "any_lost": bool(state.lost),
+        "workers": worker_rows(site, request, workers[:MOST_WORKERS]),
+        "more_workers": max(0, len(workers) - MOST_WORKERS),
+        "slow_queues": None in (state.depths, state.lost, hour, day, names),
+        "slow_workers": state.crew is None,
+        "slow_text": slow_text(PATIENCE),
     }
 
 
-def _worker_row(worker: Any) -> dict[str, Any]:
+def _charts(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
+    """Return what changes by the minute."""
+    span, alias = chosen_span(request), admin.database
+    drawn = within(alias, PATIENCE, lambda: charts_of(alias, span))
     return {
-        "worker": worker,
-        "queues": queues_text(worker),
-        "busy": busy_text(worker),
-        "badge": state_badge(worker),
-        "age": display.period(worker.age),
-        "alarm": worker.vital in {Vital.SILENT, Vital.DEAD},
+        "charts": drawn or [],
+        "span": span.name,
+        "span_tabs": span_tabs(request),
+        "slow_charts": drawn is None,
+        "slow_text": slow_text(PATIENCE),
     }
 
 
-def _cells(queue: QueueDepth) -> list[dict[str, Any]]:
-    """Return the counts of a queue from left to right, each with a link to its jobs if a filter can show
-    them.
-    """
+def _by_queue(alias: str, span: Span) -> dict[str, Figures] | None:
+    """Return what ran in each queue; None if it took too long."""
+    rows = within(alias, PATIENCE, lambda: breakdown(alias, span, "queue", most=MOST_QUEUES))
+    return None if rows is None else {row.queue_name: row for row in rows}
 
-    def cell(count: int, *, lost: int = 0, alarm: bool = False, **filters: str) -> dict[str, Any]:
-        query = urlencode({"queue": queue.name, **filters}) if filters else ""
-        capped = alarm and count >= MOST_FAILURES
-        text = display.number(count) + ("+" if capped else "")
-        return {"text": text, "query": query if count else "", "alarm": alarm, "lost": lost}
 
-    return [
-        cell(queue.pending, status="pending"),
-        cell(queue.retry, status="retry"),
-        cell(queue.blocked, status="blocked"),
-        cell(queue.running, status="running", lost=queue.lost),
-        cell(queue.done_hour, status="done", finished="hour"),
-        cell(queue.retried_hour),
-        cell(queue.failed_hour, alarm=True, status="failed", finished="hour"),
-        cell(queue.retried_day),
-        cell(queue.failed_day, alarm=True, status="failed", finished="day"),
-    ]
+def slow_text(limit: float) -> str:
+    """Return what is shown instead of figures that took too long."""
+    text = _("The database did not answer within %(limit)s, so some figures are missing here.")
+    return text % {"limit": age(limit)}

@@ -15,10 +15,12 @@ from . import display
 from .links import page_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-__all__ = ["Paused", "details", "paused", "target"]
+__all__ = ["Paused", "details", "in_words", "paused", "target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,21 @@ class Paused:
     """The sentences about queues and tasks."""
     queues: dict[str, str]
     """The details for each paused queue."""
+    queues_said: dict[str, str]
+    """The sentence about each paused queue."""
+    tasks_said: list[str]
+    """The sentences about tasks."""
 
 
 def paused(site: AdminSite, request: HttpRequest, alias: str) -> Paused:
     """Return what is paused in a database."""
     in_force = Q(until__isnull=True) | Q(until__gt=Now())
-    pauses = list(Pause.objects.using(alias).filter(in_force).order_by("kind", "name"))
+    return in_words(site, request, Pause.objects.using(alias).filter(in_force).order_by("kind", "name"))
+
+
+def in_words(site: AdminSite, request: HttpRequest, pauses: Iterable[Pause]) -> Paused:
+    """Return the sentences about pauses that are read already."""
+    pauses = list(pauses)
     said = {pause.pk: _linked(_sentence(pause), site, request, pause) for pause in pauses}
     return Paused(
         everything=next((said[pause.pk] for pause in pauses if pause.kind == Pause.Kind.ALL), ""),
@@ -46,6 +57,8 @@ def paused(site: AdminSite, request: HttpRequest, alias: str) -> Paused:
             for pause in pauses
             if pause.kind == Pause.Kind.QUEUE
         },
+        queues_said={pause.name: said[pause.pk] for pause in pauses if pause.kind == Pause.Kind.QUEUE},
+        tasks_said=[said[pause.pk] for pause in pauses if pause.kind == Pause.Kind.TASK],
     )
 
 

@@ -24,7 +24,7 @@ from .depth import MOST, Depth, depths
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["PATIENCE", "Health", "Problem", "health", "judged", "unreachable", "watched"]
+__all__ = ["PATIENCE", "Health", "Problem", "health", "judged", "thresholds_of", "unreachable", "watched"]
 
 #: The last four are found by ``verdict`` only: they are no reason to restart anything or to wake up somebody.
 Kind = Literal[
@@ -98,7 +98,7 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
 def watched(queues: Collection[str] = (), given: Mapping[str, Any] = _NOTHING) -> tuple[set[str], int]:
     """Return the queues that must be looked at, jobs or not, and up to which number jobs must be counted."""
     named = {*_named(), *queues}
-    limits = [_thresholds(name, given) for name in (*named, ALL_OTHERS)]
+    limits = [thresholds_of(name, given) for name in (*named, ALL_OTHERS)]
     return named, max([MOST, *(limit.depth + 1 for limit in limits if limit.depth is not None)])
 
 
@@ -112,13 +112,13 @@ def judged(
     """Return the state for figures that are read already."""
     named = _named()
     seen = [depth for name, depth in found.items() if name in queues or not queues]
-    missing = [] if queues else _without_workers(crew, _thresholds(ALL_OTHERS, given))
+    missing = [] if queues else _without_workers(crew, thresholds_of(ALL_OTHERS, given))
     problems = [*missing]
     for depth in seen:
         name = depth.queue_name
-        problems += _late(depth, _thresholds(name, given))
+        problems += _late(depth, thresholds_of(name, given))
         if not missing and (name in named or name in queues or depth.ready or depth.running):
-            problems += _unserved(depth, crew, _thresholds(name, given))
+            problems += _unserved(depth, crew, thresholds_of(name, given))
     return Health(
         alias,
         tuple(problems),
@@ -141,7 +141,7 @@ def _named() -> set[str]:
     return {name for name in conf.current().health if name != ALL_OTHERS}
 
 
-def _thresholds(queue: str, given: Mapping[str, Any]) -> Thresholds:
+def thresholds_of(queue: str, given: Mapping[str, Any] = _NOTHING) -> Thresholds:
     """Return the thresholds of a queue."""
     settings = conf.current().health
     found = settings.get(queue) or settings.get(ALL_OTHERS) or Thresholds()
@@ -157,7 +157,10 @@ def _without_workers(crew: Crew, limit: Thresholds) -> list[Problem]:
         numbers = {"alive": alive, "least": limit.workers}
         text = _("workers: %(alive)d, at least %(least)d are expected") % numbers
         return [Problem("few_workers", "", text)]
-    return [Problem("no_worker", "", _("no worker claims jobs"))]
+    text = _("no worker claims jobs")
+    if crew.count(Vital.DRAINING):
+        text = _("no worker claims jobs, because all are stopping")
+    return [Problem("no_worker", "", text)]
 
 
 def _late(depth: Depth, limit: Thresholds) -> list[Problem]:

@@ -1,4 +1,6 @@
-"""Lost jobs: those that run according to their rows, but whose worker is dead. Any live worker recovers them."""
+"""Lost jobs: those that run according to their rows, but whose worker is dead. Any live worker recovers
+them.
+"""
 
 from __future__ import annotations
 

@@ -221,8 +221,3 @@ def test_another_site_has_the_limits_of_its_database(root: Client) -> None:
     )
     assert not Limit.objects.using("other").exists()
     assert Limit.objects.get().running == 5
-
-
-def test_the_overview_links_to_the_limits(root: Client) -> None:
-    link = f'<li><a href="{url("changelist", model="limit")}">'
-    assert link in root.get(url("overview")).content.decode()

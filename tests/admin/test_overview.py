@@ -3,18 +3,59 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.test import Client
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client, override_settings
 from django.utils import timezone
+from django.utils.html import strip_tags
 
+from django_pgqueue import pause
+from django_pgqueue.admin import overview
 from django_pgqueue.admin.depth import depth
+from django_pgqueue.figures import verdict
+from django_pgqueue.models import Pause
+from django_pgqueue.time_limit import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.statistics import classes
 
-from .helpers import STATES, body, staff, url
+from .helpers import body, post, staff, url
 
 pytestmark = pytest.mark.django_db
+
+
+def ago(**time: float) -> Any:
+    return timezone.now() - timedelta(**time)
+
+
+def page_of(client: Client, **query: str) -> str:
+    return body(client, url("overview"), **query)
+
+
+def troubles(page: str) -> list[str]:
+    """Return the list of problems as HTML, one item each."""
+    part = page.split('id="pgqueue-verdict"')[1].split("</section>")[0]
+    return re.findall(r"<li>(.*?)</li>", part, re.DOTALL)
+
+
+def row_of(page: str, queue: str) -> str:
+    """Return the row of a queue as HTML."""
+    rows = page.split('id="pgqueue-queues-now"')[1].split("</table>")[0].split("<tr")
+    [row] = [each for each in rows if f">{queue}</a>" in each]
+    return row
+
+
+def cells(page: str, queue: str) -> list[str]:
+    """Return the text of each cell of a queue after its name."""
+    return [
+        " ".join(strip_tags(cell).split())
+        for cell in re.findall(r"<td.*?</td>", row_of(page, queue), re.DOTALL)
+    ]
 
 
 def test_depth() -> None:
@@ -24,7 +65,7 @@ def test_depth() -> None:
     JobFactory.create(queue_name="mail", retrying=True)
     JobFactory.create(queue_name="mail", retrying=True, run_after=long_ago - timedelta(minutes=10))
     JobFactory.create(queue_name="mail", running=True)
-    JobFactory.create(queue_name="mail", **STATES["blocked"])
+    JobFactory.create(queue_name="mail", status="blocked", waiting_reason="waits for jobs 1, 2")
     JobStatFactory.create(queue_name="mail", done=5, retried=2)
     JobStatFactory.create(queue_name="mail", done=7, retried=3, minute=timezone.now() - timedelta(hours=3))
     JobFactory.create(queue_name="failures", failed=True)
@@ -46,51 +87,334 @@ def test_depth() -> None:
     assert by_name["unused"].oldest is None
 
 
-def test_the_overview_and_the_ways_to_it(root: Client) -> None:
-    JobFactory.create(queue_name="mail & more", failed=True)
-    WorkerFactory.create(host="app-9", heartbeat_at=timezone.now() - timedelta(hours=1))
-    page = body(root, url("overview"))
-    assert "?queue=mail+%26+more&amp;status=failed&amp;finished=hour" in page.replace(
-        "&status", "&amp;status"
-    ).replace("&finished", "&amp;finished")
-    assert "app-9" in page
-    assert "1 h ago" in page
+def test_the_ways_to_the_overview(root: Client) -> None:
     for address in (url("changelist"), url("changelist", model="queue"), "/admin/django_pgqueue/"):
         assert f'href="{url("overview")}"' in body(root, address)
     for address in (url("changelist", model="queue"), "/admin/django_pgqueue/"):
         assert url("overview") not in body(staff("view_queue"), address)
 
 
-def test_the_overview_and_the_list_of_queues_show_counts_in_one_way(root: Client) -> None:
-    JobStatFactory.create(done=12_345)
-    JobFactory.create(failed=True)
-    page = body(root, url("overview"))
-    assert ">12,345</a>" in page
-    assert "<title>Overview of the queues |" in page
-    assert re.search(r'<a class="pgqueue-alarm" href="[^"]*finished=day">1</a>', page)
-    queues = body(root, url("changelist", model="queue"))
-    assert re.search(r'<strong class="pgqueue-alarm"><a href="[^"]*finished=day">1</a></strong>', queues)
+def test_a_queue_that_is_well(root: Client) -> None:
+    WorkerFactory.create_batch(2)
+    JobFactory.create(run_after=ago(minutes=2))
+    page = page_of(root)
+    assert re.search(
+        r'<h2 id="pgqueue-headline">Healthy: 2 workers, 0 jobs/min, the oldest ready job waits 2 min</h2>',
+        page,
+    )
+    assert troubles(page) == []
+    assert "pgqueue-verdict-bad" not in page
+
+
+def no_worker() -> None:
+    JobFactory.create(queue_name="mail")
+
+
+def unserved() -> None:
+    WorkerFactory.create(queues=["other"])
+    JobFactory.create(queue_name="mail")
+
+
+def late() -> None:
+    WorkerFactory.create()
+    QueueFactory.create(name="mail")
+    JobFactory.create(queue_name="mail", run_after=ago(hours=1))
+
+
+def failing() -> None:
+    WorkerFactory.create()
+    JobStatFactory.create(queue_name="mail", failed=20)
+
+
+def lost() -> None:
+    WorkerFactory.create()
+    JobFactory.create(queue_name="mail", running=True, worker=12345)
+
+
+def held() -> None:
+    WorkerFactory.create()
+    JobFactory.create(queue_name="mail")
+    pause(queue="mail", author="ann", reason="<down>")
+
+
+@pytest.mark.parametrize(
+    ("happen", "text", "cure"),
+    [
+        (no_worker, "no worker claims jobs", "<code>manage.py runqueueworker</code>"),
+        (no_worker, "no worker claims jobs", '<a href="/admin/django_pgqueue/worker/">Workers</a>'),
+        (unserved, "mail: served by 0 of at least 1 workers", "<code>manage.py runqueueworker</code>"),
+        (
+            late,
+            "mail: the oldest ready job waits for 1 h",
+            '<a href="/admin/django_pgqueue/queue/mail/change/">',
+        ),
+        (failing, "20 jobs failed in the last hour, 0 in the hour before", ">Failures</a>"),
+        (lost, "1 running job has lost its worker", ">Workers</a>"),
+        (
+            held,
+            "Queue mail is paused by ann: &lt;down&gt;.",
+            '<input type="hidden" name="queue" value="mail">',
+        ),
+    ],
+)
+def test_each_problem_leads_to_its_cure(
+    root: Client, happen: Callable[[], None], text: str, cure: str
+) -> None:
+    happen()
+    page = page_of(root)
+    [trouble] = troubles(page)
+    assert text in trouble
+    assert cure in trouble
+    assert '<h2 id="pgqueue-headline">1 problem</h2>' in page
+
+
+@pytest.mark.parametrize("happen", [no_worker, unserved, late, held])
+def test_a_user_sees_no_way_to_what_is_not_permitted(happen: Callable[[], None]) -> None:
+    happen()
+    page = page_of(staff("view_job"))
+    [trouble] = troubles(page)
+    for refused in ("/worker/", "/queue/", "/pause/", "<button", "<form"):
+        assert refused not in trouble
+    assert 'name="button"' not in page
+
+
+def test_what_is_paused_is_told(root: Client) -> None:
+    WorkerFactory.create()
+    JobFactory.create(queue_name="mail")
+    pause(everything=True, author="ann")
+    pause(task="shop.tasks.sync")
+    page = page_of(root)
+    [trouble] = troubles(page)
+    assert "Everything is paused by ann." in trouble
+    assert '<input type="hidden" name="queue" value="">' in trouble
+    assert "Task shop.tasks.sync is paused." in page
+    assert "everything is paused" in row_of(page, "mail")
+
+
+def test_the_tiles(root: Client) -> None:
+    worker = WorkerFactory.create(slots=4)
+    JobFactory.create_batch(3, run_after=ago(minutes=20))
+    JobFactory.create(running=True, worker=worker.pk)
+    JobStatFactory.create(minute=ago(minutes=5), failed=7)
+    JobStatFactory.create(minute=ago(minutes=90), failed=9)
+    JobStatFactory.create(minute=ago(minutes=1), done=1200)
+    page = page_of(root)
+    board = page.split('id="pgqueue-board"')[1].split("</ul>")[0]
+    texts = [
+        re.findall(r"pgqueue-tile-(?:value|note)\">(.*?)</(?:strong|span)>", tile)
+        for tile in board.split("</li>")
+    ]
+    found = [tuple(strip_tags(text) for text in pair) for pair in texts if pair]
+    assert [found[0], found[1], found[3]] == [
+        ("3", "the oldest waits 20 min"), ("1", "of 4 slots"), ("7", "9 in the hour before"),
+    ]  # fmt: skip
+    assert int(found[2][0].replace(",", "")) >= 600
+    assert board.count('<svg class="pgqueue-spark') == 4
+    assert "?status=failed&amp;finished=hour" in board
+    assert "pgqueue-tile-alarm" not in board, "fewer than before"
+    assert (
+        "<a "
+        not in page_of(staff("view_job"))
+        .split('id="pgqueue-board"')[1]
+        .split("Finished")[1]
+        .split("</li>")[0]
+    )
+
+
+def test_the_row_of_a_queue(root: Client) -> None:
+    dead = WorkerFactory.create(heartbeat_at=ago(hours=1))
+    WorkerFactory.create(exclude_queues=["never"])
+    JobFactory.create(queue_name="mail", run_after=ago(minutes=3))
+    JobFactory.create_batch(2, queue_name="mail", scheduled=True)
+    JobFactory.create(queue_name="mail", status="blocked", waiting_reason="waits for jobs 1, 2")
+    JobFactory.create(queue_name="mail", running=True, worker=dead.pk, last_attempted_at=ago(minutes=2))
+    JobStatFactory.create(queue_name="mail", minute=ago(minutes=5), done=12_345, failed=2, retried=3)
+    JobStatFactory.create(queue_name="mail", minute=ago(hours=5), failed=4, retried=5)
+    JobFactory.create(queue_name="never", run_after=ago(minutes=2))
+    QueueFactory.create(name="idle")
+    JobStatFactory.create(queue_name="gone", minute=ago(hours=3))
+    page = page_of(root)
+    assert cells(page, "mail")[:-1] == [
+        "1", "1", "3 min", "2", "1", "1 1 lost", "2 min", "12,345", "3", "2", "8", "6",
+    ]  # fmt: skip
+    assert cells(page, "idle")[:3] == ["1", "0", "-"]
+    assert "?queue=mail&amp;status=failed&amp;finished=day" in row_of(page, "mail")
+    assert '<svg class="pgqueue-gauge" ' in row_of(page, "mail")
+    assert "Lost: the worker of these jobs is dead." in page
+    assert cells(page, "never")[:3] == ["none", "1", "2 min"]
+    assert row_of(page, "never").count("pgqueue-alarm") == 2
+    assert row_of(page, "gone")
+
+
+def test_the_row_of_a_late_queue_is_red(root: Client) -> None:
+    late()
+    assert "pgqueue-gauge-alarm" in row_of(page_of(root), "mail")
+    pause(queue="mail")
+    assert "alarm" not in row_of(page_of(root), "mail"), "its jobs wait on purpose"
+
+
+def test_the_workers(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = WorkerFactory.create(host="app-9", slots=4, queues=["mail"], version="2026-03")
+    JobFactory.create(running=True, worker=worker.pk)
+    part = page_of(root).split('id="pgqueue-workers-now"')[1]
+    assert url("change", worker.pk, model="worker") in part
+    texts = re.findall(r"<td.*?>(.*?)</td>", part, re.DOTALL)
+    assert [strip_tags(text) for text in texts] == ["mail", "1 of 4", "running", "0 s ago", "2026-03"]
+    assert 'class="pgqueue-gauge-used" width="25"' in part
+    monkeypatch.setattr(overview, "MOST_WORKERS", 2)
+    WorkerFactory.create_batch(2)
+    assert "1 more worker is not shown here." in page_of(root)
 
 
 def test_the_overview_of_nothing(root: Client) -> None:
-    page = body(root, url("overview"))
+    page = page_of(root)
     assert "There are no queues yet" in page
     assert "manage.py runqueueworker" in page
+    assert "No attempts have ended in this time." in page
 
 
-def test_the_overview_shows_no_more_workers_than_fit(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.admin.overview.MOST_WORKERS", 2)
-    WorkerFactory.create_batch(3)
-    page = body(root, url("overview"))
-    assert page.count(">app-1:") == 2
-    assert "1 more worker is not shown here." in page
+@pytest.mark.parametrize(("span", "rows"), [("1h", 59), ("24h", 96), ("7d", 168), ("x", 59)])
+def test_the_charts_of_each_span(root: Client, span: str, rows: int) -> None:
+    JobStatFactory.create(
+        minute=ago(minutes=5), done=30, failed=1, wait_histogram=classes(c1=31), run_histogram=classes(c9=31)
+    )
+    page = page_of(root, part="charts", span=span)
+    times = page.split('id="pgqueue-times"')[1]
+    assert rows - 1 <= len(re.findall(r'<tr><th scope="row" data-value', times)) <= rows + 1
+    heads = re.findall(r'data-stroke="\w+">([^<]+)</th>', page)
+    assert heads == [
+        "failed", "retried", "done", "waited p50", "waited p95", "waited p99",
+        "ran p50", "ran p95", "ran p99",
+    ]  # fmt: skip
+    assert page.count('aria-current="true"') == 1
+    assert "pgqueue-verdict" not in page
+    assert "<html" not in page
 
 
-def test_failures_are_counted_up_to_a_limit(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgqueue.admin.depth.MOST_FAILURES", 2)
-    monkeypatch.setattr("django_pgqueue.admin.overview.MOST_FAILURES", 2)
-    JobFactory.create_batch(5, failed=True)
-    assert ">2+</a>" in body(root, url("overview"))
+def test_a_part_has_what_changes_by_the_second_and_no_frame(root: Client) -> None:
+    page = page_of(root, part="now")
+    for name in ("pgqueue-verdict", "pgqueue-board", "pgqueue-queues-now", "pgqueue-workers-now"):
+        assert f'id="{name}"' in page
+    assert "pgqueue-graphs" not in page
+    assert "<html" not in page
+    whole = page_of(root)
+    assert len(re.findall(r'data-pgqueue-source="\?part=now" data-pgqueue-pause="5"', whole)) >= 4
+    assert 'data-pgqueue-source="?part=charts&amp;span=1h" data-pgqueue-pause="30"' in whole
+    assert staff().get(url("overview"), {"part": "now"}).status_code == 403
+
+
+def test_each_statement_about_jobs_has_a_time_limit(root: Client) -> None:
+    seen = []
+
+    def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "pgqueue_" in sql:
+            with connection.connection.cursor() as cursor:
+                [(limit,)] = cursor.execute("SHOW statement_timeout").fetchall()
+            seen.append((limit, sql))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(watch):
+        page_of(root)
+    assert len(seen) >= 9
+    assert [sql for limit, sql in seen if limit != "2s"] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "part", "region"),
+    [
+        (verdict, "depths", "queues"), (verdict, "Crew", "workers"), (verdict, "lost_jobs", "queues"),
+        (overview, "breakdown", "queues"), (overview, "charts_of", "graphs"), (verdict, "series", ""),
+    ],
+)  # fmt: skip
+def test_a_part_that_is_too_slow_says_so(
+    root: Client, module: Any, part: str, region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: Any, **__: Any) -> None:
+        raise TimeLimitReached
+
+    JobFactory.create()
+    WorkerFactory.create(host="app-9")
+    monkeypatch.setattr(module, part, slow)
+    page = page_of(root)
+    found = re.findall(
+        r'id="pgqueue-(queues|workers|graphs)(?:-now)?"(?:(?!id="pgqueue-).)*<p class="pgqueue-slow"',
+        page,
+        re.DOTALL,
+    )
+    assert found == [region] * bool(region)
+    assert ("app-9" in page) == (part != "Crew")
+    assert (">?</a>" in page) == (part in {"depths", "Crew", "series"})
+
+
+def test_pause_and_resume(root: Client) -> None:
+    JobFactory.create(queue_name="mail")
+    assert post(root, url("overview"), button="pause", queue="mail", reason="down") == (
+        "Queue mail is paused.", "success",
+    )  # fmt: skip
+    made = Pause.objects.get()
+    assert (made.kind, made.name, made.reason, made.author) == ("queue", "mail", "down", "root")
+    assert 'value="resume"' in row_of(page_of(root), "mail")
+    assert post(root, url("overview"), button="resume", queue="mail") == ("Queue mail is resumed.", "success")
+    assert not Pause.objects.exists()
+    assert post(root, url("overview"), button="resume", queue="mail")[1] == "warning"
+    pause(everything=True)
+    assert post(root, url("overview"), button="resume", queue="")[0] == "Everything is resumed."
+    said = LogEntry.objects.order_by("pk").values_list("user__username", "object_repr", "change_message")
+    assert list(said) == [
+        ("root", "queue mail", "Paused."), ("root", "queue mail", "Resumed."),
+        ("root", "everything", "Resumed."),
+    ]  # fmt: skip
+
+
+def test_who_may_pause_and_resume() -> None:
+    JobFactory.create(queue_name="mail")
+    pause(queue="held")
+    JobFactory.create(queue_name="held")
+    for permissions, buttons in (
+        (["view_job"], set()),
+        (["view_job", "add_pause"], {"pause"}),
+        (["view_job", "delete_pause"], {"resume"}),
+        (["add_pause", "delete_pause"], None),
+    ):
+        client = staff(*permissions)
+        if buttons is not None:
+            assert set(re.findall(r'name="button" value="(\w+)"', page_of(client))) == buttons
+        for button, queue in (("pause", "mail"), ("resume", "held")):
+            if button not in (buttons or ()):
+                assert client.post(url("overview"), {"button": button, "queue": queue}).status_code == 403
+    assert [row.name for row in Pause.objects.all()] == ["held"]
+
+
+def test_a_form_that_somebody_has_changed(root: Client) -> None:
+    for data in (
+        {},
+        {"button": "drop", "queue": "mail"},
+        {"button": "pause"},
+        {"button": "pause", "queue": "a b"},
+    ):
+        assert root.post(url("overview"), data).status_code == 400
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.create_superuser("other"))
+    assert strict.post(url("overview"), {"button": "pause", "queue": "mail"}).status_code == 403
+    assert not Pause.objects.exists()
+
+
+OWN = """{% extends "admin/django_pgqueue/overview.html" %}
+{% block pgqueue_tiles %}{{ block.super }}<p>Our own {{ tiles|length }} tiles</p>{% endblock %}"""
+
+
+def test_a_project_replaces_blocks(root: Client, settings: Any) -> None:
+    templates = settings.TEMPLATES[0]
+    loaders = [
+        ("django.template.loaders.locmem.Loader", {"admin/django_pgqueue/overview.html": OWN}),
+        "django.template.loaders.app_directories.Loader",
+    ]
+    own = {**templates, "APP_DIRS": False, "OPTIONS": {**templates["OPTIONS"], "loaders": loaders}}
+    with override_settings(TEMPLATES=[own]):
+        for part in ("", "now"):
+            page = page_of(root, part=part)
+            assert "<p>Our own 4 tiles</p>" in page
+            assert 'id="pgqueue-board"' in page
 
 
 def test_pages_need_no_inline_script_or_style(root: Client) -> None:

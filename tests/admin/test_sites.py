@@ -25,7 +25,7 @@ def test_another_site_on_another_database(root: Client) -> None:
     assert listed(root, "/ops/django_pgqueue/job/") == [there.pk]
     assert listed(root, "/ops/django_pgqueue/job/", queue="there", q="add") == [there.pk]
     page = body(root, "/ops/django_pgqueue/job/overview/")
-    assert "/ops/django_pgqueue/job/?queue=there" in page
+    assert "/ops/django_pgqueue/job/?status=pending" in page
     assert 'href="/admin/' not in page
     page = body(root, f"/ops/django_pgqueue/job/{there.pk}/change/")
     assert f'action="/ops/django_pgqueue/job/{there.pk}/retry/"' in page

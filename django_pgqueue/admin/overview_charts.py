@@ -1,0 +1,86 @@
+"""The two charts of the overview: what ran and failed, and how long jobs waited and ran."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from ..figures.percentiles import SHARES
+from ..figures.spans import series
+from ..models.stat import HISTOGRAM_BOUNDS
+from .charts import Chart, Series
+from .percentiles import percentile, percentile_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from typing import Literal
+
+    from ..figures.spans import Figures, Span
+
+__all__ = ["charts", "per_minute"]
+
+_MINUTE = timedelta(minutes=1)
+_SOON = timedelta(seconds=30)  # workers write their figures every ten seconds
+_STROKES: tuple[Literal["solid", "dashed", "dotted"], ...] = ("solid", "dashed", "dotted")
+
+
+def charts(alias: str, span: Span) -> list[Chart]:
+    """Return the charts of a span. Raises ``TimeLimitReached``."""
+    now = timezone.now()
+    points = [point for point in series(alias, span) if now - point.start >= _SOON]
+    return [throughput(points, span, now), times(points)]
+
+
+def throughput(points: Sequence[Figures], span: Span, now: datetime) -> Chart:
+    """Return how many attempts have ended a minute."""
+
+    def of(label: str, counts: list[int], color: Literal["main", "alarm", "quiet"]) -> Series:
+        rates = [per_minute(count, point, span, now) for count, point in zip(counts, points, strict=True)]
+        return Series(label, rates, [_rate(rate) for rate in rates], color)
+
+    failed = of(_("failed"), [point.failed for point in points], "alarm")
+    retried = of(_("retried"), [point.retried for point in points], "quiet")
+    done = of(_("done"), [point.done for point in points], "main")
+    starts = [point.start for point in points]
+    return Chart("pgqueue-throughput", _("Attempts a minute"), starts, [failed, retried, done], kind="bars")
+
+
+def times(points: Sequence[Figures]) -> Chart:
+    """Return percentiles of how long jobs waited and ran."""
+    found = []
+    for label, color, histograms in (
+        (_("waited"), "second", [point.wait_histogram for point in points]),
+        (_("ran"), "main", [point.run_histogram for point in points]),
+    ):
+        for share, stroke in zip(SHARES, _STROKES, strict=True):
+            found.append(
+                Series(
+                    f"{label} p{share * 100:.0f}",
+                    [_seconds(percentile(histogram, share)) for histogram in histograms],
+                    [percentile_text(histogram, share) for histogram in histograms],
+                    color,  # type: ignore[arg-type]
+                    stroke,
+                )
+            )
+    starts = [point.start for point in points]
+    return Chart("pgqueue-times", _("How long jobs waited and ran"), starts, found, unit="seconds")
+
+
+def per_minute(count: int, point: Figures, span: Span, now: datetime) -> float:
+    """Return a count as a rate. The last step of a span is not over."""
+    return count / (min(span.step, max(now - point.start, _SOON)) / _MINUTE)
+
+
+def _seconds(found: float | None) -> float | None:
+    return HISTOGRAM_BOUNDS[-1] if found is not None and math.isinf(found) else found
+
+
+def _rate(rate: float) -> str:
+    digits = 1 if 0 < rate < 10 else 0
+    return number_format(round(rate, digits), digits, use_l10n=True, force_grouping=True)
