@@ -105,7 +105,7 @@ def fill_live(waiting: int) -> None:
 def fill_statistics(tasks: int) -> None:
     """Insert two days of minutes, of which the last three are not rolled up, and the sums."""
     names = "'queue' || task % 10, 'shop.tasks.task' || task"
-    begin = "date_trunc('minute', clock_timestamp())"
+    begin = "date_trunc('minute', statement_timestamp())"  # the same in all rows of a statement
     execute(
         f"INSERT INTO pgqueue_stat (minute, rolled_up, {_COLUMNS})"
         f" SELECT {begin} - n * interval '1 minute', n > 2, {names}, {_COUNTS}"
@@ -142,6 +142,7 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
     from django_pgqueue.figures.health import health
     from django_pgqueue.figures.spans import SPANS, breakdown, series
     from django_pgqueue.figures.totals import totals
+    from django_pgqueue.figures.verdict import judge, read
     from django_pgqueue.metrics import registry
 
     found: list[tuple[str, float, Callable[[], Any]]] = [
@@ -150,7 +151,11 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
         ("depth of the queues", PAGE, lambda: depths("default")),
         ("workers", PAGE, lambda: Crew("default")),
         ("totals", PAGE, lambda: totals("default")),
-    ]
+        ("verdict", PAGE, lambda: judge(read("default"))),
+        ("overview, by the second", PAGE, lambda: overview_now("default")),
+        ("overview, the whole page", PAGE,
+         lambda: (overview_now("default"), series("default", SPANS["7d"]))),
+    ]  # fmt: skip
     for span in SPANS.values():
         found += [
             (f"chart of {span.name}", PAGE, lambda span=span: series("default", span)),  # type: ignore[misc]
@@ -160,6 +165,18 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
              lambda span=span: breakdown("default", span, "task")),  # type: ignore[misc]
         ]  # fmt: skip
     return found
+
+
+def overview_now(alias: str) -> None:
+    """Read what the overview reads every five seconds."""
+    from django_pgqueue.figures.spans import DAY, HOUR, breakdown
+    from django_pgqueue.figures.verdict import read
+    from django_pgqueue.models import Queue
+
+    read(alias)
+    list(Queue.objects.using(alias).values_list("pk", flat=True))
+    for span in (HOUR, DAY):
+        breakdown(alias, span, "queue", most=200)
 
 
 def measure(name: str, limit: float, call: Callable[[], Any]) -> bool:

@@ -15,7 +15,9 @@ fields of a job are read-only; the action "Edit" changes what may change while a
                    outcome.py what the user is told; history.py who did what
     bulk.py        the task that runs an action on many jobs; bulk_order.py what it is told, bulk_walk.py its
                    way through the jobs, bulk_start.py where it runs
-    overview.py    depth, age, failures and workers on one page; depth.py its figures
+    overview.py    is the queue well?; overview_cures.py problems and what helps, overview_tiles.py,
+                   overview_charts.py and overview_rows.py its parts, overview_pauses.py its buttons
+    depth.py       the figures of the list of queues
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
     limits.py      limits of concurrency; job_limits.py those of a job, with its place in line

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import Client
 from django.utils import timezone
 from django.utils.html import strip_tags
 
@@ -397,24 +397,6 @@ def test_a_form_that_somebody_has_changed(root: Client) -> None:
     strict.force_login(User.objects.create_superuser("other"))
     assert strict.post(url("overview"), {"button": "pause", "queue": "mail"}).status_code == 403
     assert not Pause.objects.exists()
-
-
-OWN = """{% extends "admin/django_pgqueue/overview.html" %}
-{% block pgqueue_tiles %}{{ block.super }}<p>Our own {{ tiles|length }} tiles</p>{% endblock %}"""
-
-
-def test_a_project_replaces_blocks(root: Client, settings: Any) -> None:
-    templates = settings.TEMPLATES[0]
-    loaders = [
-        ("django.template.loaders.locmem.Loader", {"admin/django_pgqueue/overview.html": OWN}),
-        "django.template.loaders.app_directories.Loader",
-    ]
-    own = {**templates, "APP_DIRS": False, "OPTIONS": {**templates["OPTIONS"], "loaders": loaders}}
-    with override_settings(TEMPLATES=[own]):
-        for part in ("", "now"):
-            page = page_of(root, part=part)
-            assert "<p>Our own 4 tiles</p>" in page
-            assert 'id="pgqueue-board"' in page
 
 
 def test_pages_need_no_inline_script_or_style(root: Client) -> None:

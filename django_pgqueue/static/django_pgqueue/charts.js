@@ -100,7 +100,7 @@
                 {value: (_plot, _value, _index, row) => (row === null ? "" : table.moments[row])},
                 ...(isBars ? parts.reverse() : parts),
             ],
-            hooks: {setSeries: [(plot) => {
+            hooks: {setLegend: [newest], setSeries: [(plot) => {
                 const off = plot.series.slice(1).filter((series) => !series.show).map((series) => series.label);
                 const before = hidden.get(figure.id)?.size ?? 0;
                 hidden.set(figure.id, new Set(off));
@@ -109,6 +109,13 @@
                 }
             }]},
         };
+    };
+
+    // Without a cursor, the legend has the newest figures.
+    const newest = (plot) => {
+        if ((plot.legend.idx ?? null) === null && plot.data[0].length) {
+            plot.setLegend({idx: plot.data[0].length - 1}, false);
+        }
     };
 
     // The hour for up to two days, else the day.
@@ -127,7 +134,9 @@
         }
         const isBars = figure.dataset.pgqueueChart === "bars";
         const columns = isBars ? sums(figure, table).reverse() : table.columns;
-        plots.set(figure, new uPlot(options(figure, table, box.clientWidth), [table.times, ...columns], box));
+        const plot = new uPlot(options(figure, table, box.clientWidth), [table.times, ...columns], box);
+        plots.set(figure, plot);
+        newest(plot);
     };
 
     const resized = new ResizeObserver((entries) => {
