@@ -167,16 +167,14 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
     return found
 
 
-def overview_now(alias: str) -> None:
-    """Read what the overview reads every five seconds."""
+def overview_now(alias: str) -> list[Any]:
+    """Return what the overview reads every five seconds."""
     from django_pgqueue.figures.spans import DAY, HOUR, breakdown
     from django_pgqueue.figures.verdict import read
     from django_pgqueue.models import Queue
 
-    read(alias)
-    list(Queue.objects.using(alias).values_list("pk", flat=True))
-    for span in (HOUR, DAY):
-        breakdown(alias, span, "queue", most=200)
+    ran = [breakdown(alias, span, "queue", most=200) for span in (HOUR, DAY)]
+    return [read(alias), list(Queue.objects.using(alias).values_list("pk", flat=True)), ran]
 
 
 def measure(name: str, limit: float, call: Callable[[], Any]) -> bool:
