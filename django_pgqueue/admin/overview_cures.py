@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
-from ..models import Job, JobStat, Queue, Worker
+from ..models import Job, JobStat, Pause, Queue, Worker
 from .links import page_url
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ class Trouble:
     """What the link says; empty if this user may not see the page."""
     url: str = ""
     command: str = ""
-    resumes: str | None = None
-    """The queue that a button resumes; empty for everything, None for no button."""
+    resumes: str = ""
+    """The queue that a button resumes."""
 
 
 def troubles(
     site: AdminSite, request: HttpRequest, problems: Iterable[Problem], pauses: Paused, *, may_resume: bool
 ) -> list[Trouble]:
-    """Return the problems with their cures."""
+    """Return the problems with their cures. ``pauses`` tell who has paused a queue, and why."""
     return [_trouble(site, request, problem, pauses, may_resume) for problem in problems]
 
 
@@ -51,8 +51,11 @@ def _trouble(
 ) -> Trouble:
     text = str(problem)
     if problem.kind == "paused":
+        # To resume everything, the page of pauses asks first.
         said = pauses.queues_said.get(problem.queue) if problem.queue else pauses.everything
-        return Trouble(said or text, resumes=problem.queue if may_resume else None)
+        url = "" if problem.queue else page_url(site, request, Pause, "changelist")
+        label = _("Pauses") if url else ""
+        return Trouble(said or text, label, url, resumes=problem.queue if may_resume else "")
     if problem.kind in {"no_worker", "few_workers", "silent", "lost"}:
         command = _START if problem.kind in {"no_worker", "few_workers"} else ""
         url = page_url(site, request, Worker, "changelist")

@@ -45,7 +45,7 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Do what the button says, and show the overview again."""
     queue, button = request.POST.get("queue", ""), request.POST.get("button", "")
     allowed = {"pause": may_pause, "resume": may_resume}.get(button)
-    if allowed is None or (button == "pause" and not queue):
+    if allowed is None or not queue:
         return HttpResponseBadRequest()
     if not allowed(admin.admin_site, request):
         raise PermissionDenied
@@ -69,14 +69,11 @@ def _pause(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple
 
 
 def _resume(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple[str, int]:
-    kind = Pause.Kind.QUEUE if queue else Pause.Kind.ALL
-    for found in Pause.objects.using(admin.database).filter(kind=kind, name=queue):
+    for found in Pause.objects.using(admin.database).filter(kind=Pause.Kind.QUEUE, name=queue):
         _note(request, found, DELETION, _("Resumed."))
-    target: dict[str, Any] = {"queue": queue} if queue else {"everything": True}
-    if not resume(**target, using=admin.database):
+    if not resume(queue=queue, using=admin.database):
         return _("It was not paused any more."), messages.WARNING
-    text = _("Queue %(name)s is resumed.") % {"name": queue} if queue else _("Everything is resumed.")
-    return text, messages.SUCCESS
+    return _("Queue %(name)s is resumed.") % {"name": queue}, messages.SUCCESS
 
 
 def _note(request: HttpRequest, row: Pause, flag: int, text: str) -> None:
