@@ -18,6 +18,8 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     overview.py    is the queue well?; overview_cures.py problems and what helps, overview_tiles.py,
                    overview_charts.py and overview_rows.py its parts, overview_pauses.py its buttons
     depth.py       the figures of the list of queues
+    failure_pages.py  failures by group; failure_rows.py what they show, failure_block.py the block of
+                   the overview, traces.py the part of a traceback in the project
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
     queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
     limits.py      limits of concurrency; job_limits.py those of a job, with its place in line

@@ -2,7 +2,8 @@
 
 A number, or an id in the form of ``TaskResult.id``, finds the job with this id. ``key:`` and a
 concurrency key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the
-unique key: each of these has an index. ``batch:`` and the id of a batch finds its members. Any other term
+unique key: each of these has an index. ``batch:`` and the id of a batch finds its members, and
+``fingerprint:`` the jobs of a group of failures, unless they have succeeded since. Any other term
 is searched in the path of the task, the keys, the arguments and the errors, as far as this user may see them
 (``visible``). No index supports such a
 search, so it is limited: it reads the jobs that are not over and those that finished recently, and it
@@ -21,21 +22,24 @@ from django.db.models.functions import Cast, Concat, Now
 from .. import conf, keyed_jobs, results
 from ..models.job import Status
 from .changelist import KeysetChangeList
-from .filters import LIVE_SHELF, PERIODS
+from .filters import KEPT_SHELF, LIVE_SHELF, PERIODS
 from .job_orders import order_of_jobs
+from .orders import NEWEST, Order
 from .visible import Shows
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-    from .orders import Order
 
-__all__ = ["BATCH", "KEY", "MEANING", "SECONDS", "JobChangeList", "has_index", "meaning_of", "search"]
+__all__ = [
+    "BATCH", "FINGERPRINT", "KEY", "MEANING", "SECONDS", "JobChangeList", "has_index", "meaning_of", "search",
+]  # fmt: skip
 
 SECONDS = 3.0
 MEANING = "pgqueue_meaning"  # the attribute of a request that says what its term is
 KEY = "key:"  # what a term for a key begins with
 BATCH = "batch:"  # and what a term for the members of a batch begins with
+FINGERPRINT = "fingerprint:"
 
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
@@ -45,8 +49,10 @@ _PATH = "%(function)s(%(expressions)s::jsonpath)"
 
 
 def has_index(alias: str, term: str) -> bool:
-    """Return whether an index finds the jobs of this term: those with a key, or the members of a batch."""
-    return _batch(term) is not None or _has_key(alias, term)
+    """Return whether an index finds the jobs of this term: those with a key, the members of a batch, or the
+    jobs of a group of failures.
+    """
+    return _batch(term) is not None or bool(_fingerprint(term)) or _has_key(alias, term)
 
 
 def _has_key(alias: str, term: str) -> bool:
@@ -73,10 +79,19 @@ def _batch(term: str) -> int | None:
     return int(number) if is_batch else None
 
 
+def _fingerprint(term: str) -> str:
+    """Return the fingerprint, if the term is ``fingerprint:`` and one."""
+    term = term.strip()
+    fingerprint = term.removeprefix(FINGERPRINT).strip() if term.startswith(FINGERPRINT) else ""
+    return "" if "\0" in fingerprint else fingerprint
+
+
 def meaning_of(jobs: QuerySet[Any], term: str) -> str:
-    """Return what a term is among these jobs: "batch", "key", "id" or "text"."""
+    """Return what a term is among these jobs: "batch", "fingerprint", "key", "id" or "text"."""
     if _batch(term) is not None:
         return "batch"
+    if _fingerprint(term):
+        return "fingerprint"
     if _has_key(jobs.db, term):
         return "key"
     try:
@@ -100,6 +115,10 @@ def search(
     meaning = meaning or meaning_of(jobs, term)
     if meaning == "batch":
         return jobs.filter(batch_id=_batch(term))
+    if meaning == "fingerprint":
+        # The condition of the indexes. Other jobs of the group have succeeded, or are no longer kept.
+        of_group = Q(error_fingerprint=_fingerprint(term)) & ~Q(error_fingerprint="")
+        return jobs.filter(of_group, shelf__in=(LIVE_SHELF, KEPT_SHELF))
     if meaning == "id":
         return jobs.filter(pk=results.parse_id(term)[1])
     if meaning == "key":
@@ -139,7 +158,11 @@ class JobChangeList(KeysetChangeList):
     """The list of jobs, in a useful order for their status, and with a time limit for searches."""
 
     def get_order(self) -> Order:
-        """Return the order for the chosen status and queue."""
+        """Return the order for the chosen status and queue. The jobs of a group of failures come in the order
+        of their index.
+        """
+        if _fingerprint(self.query):
+            return NEWEST
         queue = self.chosen("queue")
         return order_of_jobs(self.root_queryset.db, self.chosen("status"), "" if "\0" in queue else queue)
 

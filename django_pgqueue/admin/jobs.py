@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
 from ..models.job import Status
+from .failure_pages import FailurePages
 from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, clock, on_shelves
 from .graph.pages import WorkflowPages
 from .job_actions import JobActions
@@ -42,7 +43,7 @@ _IN_LIST = (
 )  # fmt: skip
 
 
-class JobAdmin(WorkflowPages[Job], JobActions, JobFields):
+class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobFields):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
 
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
@@ -51,9 +52,9 @@ class JobAdmin(WorkflowPages[Job], JobActions, JobFields):
     search_fields = ("id", "task_path", "args", "kwargs", "errors")
     search_help_text = _(
         "The id of a job; key: and a whole concurrency key or unique key, for the jobs that run or wait "
-        "with it; batch: and the id of a batch, for its members; or text in the task, keys, arguments or "
-        "errors. Text is searched in jobs that are not over, and in jobs that finished within the last 7 "
-        "days or the chosen time."
+        "with it; batch: and the id of a batch, for its members; fingerprint: and that of a failure, for the "
+        "jobs that failed in the same way; or text in the task, keys, arguments or errors. Text is searched "
+        "in jobs that are not over, and in jobs that finished within the last 7 days or the chosen time."
     )
     sortable_by = ()
     fieldsets = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
@@ -134,12 +134,16 @@ def points(alias: str, span: Span, fingerprints: Iterable[str]) -> dict[str, lis
     return found
 
 
-def parts(
-    alias: str, fingerprint: str, span: Span, by: Literal["task", "queue", "version"], most: int = 20
-) -> list[Part]:
-    """Return the failures of a group in the span by task, queue or version, the most frequent first."""
-    which = {"fingerprint": fingerprint, "by": by, "most": most, **_counts(span)}
-    return [Part(*row) for row in _rows(alias, _PARTS, which)]
+def parts(alias: str, fingerprint: str, span: Span, most: int = 20) -> dict[str, list[Part]]:
+    """Return the failures of a group in the span by "task", "queue" and "version", the most frequent first.
+
+    Raises ``TimeLimitReached``.
+    """
+    found: dict[str, list[Part]] = {"task": [], "queue": [], "version": []}
+    which = {"fingerprint": fingerprint, "most": most, **_counts(span)}
+    for kind, *part in _rows(alias, _PARTS, which):
+        found[kind].append(Part(*part))
+    return found
 
 
 def _groups(alias: str, span: Span, **which: Any) -> list[FailureGroup]:

@@ -84,7 +84,7 @@ BEGIN
             given.outcome AS reported,
             given.result, given.error,
             CASE WHEN given.outcome IN ('failed', 'retry')
-                THEN coalesce(given.fingerprint, pgqueue_fingerprint_v1(job.task_path, given.error))
+                THEN coalesce(nullif(given.fingerprint, ''), pgqueue_fingerprint_v1(job.task_path, given.error))
                 ELSE coalesce(given.fingerprint, job.error_fingerprint) END AS error_fingerprint,
             given.reason, given.log,
             clock_timestamp() - given.started_ago * interval '1 second' AS began,
@@ -181,7 +181,7 @@ BEGIN
                     job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',
                     p_keep_errors),
                 error_fingerprint = CASE WHEN given.outcome = 'retry'
-                    THEN coalesce(given.fingerprint, pgqueue_fingerprint_v1(job.task_path, given.error))
+                    THEN coalesce(nullif(given.fingerprint, ''), pgqueue_fingerprint_v1(job.task_path, given.error))
                     ELSE job.error_fingerprint END,
                 logs = CASE WHEN given.log IS NULL THEN job.logs
                     ELSE pgqueue_add_log_v1(job.logs, given.log, p_keep_errors) END

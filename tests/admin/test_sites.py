@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.models import Job, JobStat, Queue, Worker
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.failures import fold, note
 
 from .helpers import Page, body, listed, post
 
@@ -94,3 +96,14 @@ def test_a_workflow_is_read_from_the_database_of_the_site(root: Client) -> None:
     assert "there.t1000000001" in page
     assert 'href="/admin/' not in page
     assert root.get(f"/admin/django_pgqueue/job/{parent.pk}/workflow/").status_code == 302
+
+
+def test_failures_are_those_of_the_database(root: Client) -> None:
+    raw = connections["other"]
+    raw.ensure_connection()
+    note(raw.connection, "f", message="only there")
+    fold(raw.connection)
+    assert "only there" in body(root, "/ops/django_pgqueue/job/failures/")
+    assert "only there" in body(root, "/ops/django_pgqueue/job/failures/f/")
+    assert "only there" not in body(root, "/admin/django_pgqueue/job/failures/")
+    assert post(root, "/ops/django_pgqueue/job/failures/f/mute/", action="mute")[1] == "success"

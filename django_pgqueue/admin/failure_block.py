@@ -1,0 +1,36 @@
+"""The block of the largest groups of failures, which the overview includes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.utils import quote
+from django.urls import reverse
+
+from ..figures.failures import groups
+from ..figures.spans import DAY
+from ..time_limit import TimeLimitReached
+from .failure_rows import row
+
+if TYPE_CHECKING:
+    from ..figures.spans import Span
+    from .base import DatabaseAdmin
+
+__all__ = ["failure_block"]
+
+MOST = 5
+
+
+def failure_block(admin: DatabaseAdmin[Any], span: Span = DAY) -> dict[str, Any]:
+    """Return what ``failures_block.html`` shows as ``failures``. ``admin`` is the admin of jobs."""
+    site, prefix = admin.admin_site, f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
+
+    def url(page: str, *arguments: str) -> str:
+        return reverse(f"{prefix}_{page}", args=arguments, current_app=site.name)
+
+    try:
+        found = groups(admin.database, span, most=MOST)
+    except TimeLimitReached:
+        return {"url": url("failures"), "is_slow": True, "groups": []}
+    rows = [row(each, url("failure", quote(each.fingerprint)), span) for each in found]
+    return {"url": url("failures"), "is_slow": False, "groups": rows}

@@ -1,0 +1,235 @@
+"""The pages of failures by group, what can be done with a group, and who may do it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.admin import site
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test import Client
+
+from django_pgqueue.admin import JobAdmin, failure_pages, failure_rows
+from django_pgqueue.admin.failure_block import failure_block
+from django_pgqueue.admin.traces import application_part
+from django_pgqueue.models import FailureGroup, Job
+from django_pgqueue.time_limit import TimeLimitReached
+from tests.support.factories import JobFactory
+from tests.support.failures import fold, note
+
+from .helpers import body, listed, post, staff, url
+
+pytestmark = pytest.mark.django_db
+
+TRACE = """Traceback (most recent call last):
+  File "/srv/shop/tasks.py", line 3, in send
+    call("<b>")
+  File "/venv/lib/python3.13/site-packages/requests/api.py", line 73, in get
+    return request()
+           ~~~~~~~^^
+shop.Down: <script>alert(1)</script>"""
+
+
+@pytest.fixture
+def one() -> Any:
+    """A group with 3 failed attempts, and one with a single one in another queue."""
+    connection.ensure_connection()
+    raw = connection.connection
+    note(raw, "f", failed=2, task_path="shop.tasks.send", version="v7", error_class="shop.Down",
+         message="<script>alert(1)</script>", traceback=TRACE, job_id=7)  # fmt: skip
+    note(
+        raw,
+        "f",
+        failed=0,
+        retried=1,
+        task_path="shop.tasks.call",
+        version="v8",
+        error_class="shop.Down",
+        traceback=TRACE,
+    )
+    note(raw, "g/h", queue_name="mail", error_class="", message="")
+    fold(raw)
+    return raw
+
+
+def cells(page: str) -> list[list[str]]:
+    """The rows of the list, as texts."""
+    table = page.split("<tbody>")[1].split("</tbody>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", part, re.DOTALL) for part in table.split("<tr>")[1:]]
+    return [[re.sub(r"<[^>]+>|\s+", " ", cell).strip() for cell in row] for row in rows]
+
+
+def test_the_list(root: Client, one: Any) -> None:
+    page = body(root, url("failures"))
+    rows = cells(page)
+    assert [row[1:3] for row in rows] == [["2", "1"], ["1", "0"]]
+    assert rows[0][0].startswith("shop. Down")
+    assert rows[1][0].startswith("without an error")
+    assert "<script>alert" not in page
+    assert page.count("pgqueue-spark ") == 2
+    assert f'href="{url("failure", "f")}"' in page
+    assert [row[1] for row in cells(body(root, url("failures"), queue="mail"))] == ["1"]
+    assert [row[1] for row in cells(body(root, url("failures"), task="shop.tasks.call"))] == ["0"]
+    assert "Nothing has failed" in body(root, url("failures"), queue="\0", task="none", span="1h")
+    assert "No muted group" in body(root, url("failures"), muted="1", span="7d")
+
+
+def test_the_list_ends_and_says_so(root: Client, one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure_pages, "MOST", 1)
+    page = body(root, url("failures"))
+    assert len(cells(page)) == 1
+    assert "Only the largest groups are shown" in page
+
+
+def test_a_group(root: Client, one: Any) -> None:
+    job = JobFactory.create(failed=True, error_fingerprint="f")
+    JobFactory.create(retrying=True, error_fingerprint="f")
+    FailureGroup.objects.filter(pk="f").update(sample_job=job.pk)
+    page = body(root, url("failure", "f"), span="7d")
+    assert "<title>Down |" in page
+    assert "2 failed for good, 1 were tried again" in page
+    assert "1 job has failed" in page
+    assert "1 job waits for another attempt or runs" in page
+    assert f'href="{url("change", job.pk)}"' in page
+    assert 'data-pgqueue-chart="bars"' in page
+    shown = re.findall(r'<pre class="pgqueue-block"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    assert ["site-packages" in text for text in shown] == [False, True]
+    assert "<script>alert" not in page
+    for name in ("shop.<wbr>tasks.<wbr>send", "v7", "v8", "default"):
+        assert name in page
+    nameless = body(root, url("failure", "g_2Fh"))
+    assert "Failure without an error" in nameless
+    assert root.get(url("failure", "nobody")).status_code == 404
+
+
+@pytest.mark.parametrize("status", ["failed", "retry", "running"])
+def test_the_search_finds_the_jobs_of_a_group(root: Client, status: str) -> None:
+    state: dict[str, Any] = {
+        "failed": {"failed": True},
+        "retry": {"retrying": True},
+        "running": {"running": True},
+    }
+    job = JobFactory.create(**state[status], error_fingerprint="f")
+    JobFactory.create(**state[status], error_fingerprint="g")
+    JobFactory.create(done=True, error_fingerprint="f")
+    assert listed(root, q="fingerprint:f") == [job.pk]
+    assert listed(root, q=" fingerprint: f", status=status) == [job.pk]
+
+
+@pytest.mark.parametrize(
+    ("action", "label", "state", "after"),
+    [
+        ("retry", "Retry the failed jobs", {"failed": True}, "pending"),
+        ("cancel", "Cancel the waiting jobs", {"retrying": True}, "cancelled"),
+    ],
+)
+def test_all_jobs_of_a_group_are_retried_or_cancelled_after_a_question(
+    one: Any, action: str, label: str, state: dict[str, Any], after: str
+) -> None:
+    jobs = [JobFactory.create(**state, error_fingerprint="f") for _ in range(2)]
+    other = JobFactory.create(**state, error_fingerprint="g")
+    client = staff("view_job", f"{action}_job")
+    page = body(client, url("failure", "f"))
+    form = next(part for part in page.split("<form ") if label in part)
+    address = re.findall(r'action="([^"]+)"', form)[0].replace("&amp;", "&")
+    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
+    asked = client.post(address, fields)
+    assert b"2 jobs are selected" in asked.content
+    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', asked.content.decode())
+    confirm = {name: value for name, value in hidden if name != "csrfmiddlewaretoken"}
+    assert post(client, address, **confirm)[1] == "success"
+    assert {Job.objects.get(pk=job.pk).status for job in jobs} == {after}
+    assert Job.objects.get(pk=other.pk).status != after
+
+
+def test_a_group_is_muted_and_unmuted(root: Client, one: Any) -> None:
+    address = url("failure_mute", "f")
+    assert post(root, address, action="mute") == ("The group is muted until it changes.", "success")
+    assert post(root, address, action="mute") == ("Nothing changed: somebody else was first.", "warning")
+    assert "muted by root" in body(root, url("failure", "f"))
+    [left] = cells(body(root, url("failures")))
+    assert left[0].startswith("without an error")
+    assert len(cells(body(root, url("failures"), muted="1"))) == 1
+    assert post(root, address, action="unmute") == ("The group is no longer muted.", "success")
+    assert FailureGroup.objects.get(pk="f").muted_at is None
+    entries = LogEntry.objects.values_list("object_id", "change_message")
+    assert sorted(entries) == [
+        ("f", "The group is muted until it changes."),
+        ("f", "The group is no longer muted."),
+    ]
+    assert root.post(url("failure_mute", "nobody")).status_code == 404
+    assert root.get(address).status_code == 405
+
+
+def test_each_button_needs_its_permission(one: Any) -> None:
+    JobFactory.create(failed=True, error_fingerprint="f")
+    JobFactory.create(retrying=True, error_fingerprint="f")
+    viewer, muter = staff("view_job"), staff("view_job", "mute_failuregroup")
+    page = body(viewer, url("failure", "f")).split('id="content-main"')[1]
+    assert "<form" not in page
+    assert "Mute until it changes" in body(muter, url("failure", "f"))
+    assert viewer.post(url("failure_mute", "f")).status_code == 403
+    nobody = staff("view_queue", "mute_failuregroup")
+    for name, arguments in (("failures", ()), ("failure", ("f",))):
+        assert nobody.get(url(name, *arguments)).status_code == 403
+    assert nobody.post(url("failure_mute", "f")).status_code == 403
+    assert FailureGroup.objects.get(pk="f").muted_at is None
+
+
+def test_pages_that_take_too_long_say_so(root: Client, one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: Any, **__: Any) -> Any:
+        raise TimeLimitReached
+
+    monkeypatch.setattr(failure_pages, "groups", slow)
+    monkeypatch.setattr(failure_pages, "jobs_of", slow)
+    for address in (url("failures"), url("failure", "f")):
+        assert "did not answer in time" in body(root, address)
+
+
+def test_counts_of_jobs_end_at_a_limit(one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure_rows, "MOST_JOBS", 1)
+    for _ in range(2):
+        JobFactory.create(failed=True, error_fingerprint="f")
+    assert failure_rows.jobs_of("default", "f").failed == "1+ jobs have failed"
+
+
+def test_the_block_of_the_overview(one: Any) -> None:
+    block = failure_block(JobAdmin(Job, site))
+    assert [group["attempts"] for group in block["groups"]] == [3, 1]
+    assert block["url"] == url("failures")
+
+
+def test_a_page_takes_few_queries(root: Client, one: Any, django_assert_max_num_queries: Any) -> None:
+    with django_assert_max_num_queries(20):
+        body(root, url("failures"))
+    with django_assert_max_num_queries(30):
+        body(root, url("failure", "f"))
+
+
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/srv/shop/tasks.py", line 3, in send
+  |     call()
+  |   File "/usr/lib/python3.13/asyncio/taskgroups.py", line 9, in wait
+  |     raise
+  | ExceptionGroup: two"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TRACE, ["/srv/shop", 'call("<b>")', "shop.Down"]),
+        (GROUP, ["/srv/shop", "call()", "ExceptionGroup"]),
+        (TRACE.replace("/venv/lib/python3.13/site-packages", "/srv"), []),
+        (TRACE.replace("/srv/shop", "/venv/site-packages"), []),
+        ("", []),
+    ],
+    ids=["plain", "group", "no library", "only libraries", "nothing"],
+)
+def test_the_part_of_a_traceback_in_the_project(text: str, expected: list[str]) -> None:
+    found = application_part(text)
+    assert bool(found) == bool(expected)
+    assert "python3.13" not in found
+    for part in expected:
+        assert part in found
