@@ -1,0 +1,53 @@
+"""The state of the database as the queue needs it: locks, old transactions, dead rows, connections, traffic.
+
+Each part is one bounded statement with a time limit of its own, and has the line that says when to act. It
+works for a role without privileges, and says what such a role cannot see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import ProgrammingError
+from django.utils.translation import gettext as _
+from psycopg.errors import InsufficientPrivilege
+
+from ...time_limit import TimeLimitReached
+from . import locks, ring, sessions, snapshots, tables, traffic, wakeups
+from .part import PATIENCE, Part, State, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Part", "State", "database"]
+
+
+def database(alias: str, *, statements: bool = False) -> list[Part]:
+    """Return the parts. A part that takes too long, or that the role may not read, says so.
+
+    ``statements``: also read the texts of statements, of which some may contain the arguments of jobs.
+    """
+    parts: dict[str, Callable[[], Part]] = {
+        "locks": lambda: locks.read(alias, statements=statements),
+        "snapshots": lambda: snapshots.read(alias, statements=statements),
+        "tables": lambda: tables.read(alias),
+        "sessions": lambda: sessions.read(alias),
+        "traffic": lambda: traffic.read(alias),
+        "wakeups": lambda: wakeups.read(alias),
+        "ring": lambda: ring.read(alias),
+    }
+    return [_guarded(code, read) for code, read in parts.items()]
+
+
+def _guarded(code: str, read: Callable[[], Part]) -> Part:
+    try:
+        return read()
+    except TimeLimitReached:
+        finding = _("The server did not answer within %(limit)s.") % {"limit": words(PATIENCE)}
+        return Part(code, State.SLOW, finding, "")
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, InsufficientPrivilege):
+            raise
+        finding = _("The role of this connection may not read it. Grant pg_monitor to see it.")
+        return Part(code, State.HIDDEN, finding, "")
+

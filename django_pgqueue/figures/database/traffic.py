@@ -1,0 +1,135 @@
+"""How much is committed and written to the write-ahead log.
+
+The server only has sums. This process keeps those that it has read in the last minutes, so a page that is
+refreshed shows the rates since then. The first look shows the averages since the sums were reset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, NamedTuple
+
+from django.db import connections
+from django.utils.translation import gettext as _
+
+from .part import Part, State, rows_of, words
+
+__all__ = ["MOST_ROLLED_BACK", "Traffic", "read"]
+
+MOST_ROLLED_BACK = 0.1
+SHORTEST, LONGEST = 4.0, 120.0  # seconds between two readings that are compared
+FEWEST = 100  # transactions, and 10 checkpoints: shares of fewer say nothing
+_BEFORE_17 = {"view": "pg_stat_bgwriter", "timed": "checkpoints_timed", "forced": "checkpoints_req"}
+_SINCE_17 = {"view": "pg_stat_checkpointer", "timed": "num_timed", "forced": "num_requested"}
+
+
+class Reading(NamedTuple):
+    """The sums at one time."""
+
+    at: float
+    """Seconds since the epoch, on the clock of the server."""
+    wal_bytes: float
+    commits: int
+    rollbacks: int
+    deadlocks: int
+    timed: int
+    forced: int
+    """Checkpoints that were due, and that the amount of the log forced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The rates over some time."""
+
+    seconds: float
+    """How long this time is."""
+    is_since_reset: bool
+    """Whether it began when the sums were reset, and not with an earlier reading."""
+    wal_bytes_per_second: float
+    commits_per_second: float
+    rollbacks_per_second: float
+    deadlocks: int
+    timed_checkpoints: int
+    forced_checkpoints: int
+
+
+_readings: dict[str, deque[Reading]] = {}
+_lock = Lock()
+
+
+def read(alias: str) -> Part:
+    """Return the rates."""
+    server: Any = connections[alias]
+    [row] = rows_of(alias, "traffic", _SINCE_17 if server.pg_version >= 170_000 else _BEFORE_17)
+    now, wal_since, since = Reading(*row[:-2]), *row[-2:]
+    found = _since_reset(now, wal_since, since)
+    rates = _recent(alias, now) or found
+    finding = _(
+        "%(commits).1f commits a second and %(wal)s of write-ahead log a second, over the last %(time)s."
+    ) % {
+        "commits": rates.commits_per_second,
+        "wal": _bytes(rates.wal_bytes_per_second),
+        "time": words(rates.seconds),
+    }
+    rule = _(
+        "Act when more than %(share)d%% of the transactions are rolled back (look into the log of the server)"
+        " or when the log forces more checkpoints than are due by time (raise max_wal_size)."
+    ) % {"share": round(100 * MOST_ROLLED_BACK)}
+    rows = [rates] if rates is found else [rates, found]
+    is_bad = _rolls_back(rates) or found.forced_checkpoints > max(10, found.timed_checkpoints)
+    state = State.ACT if is_bad else State.FINE
+    return Part("traffic", state, finding, rule, rows)
+
+
+def _rolls_back(rates: Traffic) -> bool:
+    both = rates.commits_per_second + rates.rollbacks_per_second
+    return both * rates.seconds >= FEWEST and rates.rollbacks_per_second > MOST_ROLLED_BACK * both
+
+
+def _recent(alias: str, now: Reading) -> Traffic | None:
+    """Return the rates since the oldest reading of the last minutes, and keep this one."""
+    with _lock:
+        kept = _readings.setdefault(alias, deque())
+        while kept and not (now.at - LONGEST <= kept[0].at <= now.at and _grew(kept[0], now)):
+            kept.popleft()
+        before = kept[0] if kept else None
+        if not kept or now.at - kept[-1].at >= SHORTEST:
+            kept.append(now)
+    if before is None or now.at - before.at < SHORTEST:
+        return None
+    return _rates(before, now, is_since_reset=False)
+
+
+def _grew(before: Reading, now: Reading) -> bool:
+    """Return whether nobody has reset the sums in the meantime."""
+    return all(earlier <= later for earlier, later in zip(before, now, strict=True))
+
+
+def _since_reset(now: Reading, wal_since: float, since: float) -> Traffic:
+    """Return the rates since the sums were reset. Those of the log and of the database may differ in that."""
+    found = _rates(Reading(since, 0, 0, 0, 0, 0, 0), now, is_since_reset=True)
+    return replace(found, wal_bytes_per_second=now.wal_bytes / max(1.0, now.at - wal_since))
+
+
+def _rates(before: Reading, now: Reading, *, is_since_reset: bool) -> Traffic:
+    seconds = max(1.0, now.at - before.at)
+    return Traffic(
+        seconds,
+        is_since_reset,
+        (now.wal_bytes - before.wal_bytes) / seconds,
+        (now.commits - before.commits) / seconds,
+        (now.rollbacks - before.rollbacks) / seconds,
+        now.deadlocks - before.deadlocks,
+        now.timed - before.timed,
+        now.forced - before.forced,
+    )
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GB"

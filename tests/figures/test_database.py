@@ -1,0 +1,232 @@
+"""The state of the database: what each part finds, when it says to act, and what a role cannot see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from django_pgqueue.figures.database import (
+    Part,
+    State,
+    database,
+    locks,
+    part,
+    sessions,
+    snapshots,
+    traffic,
+)
+from django_pgqueue.figures.database.ring import Ring
+from django_pgqueue.figures.database.snapshots import Held
+from django_pgqueue.figures.database.tables import Table
+from tests.support.databases import alias, roles
+from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.sessions import Connect, open_raw, start
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+UPDATE = "UPDATE pgqueue_job_live SET priority = 1 /* secret */"
+
+
+@pytest.fixture(autouse=True)
+def _no_readings() -> Iterator[None]:
+    traffic._readings.clear()
+    yield
+    traffic._readings.clear()
+
+
+def look(code: str, using: str = "default", *, statements: bool = False) -> Part:
+    """Return one part."""
+    return {each.code: each for each in database(using, statements=statements)}[code]
+
+
+def test_every_part_says_what_it_found_and_when_to_act() -> None:
+    found = database("default")
+    codes = ["locks", "snapshots", "tables", "sessions", "traffic", "wakeups", "ring"]
+    assert [each.code for each in found] == codes
+    for each in found:
+        assert each.state in {State.FINE, State.ACT}, each
+        assert each.rule.startswith("Act when ")
+        assert each.finding.endswith(".")
+    json.dumps([each.as_json() for each in found], default=str)
+
+
+def test_who_waits_for_whom(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    JobFactory.create()
+    holder, waiter = connect(), connect()
+    holder.execute(UPDATE)
+    waiting = start(waiter, lambda each: each.execute(UPDATE)).blocked()
+    found = look("locks")
+    [wait] = found.rows
+    assert (wait.table, wait.lock) == ("pgqueue_job_live", "transactionid")
+    assert (wait.pid, wait.blocked_by) == (waiter.info.backend_pid, holder.info.backend_pid)
+    assert wait.blocker_state == "idle in transaction"
+    assert wait.blocker_seconds >= wait.seconds >= 0
+    assert wait.statement == wait.blocker_statement == "", "not asked for"
+    monkeypatch.setattr(locks, "LONGEST_WAIT", 0)
+    found = look("locks", statements=True)
+    assert found.state == State.ACT
+    assert found.finding.startswith("1 sessions wait for a lock, the longest for ")
+    assert [found.rows[0].statement, found.rows[0].blocker_statement] == [UPDATE, UPDATE]
+    holder.rollback()
+    waiting.result()
+    assert look("locks").rows == []
+
+
+def test_locks_that_have_nothing_to_do_with_the_queue_are_left_out(connect: Connect) -> None:
+    holder, waiter = connect(), connect()
+    holder.execute("SELECT pg_advisory_xact_lock(1)")
+    waiting = start(waiter, lambda each: each.execute("SELECT pg_advisory_xact_lock(1)")).blocked()
+    assert look("locks").rows == []
+    holder.rollback()
+    waiting.result()
+    waiter.rollback()
+    JobFactory.create()
+    holder.execute("SELECT pg_advisory_xact_lock(1)")
+    waiter.execute("SELECT FROM pgqueue_job_live")
+    waiting = start(waiter, lambda each: each.execute("SELECT pg_advisory_xact_lock(1)")).blocked()
+    assert [wait.lock for wait in look("locks").rows] == ["advisory"], "it holds a lock on a table of the queue"
+    holder.rollback()
+    waiting.result()
+
+
+def test_a_held_snapshot(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = connect()
+    holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    holder.execute("SELECT 1")
+    found = look("snapshots", statements=True)
+    [held] = [each for each in found.rows if each.pid == holder.info.backend_pid]
+    assert (held.kind, held.state, held.statement) == ("transaction", "idle in transaction", "SELECT 1")
+    assert held.transactions is not None
+    assert found.finding.startswith("The oldest transaction has been open for ")
+    monkeypatch.setattr(snapshots, "OLDEST", 0)
+    assert look("snapshots").state == State.ACT
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "seconds", "is_too_old"),
+    [
+        ("transaction", "active", 299, False),
+        ("transaction", "idle in transaction", 301, True),
+        ("transaction", "", None, False),
+        ("prepared", "", 301, True),
+        ("slot", "active", None, False),
+        ("slot", "inactive", None, True),
+    ],
+)
+def test_what_is_too_old(kind: str, state: str, seconds: float | None, is_too_old: bool) -> None:
+    assert Held(kind, "a", None, "", state, seconds, 1, True, "").is_too_old is is_too_old
+
+
+def test_a_replication_slot_that_nobody_uses(connect: Connect) -> None:
+    one = connect(autocommit=True)
+    one.execute("SELECT pg_create_physical_replication_slot('pgqueue_test', false)")
+    try:
+        found = look("snapshots")
+    finally:
+        one.execute("SELECT pg_drop_replication_slot('pgqueue_test')")
+    assert ("slot", "pgqueue_test", "inactive") in {(each.kind, each.name, each.state) for each in found.rows}
+    assert found.state == State.ACT
+    assert "Replication slots that nobody uses: 1." in found.finding
+
+
+def test_the_tables(connect: Connect) -> None:
+    JobFactory.create(done=True)
+    found = look("tables").rows
+    names = [table.name for table in found]
+    assert names[0] == "pgqueue_job_live"
+    assert all(name.startswith(("pgqueue_job_past_", "pgqueue_job_kept")) for name in names[1:10])
+    assert [table.name for table in found if table.is_current] == ["pgqueue_job_past_1"]
+    assert all(table.total_bytes > 0 for table in found if table.name in names[:10])
+
+
+@pytest.mark.parametrize(
+    ("name", "live", "dead", "has_too_many"),
+    [
+        ("pgqueue_job_live", 1_000_000, 100_000, False),
+        ("pgqueue_job_live", 1_000_000, 100_001, True),
+        ("pgqueue_job_kept", 1_000_000, 600_000, False),
+        ("pgqueue_job_kept", 1_000_000, 600_001, True),
+    ],
+)
+def test_dead_rows(name: str, live: int, dead: int, has_too_many: bool) -> None:
+    assert Table(name, 1, 1, live, dead, None, None, None).has_too_many is has_too_many
+
+
+def test_connections_by_program(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = [connect(options="-c application_name=checkout") for _ in range(2)]
+    opened[0].execute("SELECT 1")
+    opened[1].rollback()
+    [program] = [each for each in look("sessions").rows if each.name == "checkout"]
+    assert (program.connections, program.in_transaction, program.in_this_database) == (2, 1, 2)
+    monkeypatch.setattr(sessions, "MOST_USED", 0)
+    assert look("sessions").state == State.ACT
+
+
+def test_rates_since_the_last_look(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    [since_reset] = look("traffic").rows
+    assert since_reset.is_since_reset
+    assert len(look("traffic").rows) == 1, "too soon after the first look"
+    monkeypatch.setattr(traffic, "SHORTEST", 0)
+    one = connect(autocommit=True)
+    one.execute("CREATE TEMPORARY TABLE t AS SELECT FROM generate_series(1, 3)")
+    recent, since_reset = look("traffic").rows
+    assert (recent.is_since_reset, since_reset.is_since_reset) == (False, True)
+    assert recent.seconds >= 1
+    kept = traffic._readings["default"]
+    kept[0] = kept[0]._replace(commits=10**12)  # the sums have been reset in the meantime
+    kept[1] = kept[1]._replace(commits=10**12)
+    assert len(look("traffic").rows) == 1
+
+
+def test_the_rates_are_those_between_two_readings() -> None:
+    first = traffic.Reading(1000.0, 5000.0, 100, 10, 0, 3, 1)
+    assert traffic._recent("other", first) is None
+    found = traffic._recent("other", traffic.Reading(1010.0, 25000.0, 190, 40, 2, 3, 2))
+    assert found == traffic.Traffic(10.0, False, 2000.0, 9.0, 3.0, 2, 0, 1)
+    assert traffic._rolls_back(found)
+    later = traffic.Reading(1200.0, 35000.0, 200, 40, 2, 3, 2)
+    assert traffic._recent("other", later) is None, "the readings are too old to compare"
+
+
+def test_wakeups() -> None:
+    WorkerFactory.create(supervisor=1)
+    WorkerFactory.create(supervisor=1, holds_lock=False)
+    WorkerFactory.create(supervisor=None, holds_lock=False)
+    [found] = look("wakeups").rows
+    assert (found.workers, found.polling_workers) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "retention", "is_late"),
+    [(3601, 0, True), (3599, 0, False), (86400, 6 * 86400, False), (2 * 86400 + 1, 6 * 86400, True)],
+)
+def test_a_ring_that_stands_still(seconds: float, retention: float, is_late: bool) -> None:
+    assert Ring(1, seconds, retention).is_late is is_late
+
+
+def test_a_role_without_rights_is_told_what_it_cannot_see(connect: Connect) -> None:
+    holder = connect()
+    holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    holder.execute("SELECT 1")
+    with roles("viewer") as [role], open_raw() as owner:
+        owner.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{role}"')
+        with alias("weak", OPTIONS={"assume_role": role}) as weak:
+            found = {each.code: each for each in database(weak, statements=True)}
+    assert found["snapshots"].state == State.HIDDEN
+    assert "Grant pg_read_all_stats to see them." in found["snapshots"].finding
+    [held] = [each for each in found["snapshots"].rows if each.pid == holder.info.backend_pid]
+    assert (held.seconds, held.is_visible) == (None, False)
+    assert "insufficient privilege" not in str([each.as_json() for each in found.values()])
+    assert all(found[code].state == State.FINE for code in ("locks", "tables", "sessions", "wakeups", "ring"))
+
+
+def test_a_part_that_is_too_slow_does_not_keep_the_others(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect().execute("LOCK TABLE pgqueue_ring IN ACCESS EXCLUSIVE MODE")
+    monkeypatch.setattr(part, "PATIENCE", 0.1)
+    slow = {each.code: each.finding for each in database("default") if each.state == State.SLOW}
+    assert list(slow) == ["tables", "ring"]
+    assert slow["ring"].startswith("The server did not answer within ")
