@@ -8,11 +8,15 @@ process. Workers do not depend on this: they import the module of a task when th
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from inspect import getsourcefile, unwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig, apps
+from django.conf import settings
 from django.utils.module_loading import module_has_submodule
 
 from . import conf
@@ -21,7 +25,7 @@ from .definition import declared_tasks
 if TYPE_CHECKING:
     from .definition import Task
 
-__all__ = ["discover", "known_tasks", "task_modules"]
+__all__ = ["discover", "known_tasks", "source_place", "task_modules"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,3 +79,13 @@ def _exists(config: AppConfig, name: str) -> bool:
         except (Exception, SystemExit):  # what contains it: the import of the module itself tells
             return True
     return module_has_submodule(package, last)
+
+
+def source_place(task: Task[..., Any]) -> str:
+    """Return the file and the line of the function of a task, relative to the project if it is below it."""
+    function: Any = unwrap(task.func)
+    file = Path(getsourcefile(function) or function.__code__.co_filename)
+    base = getattr(settings, "BASE_DIR", None)
+    folders = [Path(folder) for folder in (base, Path.cwd(), *sys.path) if folder]
+    inside = [file.relative_to(folder) for folder in folders if len(folder.parts) > 1 and file.is_relative_to(folder)]
+    return f"{inside[0] if inside else file}:{function.__code__.co_firstlineno}"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AS_OF",
     "FinishedFilter",
-    "MinuteFilter",
     "QueueFilter",
     "StatusFilter",
     "TaskFilter",
@@ -154,12 +153,3 @@ class FinishedFilter(_PeriodFilter):
         if self.value() in PERIODS:
             queryset = queryset.filter(shelf__gt=LIVE_SHELF)
         return super().queryset(request, queryset)
-
-
-class MinuteFilter(_PeriodFilter):
-    """Filter by the minute of a statistic. Minutes are kept for two days."""
-
-    title = _("time")
-    parameter_name = "time"
-    column = "minute"
-    periods = ("hour", "day")

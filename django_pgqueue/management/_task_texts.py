@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inspect import getsourcefile, iscoroutinefunction, unwrap
-from pathlib import Path
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
+from ..discovery import source_place
 from ..rates import Rate
 from ..schedules.declare import declared_schedules, schedules_in_settings
 
@@ -25,7 +25,7 @@ def as_json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
     """Return a task as values."""
     return {
         "path": task.module_path,
-        "declared_in": _place(task),
+        "declared_in": source_place(task),
         "queue": task.queue_name,
         "priority": task.priority,
         "async": iscoroutinefunction(task.func),
@@ -41,7 +41,7 @@ def details(task: Task[..., Any], schedules: list[str]) -> str:
         "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
         "Policy": ", ".join(f"{name}={value}" for name, value in policy.items()) or "the defaults",
         "Schedules": ", ".join(schedules),
-        "Declared in": _place(task),
+        "Declared in": source_place(task),
     }
     kind = "async " if iscoroutinefunction(task.func) else ""
     shown = [f"  {f'{label}:':12} {text}" for label, text in lines.items() if text]
@@ -72,11 +72,3 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     return str(value)
 
-
-def _place(task: Task[..., Any]) -> str:
-    """Return the file and the line of its function, relative to the current folder if it is below that."""
-    function: Any = unwrap(task.func)
-    file = Path(getsourcefile(function) or function.__code__.co_filename)
-    if file.is_relative_to(Path.cwd()):
-        file = file.relative_to(Path.cwd())
-    return f"{file}:{function.__code__.co_firstlineno}"

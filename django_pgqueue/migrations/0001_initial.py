@@ -478,7 +478,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "statistic",
-                "verbose_name_plural": "statistics",
+                "verbose_name_plural": "tasks",
                 "db_table": "pgqueue_stat",
                 "default_permissions": ("view",),
                 "required_db_vendor": "postgresql",

@@ -49,7 +49,7 @@ class JobStat(Counts):
         required_db_vendor = "postgresql"
         default_permissions = ("view",)
         verbose_name = _("statistic")
-        verbose_name_plural = _("statistics")
+        verbose_name_plural = _("tasks")
         constraints = (
             models.UniqueConstraint(
                 fields=["minute", "queue_name", "task_path", "rolled_up"], name="pgqueue_stat_key"

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import display
-from tests.support.factories import ERROR, JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.factories import ERROR, JobFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, body, listed, url
 
@@ -171,12 +171,3 @@ def test_workers(root: Client) -> None:
     assert page.count("pgqueue-dead") == 1, "whatever its row says"
     assert "app-7" in body(root, url("change", 7, model="worker"))
 
-
-def test_statistics(root: Client) -> None:
-    row = JobStatFactory.create(wait_seconds=0.25, run_seconds=0.5)
-    JobStatFactory.create(queue_name="empty", done=0)
-    page = body(root, url("change", row.pk, model="jobstat"))
-    assert "tests.app.tasks.add" in page
-    assert "25 ms" in page
-    assert "50 ms" in page
-    assert len(listed(root, url("changelist", model="jobstat"), queue="empty", time="day")) == 1

@@ -75,6 +75,7 @@ def test_queues_workers_and_statistics_of_another_database(root: Client) -> None
         "/ops/django_pgqueue/worker/",
         "/ops/django_pgqueue/worker/7/change/",
         "/ops/django_pgqueue/jobstat/",
+        "/ops/django_pgqueue/jobstat/task/shop.tasks.there/",
         "/ops/django_pgqueue/job/overview/",
         "/ops/django_pgqueue/job/",
     ):
@@ -82,6 +83,7 @@ def test_queues_workers_and_statistics_of_another_database(root: Client) -> None
         assert "there" in page, address
         assert ">only here" not in page, address
         assert 'href="/admin/' not in page, address
+    assert "pgqueue_job_live" in body(root, "/ops/django_pgqueue/jobstat/database/")
     assert 'href="/ops/django_pgqueue/queue/add/?name=there"' in body(root, "/ops/django_pgqueue/queue/")
     page = body(root, "/ops/django_pgqueue/worker/7/change/")
     assert 'href="/ops/django_pgqueue/job/9/change/"' in page

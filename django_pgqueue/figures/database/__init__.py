@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from psycopg.errors import InsufficientPrivilege
 
 from ...time_limit import TimeLimitReached
-from . import locks, ring, sessions, snapshots, tables, traffic, wakeups
-from .part import PATIENCE, Part, State, words
+from . import locks, part, ring, sessions, snapshots, tables, traffic, wakeups
+from .part import Part, State, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def _guarded(code: str, read: Callable[[], Part]) -> Part:
     try:
         return read()
     except TimeLimitReached:
-        finding = _("The server did not answer within %(limit)s.") % {"limit": words(PATIENCE)}
+        finding = _("The server did not answer within %(limit)s.") % {"limit": words(part.PATIENCE)}
         return Part(code, State.SLOW, finding, "")
     except ProgrammingError as error:
         if not isinstance(error.__cause__, InsufficientPrivilege):

@@ -9,12 +9,13 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import TextChoices
+from django.utils.formats import number_format
 from django.utils.translation import gettext_lazy as _
 
 from ...time_limit import time_limit
 from ...wording import period
 
-__all__ = ["CHARACTERS", "MOST", "PATIENCE", "Part", "State", "rows_of", "words"]
+__all__ = ["CHARACTERS", "MOST", "PATIENCE", "Part", "State", "count_text", "rows_of", "words"]
 
 PATIENCE = 1.0  # seconds that one statement may take
 MOST = 50  # rows
@@ -91,3 +92,8 @@ def rows_of(
 def words(seconds: float) -> str:
     """Return a length of time in words."""
     return period(timedelta(seconds=seconds)) if seconds >= 1 else f"{seconds:.1f} s"
+
+
+def count_text(count: int) -> str:
+    """Return a count with thousands separators."""
+    return number_format(count, force_grouping=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from .part import Part, State, rows_of
+from .part import Part, State, count_text, rows_of
 
 __all__ = ["MOST_DEAD", "Table", "read"]
 
@@ -47,15 +47,15 @@ def read(alias: str) -> Part:
     found = [Table(*row) for row in rows_of(alias, "tables")]
     live = next(table for table in found if table.name == LIVE)
     late = [table.name for table in found if table.has_too_many]
-    finding = _("%(name)s has %(live)d live and %(dead)d dead rows.") % {
+    finding = _("%(name)s has %(live)s live and %(dead)s dead rows.") % {
         "name": LIVE,
-        "live": live.live_rows,
-        "dead": live.dead_rows,
+        "live": count_text(live.live_rows),
+        "dead": count_text(live.dead_rows),
     }
     if late:
         finding = _("Vacuum does not keep up in %(names)s.") % {"names": ", ".join(late)}
     rule = _(
-        "Act when %(name)s has more than %(limit)d dead rows, or another table that many and half of its live"
+        "Act when %(name)s has more than %(limit)s dead rows, or another table that many and half of its live"
         " rows: look for old transactions above, then for autovacuum: is it on, and are its workers busy?"
-    ) % {"name": LIVE, "limit": MOST_DEAD}
+    ) % {"name": LIVE, "limit": count_text(MOST_DEAD)}
     return Part("tables", State.ACT if late else State.FINE, finding, rule, found)

@@ -16,11 +16,10 @@ from django.utils.translation import gettext as _
 
 from .part import Part, State, rows_of, words
 
-__all__ = ["MOST_ROLLED_BACK", "Traffic", "read"]
+__all__ = ["Traffic", "read"]
 
-MOST_ROLLED_BACK = 0.1
 SHORTEST, LONGEST = 4.0, 120.0  # seconds between two readings that are compared
-FEWEST = 100  # transactions, and 10 checkpoints: shares of fewer say nothing
+FEWEST = 10  # checkpoints
 _BEFORE_17 = {"view": "pg_stat_bgwriter", "timed": "checkpoints_timed", "forced": "checkpoints_req"}
 _SINCE_17 = {"view": "pg_stat_checkpointer", "timed": "num_timed", "forced": "num_requested"}
 
@@ -74,18 +73,15 @@ def read(alias: str) -> Part:
         "time": words(rates.seconds),
     }
     rule = _(
-        "Act when more than %(share)d%% of the transactions are rolled back (look into the log of the server)"
-        " or when the log forces more checkpoints than are due by time (raise max_wal_size)."
-    ) % {"share": round(100 * MOST_ROLLED_BACK)}
+        "Act when there are deadlocks (the log of the server has the statements), or when the amount of log"
+        " forces more checkpoints than are due by time (raise max_wal_size). Pages that read with a time limit,"
+        " such as this one, end their transactions by a rollback."
+    )
     rows = [rates] if rates is found else [rates, found]
-    is_bad = _rolls_back(rates) or found.forced_checkpoints > max(10, found.timed_checkpoints)
+    has_deadlocks = rates is not found and rates.deadlocks > 0
+    is_bad = has_deadlocks or found.forced_checkpoints > max(FEWEST, found.timed_checkpoints)
     state = State.ACT if is_bad else State.FINE
     return Part("traffic", state, finding, rule, rows)
-
-
-def _rolls_back(rates: Traffic) -> bool:
-    both = rates.commits_per_second + rates.rollbacks_per_second
-    return both * rates.seconds >= FEWEST and rates.rollbacks_per_second > MOST_ROLLED_BACK * both
 
 
 def _recent(alias: str, now: Reading) -> Traffic | None:

@@ -1,0 +1,177 @@
+"""The page of the database: each part of ``figures.database`` with its badge, the line that says when to act,
+and a table.
+
+The texts of statements may contain the arguments of jobs, so only users who may view those see them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.template.defaultfilters import filesizeformat
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from ..figures.database import Part, State, database
+from ..figures.database.part import words
+from . import display
+from .console import console_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest
+    from django.template.response import TemplateResponse
+
+    from ..figures.database.locks import Wait
+    from ..figures.database.sessions import Program
+    from ..figures.database.snapshots import Held
+    from ..figures.database.tables import Table
+    from ..figures.database.traffic import Traffic
+    from .base import DatabaseAdmin
+
+__all__ = ["ARGUMENTS_PERMISSION", "database_page"]
+
+ARGUMENTS_PERMISSION = "django_pgqueue.view_arguments_job"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table."""
+
+    name: Any
+    cells: list[Any]
+    more: list[tuple[str, str]] = field(default_factory=list)
+    """Labels and statements, which are shown below it."""
+    is_alarming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part as it is shown."""
+
+    part: Part
+    columns: list[str]
+    rows: list[Row]
+
+    @property
+    def badge(self) -> str:
+        """Whether to act."""
+        return display.badge(f"check-{self.part.state}", str(State(self.part.state).label))
+
+
+def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
+    """Return the page for a user who may view statistics."""
+    statements = request.user.has_perm(ARGUMENTS_PERMISSION)
+    sections = [_section(part) for part in database(admin.database, statements=statements)]
+    return console_page(
+        admin,
+        request,
+        "admin/django_pgqueue/database.html",
+        _("Database"),
+        sections=sections,
+        to_act=[section.part for section in sections if section.part.state == State.ACT],
+        hides_statements=not statements,
+    )
+
+
+def _section(part: Part) -> Section:
+    if part.code not in _TABLES:
+        return Section(part, [], [])
+    columns, row = _TABLES[part.code]
+    return Section(part, columns(), [row(each) for each in part.rows])
+
+
+def _wait(wait: Wait) -> Row:
+    blocker = _("a prepared transaction") if not wait.blocked_by else _session(wait.blocked_by, wait.blocker)
+    since = "" if wait.blocker_seconds is None else words(wait.blocker_seconds)
+    return Row(
+        _session(wait.pid, wait.program),
+        [words(wait.seconds), wait.table, wait.lock, blocker, wait.blocker_state, since],
+        _statements((_("waits"), wait.statement), (_("blocks"), wait.blocker_statement)),
+    )
+
+
+def _held(held: Held) -> Row:
+    kinds = {
+        "transaction": _("transaction"),
+        "prepared": _("prepared transaction"),
+        "slot": _("replication slot"),
+    }
+    name = held.name if held.pid is None else _session(held.pid, held.name)
+    seconds = "" if held.seconds is None else words(held.seconds)
+    state = held.state if held.is_visible else _("not visible")
+    age = "" if held.transactions is None else display.number(held.transactions)
+    cells = [kinds[held.kind], state, seconds, age, held.role]
+    return Row(name, cells, _statements((_("statement"), held.statement)), held.is_too_old)
+
+
+def _table(table: Table) -> Row:
+    name = format_html("{} ({})", table.name, _("current")) if table.is_current else table.name
+    cells = [
+        display.number(table.live_rows),
+        display.number(table.dead_rows),
+        _size(table.table_bytes),
+        _size(table.index_bytes),
+        display.time(table.vacuumed_at),
+        display.time(table.analyzed_at),
+    ]
+    return Row(name, cells, is_alarming=table.has_too_many)
+
+
+def _program(program: Program) -> Row:
+    counts = (program.connections, program.active, program.in_transaction, program.hidden, program.in_this_database)
+    return Row(program.name or _("(no name)"), [display.number(count) for count in counts])
+
+
+def _traffic(traffic: Traffic) -> Row:
+    what = _("since the server's sums were reset") if traffic.is_since_reset else _("since the last look")
+    cells = [
+        words(traffic.seconds),
+        *(f"{rate:.1f}" for rate in (traffic.commits_per_second, traffic.rollbacks_per_second)),
+        _size(traffic.wal_bytes_per_second),
+        display.number(traffic.deadlocks),
+        f"{display.number(traffic.timed_checkpoints)} / {display.number(traffic.forced_checkpoints)}",
+    ]
+    return Row(what, cells)
+
+
+#: The columns of each part that has a table, and what makes its rows.
+_TABLES: dict[str, tuple[Callable[[], list[str]], Callable[[Any], Row]]] = {
+    "locks": (
+        lambda: [_("Waits"), _("for"), _("table"), _("lock"), _("Blocked by"), _("state"), _("transaction open for")],
+        _wait,
+    ),
+    "snapshots": (
+        lambda: [_("Name"), _("kind"), _("state"), _("for"), _("transactions since"), _("role")],
+        _held,
+    ),
+    "tables": (
+        lambda: [_("Table"), _("live rows"), _("dead rows"), _("size"), _("indexes"), _("last vacuum"),
+                 _("last analyze")],
+        _table,
+    ),
+    "sessions": (
+        lambda: [_("Program"), _("connections"), _("active"), _("idle in a transaction"), _("not visible"),
+                 _("in this database")],
+        _program,
+    ),
+    "traffic": (
+        lambda: [_("Time"), _("length"), _("commits a second"), _("rollbacks a second"), _("log a second"),
+                 _("deadlocks"), _("checkpoints by time / forced")],
+        _traffic,
+    ),
+}  # fmt: skip
+
+
+def _session(pid: int, name: str) -> str:
+    return f"{pid} ({name})" if name else str(pid)
+
+
+def _statements(*given: tuple[str, str]) -> list[tuple[str, str]]:
+    return [(label, " ".join(text.split())) for label, text in given if text.strip()]
+
+
+def _size(count: float) -> str:
+    return str(filesizeformat(int(count)))

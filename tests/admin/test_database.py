@@ -1,0 +1,84 @@
+"""The page of the database: badges, the lines that say when to act, and who sees statements."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue.admin.database_page import ARGUMENTS_PERMISSION
+from django_pgqueue.figures.database import locks, part, sessions, snapshots, traffic
+from tests.support.factories import JobFactory
+from tests.support.sessions import Connect, start
+
+from .helpers import body, staff
+
+PAGE = "/admin/django_pgqueue/jobstat/database/"
+UPDATE = "UPDATE pgqueue_job_live SET args = '[\"<secret>\"]'"
+
+
+@pytest.mark.django_db
+def test_each_part_has_a_badge_and_the_line_that_says_when_to_act(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic._readings.clear()
+    page = body(root, PAGE)
+    assert page.count('class="pgqueue-status pgqueue-check-') == page.count(">Act when ") == 7
+    assert "pgqueue_job_past_1 (current)" in page
+    assert "since the server&#x27;s sums were reset" in page
+    monkeypatch.setattr(sessions, "MOST_USED", 0)
+    page = body(root, PAGE)
+    assert "1 part needs attention:</strong> <a href=\"#pgqueue-part-sessions\">Connections</a>" in page
+    assert page.count("pgqueue-check-act") == 1
+
+
+@pytest.mark.django_db
+def test_the_number_of_statements_is_constant(root: Client) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        body(root, PAGE)
+    assert sum("statement_timeout" in entry["sql"] for entry in captured) == 7, "each part has its own limit"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_statements_are_for_those_who_may_view_arguments(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "LONGEST_WAIT", 0)
+    monkeypatch.setattr(snapshots, "OLDEST", 0)
+    JobFactory.create()
+    holder, waiter = connect(), connect()
+    holder.execute(UPDATE)
+    waiting = start(waiter, lambda each: each.execute(UPDATE)).blocked()
+    viewer = staff("view_jobstat")
+    page = body(viewer, PAGE)
+    assert f"{waiter.info.backend_pid}" in page
+    assert "secret" not in page
+    assert "2 parts need attention:" in page
+    assert "Statements are shown to users who may view the arguments and results of jobs." in page
+    user = User.objects.get()
+    app, codename = ARGUMENTS_PERMISSION.split(".")
+    content_type = ContentType.objects.get(app_label=app, model="job")
+    permission, _created = Permission.objects.get_or_create(
+        codename=codename, content_type=content_type, defaults={"name": "Can view the arguments"}
+    )
+    user.user_permissions.add(permission)
+    page = body(viewer, PAGE)
+    assert len(re.findall(r"(waits|blocks|statement): <code>UPDATE .*&lt;secret&gt;", page)) == 4
+    holder.rollback()
+    waiting.result()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_part_that_is_too_slow_says_so(
+    root: Client, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect().execute("LOCK TABLE pgqueue_ring IN ACCESS EXCLUSIVE MODE")
+    monkeypatch.setattr(part, "PATIENCE", 0.1)
+    page = body(root, PAGE)
+    assert page.count("pgqueue-check-slow") == page.count("The server did not answer within 0.1 s.") == 2
+    assert "Nobody waits for a lock." in page
