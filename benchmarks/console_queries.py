@@ -3,7 +3,7 @@
 This uses a durable server (the one that DATABASE_URL names, or one of its own). It makes FINISHED jobs in the
 history (default: 10,000,000), WAITING live ones (1,000,000) in ten queues, and the statistics of TASKS tasks
 (100) that ran in every minute. Then it prints how long the database works on each figure of
-``django_pgqueue.figures``, on a scrape of the metrics, and on the health check, in ROUNDS rounds: the time
+``django_pgqueue.figures``, on the parts of the admin's pages, on a scrape of the metrics, and on the health check, in ROUNDS rounds: the time
 that passes, with the round trips, and the processor time of the server's process. It fails if a scrape takes
 more than SCRAPE milliseconds of processor time, or anything else more than PAGE. If the server is on another
 machine, the time that passes counts.
@@ -156,11 +156,14 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
         ("overview, the whole page", PAGE,
          lambda: (overview_now("default"), series("default", SPANS["7d"]))),
     ]  # fmt: skip
+    found += pages()
     for span in SPANS.values():
         found += [
             (f"chart of {span.name}", PAGE, lambda span=span: series("default", span)),  # type: ignore[misc]
             (f"chart of {span.name}, one queue", PAGE,
              lambda span=span: series("default", span, queue="queue0")),  # type: ignore[misc]
+            (f"chart of {span.name}, one task", PAGE,
+             lambda span=span: series("default", span, task="shop.tasks.task1")),  # type: ignore[misc]
             (f"tasks of {span.name}", PAGE,
              lambda span=span: breakdown("default", span, "task")),  # type: ignore[misc]
         ]  # fmt: skip
@@ -175,6 +178,31 @@ def overview_now(alias: str) -> list[Any]:
 
     ran = [breakdown(alias, span, "queue", most=200) for span in (HOUR, DAY)]
     return [read(alias), list(Queue.objects.using(alias).values_list("pk", flat=True)), ran]
+
+
+def pages() -> list[tuple[str, float, Callable[[], Any]]]:
+    """Return what the pages of the admin about tasks, queues, workers and the database read."""
+    from django_pgqueue.admin.names import queue_names, task_paths
+    from django_pgqueue.admin.queue_figures import one_queue, queue_figures
+    from django_pgqueue.figures.database import database
+    from django_pgqueue.figures.recent import callers, ended_by
+    from django_pgqueue.figures.spans import DAY, HOUR, WEEK
+    from django_pgqueue.figures.trends import trends
+
+    tasks = [f"shop.tasks.task{number}" for number in range(50)]
+    found: list[tuple[str, float, Callable[[], Any]]] = [
+        ("state of the database", PAGE, lambda: database("default", statements=True)),
+        ("list of queues", PAGE, lambda: queue_figures("default")),
+        ("depth of one queue", PAGE, lambda: one_queue("default", "queue0")),
+        ("names of queues", PAGE, lambda: queue_names("default")),
+        ("names of tasks", PAGE, lambda: task_paths("default")),
+        ("what a worker has ended", PAGE, lambda: ended_by("default", 3)),
+        ("what enqueues a task", PAGE, lambda: callers("default", "shop.tasks.task1")),
+    ]
+    for span in (HOUR, DAY, WEEK):
+        found.append((f"trends of {span.name}, 50 tasks", PAGE,
+                      lambda span=span: trends("default", span, "task", tasks)))  # type: ignore[misc]
+    return found  # fmt: skip
 
 
 def measure(name: str, limit: float, call: Callable[[], Any]) -> bool:

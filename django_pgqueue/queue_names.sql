@@ -13,4 +13,8 @@ UNION
 UNION
 SELECT queue.name FROM pgqueue_queue AS queue
 UNION
-SELECT stat.queue_name FROM pgqueue_stat AS stat WHERE stat.minute >= statement_timestamp() - interval '1 day'
+SELECT stat.queue_name FROM pgqueue_stat AS stat
+WHERE NOT stat.rolled_up AND stat.minute >= statement_timestamp() - interval '1 day'
+UNION
+SELECT total.queue_name FROM pgqueue_stat_rollup AS total
+WHERE total.span = 'hour' AND total.task_path = '' AND total.start >= statement_timestamp() - interval '1 day'

@@ -47,6 +47,10 @@ class Fleet:
         vitals = [worker.vital for worker in self.workers if _serves(worker, queue)]
         return Attendance(vitals.count(Vital.RUNNING), vitals.count(Vital.SILENT))
 
+    def serving(self, queue: str) -> list[Any]:
+        """Return the workers of a queue, also those that are dead or do not claim more jobs."""
+        return [worker for worker in self.workers if _serves(worker, queue)]
+
     @property
     def trouble(self) -> str:
         """Why no worker claims jobs, as a sentence to show if jobs are waiting; empty if a worker does."""

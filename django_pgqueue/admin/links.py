@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.utils import quote
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
+
+from ..models import JobStat
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.db.models import Model
     from django.http import HttpRequest
 
-__all__ = ["page_url"]
+__all__ = ["page_url", "task_url"]
 
 
 def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
@@ -26,3 +28,13 @@ def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: st
         return ""
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
     return reverse(name, args=[quote(argument) for argument in arguments], current_app=site.name)
+
+
+def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:
+    """Return the URL of the page of a task; empty if the site has none, or if this user may not view it."""
+    if not page_url(site, request, JobStat, "changelist"):
+        return ""
+    try:
+        return reverse("admin:django_pgqueue_jobstat_task", args=[path], current_app=site.name)
+    except NoReverseMatch:  # the project has replaced the page of statistics
+        return ""

@@ -12,14 +12,20 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
+from ..figures.spans import HOUR
 from ..models import Queue
 from . import display
 from .base import DatabaseAdmin
+from .charts import MEDIA
+from .queue_figures import MOST_FAILURES, capped
 from .queue_list import QueueChangeList, Standing
+from .queue_page import add_readings, existing_queue
+from .sparkline import sparkline
+from .task_list import per_minute, rate_text
 
 if TYPE_CHECKING:
     from django.db.models import Model
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
 
     ModelForm = forms.ModelForm[Queue]
 else:
@@ -58,7 +64,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     form = QueueForm
     list_display = (
-        "name", "paused", "workers", "ready", "oldest", "waiting", "running", "failed", "own_settings",
+        "name", "paused", "workers", "ready", "oldest", "waiting", "running", "rate", "failed", "own_settings",
     )  # fmt: skip
     search_fields = ("name",)
     sortable_by = ()
@@ -86,34 +92,49 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:
         """How many jobs are due."""
-        return display.number(queue.standing.depth.ready)
+        return capped(queue.standing.figures.depth.ready)
 
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
         """How long the oldest job has been due."""
-        text = display.period(queue.standing.depth.oldest)
+        text = display.period(queue.standing.figures.oldest)
         return _alarm(text) if text and queue.standing.unattended else text
 
     @admin.display(description=_("waiting"))
     def waiting(self, queue: Any) -> str:
-        """How many jobs are pending, to retry or blocked, whether due or not."""
-        return display.number(queue.standing.depth.waiting)
+        """How many jobs are not due yet, and how many are blocked."""
+        depth = queue.standing.figures.depth
+        blocked = queue.standing.linked(capped(depth.blocked), status="blocked")
+        if not depth.blocked:
+            return capped(depth.scheduled)
+        return format_html("{}, {}", capped(depth.scheduled), format_html(_("{} blocked"), blocked))
 
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
         """How many jobs are running, and how many of these are lost."""
         standing: Standing = queue.standing
-        running = standing.linked(standing.depth.running, status="running")
-        if not standing.depth.lost:
+        running = standing.linked(capped(standing.figures.depth.running), status="running")
+        if not standing.figures.lost:
             return running
-        return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": standing.depth.lost}))
+        return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": standing.figures.lost}))
+
+    @admin.display(description=_("a minute"))
+    def rate(self, queue: Any) -> str:
+        """How many attempts ended a minute in the last hour, and how that was."""
+        figures = queue.standing.figures
+        if figures.hour is None:
+            return display.number(0)
+        points = [done + failed for done, failed in zip(figures.trend.done, figures.trend.failed, strict=True)]
+        return format_html("{}{}", rate_text(per_minute(figures.hour, HOUR)), sparkline(points))
 
     @admin.display(description=_("failed in 24 hours"))
     def failed(self, queue: Any) -> str:
         """How many jobs failed in the last 24 hours."""
         standing: Standing = queue.standing
-        failed = standing.linked(standing.depth.failed_day, status="failed", finished="day")
-        return _alarm(failed) if standing.depth.failed_day else failed
+        count = standing.figures.failed_day
+        text = display.number(count) + ("+" if count >= MOST_FAILURES else "")
+        failed = standing.linked(text, status="failed", finished="day")
+        return _alarm(failed) if count else failed
 
     @admin.display(description=_("settings"))
     def own_settings(self, queue: Queue) -> str:
@@ -131,6 +152,39 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         """Who has paused it, why, and until when; or a link that pauses it."""
         standing: Standing = queue.standing
         return standing.paused
+
+    @property
+    def media(self) -> forms.Media:
+        """Add what the charts need."""
+        return super().media + MEDIA + forms.Media(css={"all": ["django_pgqueue/pages.css"]})
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Queue | None:
+        """Return the queue. One that is in use but has no settings is an unsaved row."""
+        return super().get_object(request, object_id, from_field) or existing_queue(self.database, object_id)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """The first settings of a queue add a row."""
+        if obj is not None and obj._state.adding:
+            return super().has_add_permission(request)
+        return super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Without settings, there is nothing to delete."""
+        return not (obj is not None and obj._state.adding) and super().has_delete_permission(request, obj)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Queue | None = None,
+    ) -> HttpResponse:
+        """Add the figures of the queue."""
+        if obj is not None:
+            add_readings(self, request, obj, context)
+        return super().render_change_form(request, context, add, change, form_url, obj)
 
     def get_form(
         self, request: HttpRequest, obj: Queue | None = None, change: bool = False, **kwargs: Any

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from ..discovery import known_tasks
@@ -19,6 +18,7 @@ from ..time_limit import TimeLimitReached
 from . import display, names
 from .console import console_page
 from .job_texts import breakable
+from .links import task_url
 from .percentiles import percentile_text
 from .span_tabs import address, chosen_span, span_tabs
 from .sparkline import sparkline
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .base import DatabaseAdmin
 
-__all__ = ["TaskRow", "error_rate", "per_minute", "task_list", "task_url"]
+__all__ = ["TaskRow", "error_rate", "per_minute", "rate_text", "share_text", "task_list"]
 
 MOST_TASKS = 1000
 PER_PAGE = 50
@@ -119,16 +119,10 @@ def share_text(share: float | None) -> str:
     return "0 %" if not share else f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
 
 
-def task_url(admin: DatabaseAdmin[Any], path: str) -> str:
-    """Return the address of the page of a task."""
-    name = f"admin:{admin.opts.app_label}_{admin.opts.model_name}_task"
-    return reverse(name, args=[path], current_app=admin.admin_site.name)
-
-
 def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
     span, queue = chosen_span(request), _given(request, QUEUE_VAR)
-    rows, is_cut, is_slow = _rows(admin, span, queue)
+    rows, is_cut, is_slow = _rows(admin, request, span, queue)
     words = _given(request, SEARCH_VAR).casefold().split()
     found = [row for row in rows if all(word in row.path.casefold() for word in words)]
     order = _given(request, ORDER_VAR) or DEFAULT_ORDER
@@ -160,7 +154,9 @@ def _given(request: HttpRequest, name: str) -> str:
     return request.GET.get(name, "").replace("\0", "").strip()
 
 
-def _rows(admin: DatabaseAdmin[Any], span: Span, queue: str) -> tuple[list[TaskRow], bool, bool]:
+def _rows(
+    admin: DatabaseAdmin[Any], request: HttpRequest, span: Span, queue: str
+) -> tuple[list[TaskRow], bool, bool]:
     """Return the rows, whether there are more, and whether the statistics could not be read in time."""
     known = known_tasks()
     try:
@@ -179,7 +175,7 @@ def _rows(admin: DatabaseAdmin[Any], span: Span, queue: str) -> tuple[list[TaskR
             span,
             figures.task_path in known,
             known[figures.task_path].queue_name if figures.task_path in known else "",
-            task_url(admin, figures.task_path),
+            task_url(admin.admin_site, request, figures.task_path),
         )
         for figures in every
     ]

@@ -27,13 +27,13 @@ from . import display
 from .charts import MEDIA
 from .console import console_page
 from .job_texts import breakable
-from .links import page_url
+from .links import page_url, task_url
 from .paused import details
 from .percentiles import percentile_text
 from .schedule_fields import how_soon, state_badge
 from .span_charts import span_charts
 from .span_tabs import chosen_span, span_tabs
-from .task_list import error_rate, per_minute, rate_text, share_text, task_url
+from .task_list import error_rate, per_minute, rate_text, share_text
 from .task_policy import policy
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..definition import Task
     from .base import DatabaseAdmin
 
-__all__ = ["task_page"]
+__all__ = ["Fact", "limit_text", "linked", "task_page"]
 
 MOST_SCHEDULES = 50
 
@@ -82,7 +82,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> Tem
         facts=[*_source(task), *_held_back(admin, request, path, task)],
         policy=policy(task) if task is not None else [],
         schedules=_schedules(admin, request, path),
-        callers=_callers(admin, path, task),
+        callers=_callers(admin, request, path, task),
         links=list(_links(admin, request, path)),
     )
 
@@ -132,16 +132,16 @@ def _held_back(
     for pause in Pause.objects.using(admin.database).filter(in_force & targets).order_by("kind"):
         what = {Pause.Kind.TASK: _("this task"), Pause.Kind.QUEUE: _("queue %(name)s") % {"name": queue}}
         text = format_html("{}: {}", what.get(Pause.Kind(pause.kind), _("everything")), details(pause))
-        yield Fact(_("Paused"), _linked(page_url(admin.admin_site, request, Pause, "change", pause.pk), text))
+        yield Fact(_("Paused"), linked(page_url(admin.admin_site, request, Pause, "change", pause.pk), text))
     names = {path, "*", f"queue:{queue}"}
     if task is not None:
         names |= {limit_name(task) or path}
     for limit in Limit.objects.using(admin.database).filter(pk__in=names).order_by("pk"):
         url = page_url(admin.admin_site, request, Limit, "change", limit.pk)
-        yield Fact(_("Limit"), _linked(url, _limit_text(limit)))
+        yield Fact(_("Limit"), linked(url, limit_text(limit)))
 
 
-def _limit_text(limit: Limit) -> str:
+def limit_text(limit: Limit) -> str:
     """Return the numbers in force: those set by hand, or those of the code."""
     running = limit.running if limit.is_overridden else limit.declared
     starts, period = limit.starts, limit.period
@@ -156,7 +156,8 @@ def _limit_text(limit: Limit) -> str:
     return f"{limit.pk}: {', '.join(parts) or '-'}"
 
 
-def _linked(url: str, text: Any) -> Any:
+def linked(url: str, text: Any) -> Any:
+    """Return a text as a link, if there is an address."""
     return format_html('<a href="{}">{}</a>', url, text) if url else text
 
 
@@ -190,14 +191,16 @@ def _next_run(schedule: Any) -> str:
     return how_soon(run, schedule.now)
 
 
-def _callers(admin: DatabaseAdmin[Any], path: str, task: Task[..., Any] | None) -> dict[str, Any]:
+def _callers(
+    admin: DatabaseAdmin[Any], request: HttpRequest, path: str, task: Task[..., Any] | None
+) -> dict[str, Any]:
     """Return what enqueues it, as far as that is known."""
     try:
         found, is_slow = callers(admin.database, path), False
     except TimeLimitReached:
         found, is_slow = Callers(), True
     payload = task.payload._meta.label if task is not None and task.payload is not None else ""
-    parents = [{"name": breakable(each), "url": task_url(admin, each)} for each in found.parents]
+    parents = [{"name": breakable(each), "url": task_url(admin.admin_site, request, each)} for each in found.parents]
     return {"found": found, "is_slow": is_slow, "payload": payload, "parents": parents}
 
 

@@ -1,4 +1,6 @@
-"""Workers: the processes that run jobs. They can be asked to end (``drain``)."""
+"""Workers: the processes that run jobs. They can be asked to end (``drain``). ``worker_page`` has what the page of
+one shows about its jobs.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import DurationField, ExpressionWrapper, F
-from django.db.models.functions import Now
-from django.urls import reverse
+from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from ..models import Job, LiveJob, Worker
-from ..models.job import Status
+from ..models import LiveJob, Worker
 from ..vitals import Vital, busy_text, queues_text, vital, with_vitals
 from . import display
 from .drain import WorkerActions
 from .fleet import Fleet, state_badge
-from .job_texts import breakable
-from .links import page_url
+from .worker_page import add_jobs
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
 
 __all__ = ["WorkerAdmin"]
-
-MOST_JOBS = 100  # on the page of a worker
 
 
 class WorkerChangeList(ChangeList):
@@ -48,27 +44,31 @@ class WorkerChangeList(ChangeList):
 class WorkerAdmin(WorkerActions):
     """Shows the workers, their queues, and whether they are alive, and can ask them to end."""
 
-    list_display = ("name", "state_now", "heartbeat", "all_queues", "busy_of", "started", "version")
+    list_display = (
+        "name", "state_now", "heartbeat", "all_queues", "busy_of", "memory_now", "uptime", "version",
+    )  # fmt: skip
     ordering = ("host", "pid")
     sortable_by = ()
     search_fields = ("host",)
     fieldsets = (
         (
             None,
-            {"fields": (("state_now", "heartbeat"), ("all_queues", "busy_of"), ("started", "version"))},
+            {
+                "fields": (
+                    ("state_now", "heartbeat", "all_queues", "busy_of"),
+                    ("started", "uptime", "memory_now", "version"),
+                )
+            },
         ),
         (_("In the database"), {"fields": ("id", "supervisor"), "classes": ("collapse",)}),
     )
     readonly_fields = (
-        "state_now",
-        "heartbeat",
-        "all_queues",
-        "busy_of",
-        "started",
-        "version",
-        "id",
+        "state_now", "heartbeat", "all_queues", "busy_of", "started", "uptime", "memory_now", "version", "id",
         "supervisor",
-    )
+    )  # fmt: skip
+
+    class Media:
+        css = {"all": ["django_pgqueue/pages.css"]}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
         """Return the list with the warning."""
@@ -90,24 +90,8 @@ class WorkerAdmin(WorkerActions):
         """Add the jobs of the worker, for users who may view jobs, and the buttons."""
         if obj is not None:
             context["pgqueue_buttons"] = self.drain_buttons(request, obj)
-        if obj is not None and page_url(self.admin_site, request, Job, "changelist"):
-            jobs = list(_running_jobs(self.database, obj)[: MOST_JOBS + 1])
-            context["pgqueue_jobs"] = [self._job_row(job, obj) for job in jobs[:MOST_JOBS]]
-            context["pgqueue_more_jobs"] = len(jobs) > MOST_JOBS
-            context["pgqueue_shows_jobs"] = True
+            add_jobs(self, request, obj, context)
         return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def _job_row(self, job: Any, worker: Worker) -> dict[str, Any]:
-        name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
-        return {
-            "job": job,
-            "task": breakable(job.task_path),
-            "badge": display.status_badge(Status.RUNNING),
-            "url": reverse(name, args=[job.pk], current_app=self.admin_site.name),
-            "elapsed": display.period(job.elapsed),
-            "deadline": display.time(job.deadline),
-            "lost": vital(worker) == Vital.DEAD,
-        }
 
     @admin.display(description=_("worker"))
     def name(self, worker: Worker) -> str:
@@ -122,7 +106,11 @@ class WorkerAdmin(WorkerActions):
     @admin.display(description=_("running jobs"))
     def busy_of(self, worker: Any) -> str:
         """How many jobs it runs, of how many it can run at the same time."""
-        return busy_text(worker)
+        busy = min(worker.busy, worker.slots)
+        return format_html(
+            '<progress class="pgqueue-bar pgqueue-slots" max="{}" value="{}" aria-hidden="true"></progress> {}',
+            worker.slots, busy, busy_text(worker),
+        )  # fmt: skip
 
     @admin.display(description=_("state"))
     def state_now(self, worker: Any) -> str:
@@ -141,11 +129,14 @@ class WorkerAdmin(WorkerActions):
         """When the process started."""
         return display.time(worker.started_at)
 
+    @admin.display(description=_("up for"))
+    def uptime(self, worker: Any) -> str:
+        """How long ago the process started, on the clock of the database."""
+        return display.period(worker.heartbeat_at + worker.age - worker.started_at)
 
-def _running_jobs(alias: str, worker: Worker) -> QuerySet[Any]:
-    """Return the jobs that a worker has claimed, the longest running first, without their arguments."""
-    elapsed = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
-    jobs = LiveJob.objects.using(alias).filter(status="running", worker=worker.pk)  # type: ignore[attr-defined]
-    columns = ("id", "task_path", "queue_name", "deadline", "cancel_requested_at")
-    rows: QuerySet[Any] = jobs.only(*columns).annotate(elapsed=elapsed).order_by("last_attempted_at", "pk")
-    return rows
+    @admin.display(description=_("memory"))
+    def memory_now(self, worker: Worker) -> str:
+        """The memory of its process, at most ten seconds ago."""
+        if worker.memory is None:
+            return str(self.get_empty_value_display())
+        return str(filesizeformat(worker.memory))

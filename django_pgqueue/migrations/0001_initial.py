@@ -418,6 +418,7 @@ class Migration(migrations.Migration):
                         verbose_name="holds its lock",
                     ),
                 ),
+                ("memory", models.BigIntegerField(blank=True, null=True, verbose_name="memory in bytes")),
                 (
                     "started_at",
                     models.DateTimeField(

@@ -49,6 +49,8 @@ class Worker(models.Model):
     started_jobs = ArrayColumn(
         "bigint", verbose_name=_("jobs that had started at the last heartbeat"), null=True
     )
+    memory = models.BigIntegerField(_("memory in bytes"), null=True, blank=True)
+    """The resident memory of its process, which it writes every ten seconds; None if that is not known."""
     started_at = models.DateTimeField(_("started at"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
 

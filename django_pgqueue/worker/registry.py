@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from .. import conf
+from .footprint import resident_memory
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -20,10 +21,11 @@ REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of t
 
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
-        holds_lock, started_at, heartbeat_at)
-    VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, clock_timestamp(),
+        holds_lock, memory, started_at, heartbeat_at)
+    VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, %s, clock_timestamp(),
         clock_timestamp())
-    ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock
+    ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock,
+        memory = excluded.memory
 """
 # A single statement (``Session.run``).
 _RENEW = "WITH registered AS (" + _REGISTER + " RETURNING {proof}) {query}"
@@ -78,6 +80,7 @@ class Registration:
         return (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
             list(options.exclude_queues), options.slots, _version(), session.holds_lock,
+            resident_memory(),
         )  # fmt: skip
 
     def set_draining(self, session: Session) -> None:

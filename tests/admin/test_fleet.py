@@ -11,9 +11,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.admin import workers
+from django_pgqueue.admin import worker_page
 from django_pgqueue.admin.depth import depth
 from django_pgqueue.admin.fleet import Fleet
+from django_pgqueue.models import Job, JobProgress
+from django_pgqueue.progress import HAS_PROGRESS
+from django_pgqueue.time_limit import TimeLimitReached
 from django_pgqueue.vitals import busy_text, queues_text
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
 
@@ -172,7 +175,7 @@ def test_the_page_of_a_worker_lists_its_running_jobs(root: Client) -> None:
     asked = JobFactory.create(running=True, worker=7, cancel_requested_at=started)
     other = JobFactory.create(running=True, worker=8)
     JobFactory.create(worker=7, done=True)
-    page = body(root, url("change", 7, model="worker"))
+    page = body(root, url("change", 7, model="worker")).split('id="pgqueue-history-box"')[0]
     assert "app-7:12" in page
     assert page.index(url("change", job.pk)) < page.index(url("change", asked.pk)), "the longest first"
     assert url("change", other.pk) not in page
@@ -184,7 +187,7 @@ def test_the_page_of_a_worker_lists_its_running_jobs(root: Client) -> None:
 
 def test_the_jobs_of_a_worker_are_for_those_who_may_see_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     worker(id=7)
-    monkeypatch.setattr(workers, "MOST_JOBS", 2)
+    monkeypatch.setattr(worker_page, "MOST_JOBS", 2)
     assert "No jobs are running." in body(staff("view_worker", "view_job"), url("change", 7, model="worker"))
     JobFactory.create_batch(3, running=True, worker=7, task_path="shop.tasks.secret")
     assert "secret" not in body(staff("view_worker"), url("change", 7, model="worker"))
@@ -194,7 +197,7 @@ def test_the_jobs_of_a_worker_are_for_those_who_may_see_jobs(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("page", "model", "most"), [("changelist", "worker", 4), ("change", "worker", 2), ("overview", "job", 10)]
+    ("page", "model", "most"), [("changelist", "worker", 4), ("change", "worker", 3), ("overview", "job", 11)]
 )
 def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
     root: Client, page: str, model: str, most: int
@@ -213,3 +216,33 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
         JobFactory.create_batch(3, running=True, worker=pk, queue_name=f"q{pk}")
         JobFactory.create_batch(3, running=True, worker=1, queue_name=f"q{pk}")
     assert statements() == few <= most
+
+
+def test_the_page_of_a_worker_shows_what_it_runs_and_what_it_has_ended(root: Client) -> None:
+    here = worker(started_at=timezone.now() - timedelta(hours=2), memory=300 * 2**20, slots=4)
+    there = worker()
+    running = JobFactory.create(running=True, worker=here.pk)
+    JobProgress.objects.create(job_id=running.pk, done=3, total=4)
+    Job.objects.filter(pk=running.pk).update(marks=HAS_PROGRESS)
+    ended = [JobFactory.create(done=True, worker=here.pk) for _ in range(2)]
+    ended.append(JobFactory.create(failed=True, worker=here.pk, task="shop.tasks.<b>"))
+    other = JobFactory.create(done=True, worker=there.pk)
+    page = body(root, url("change", here.pk, model="worker"))
+    assert "300.0\xa0MB" in page
+    assert "2 h" in page
+    assert "3 of 4 (75 %)" in page
+    assert '<progress class="pgqueue-bar pgqueue-slots" max="4" value="1"' in page
+    history = page.split('id="pgqueue-history"')[1]
+    assert [str(job.pk) in history for job in [*ended, other]] == [True, True, True, False]
+    assert "shop.<wbr>tasks.&lt;b&gt;" in history
+    assert "jobs a minute, over the last" in history
+    assert f'href="{url("task", "tests.app.tasks.add", model="jobstat")}"' in page
+    assert "None of the jobs that ended last." in body(root, url("change", worker().pk, model="worker"))
+
+
+def test_a_history_that_is_too_slow_does_not_keep_the_page(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> Any:
+        raise TimeLimitReached
+
+    monkeypatch.setattr(worker_page, "ended_by", fail)
+    assert "What it has ended could not be read in time." in body(root, url("change", worker().pk, model="worker"))

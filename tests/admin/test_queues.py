@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from django_pgqueue.admin import QueueAdmin
+from django_pgqueue import pause, set_limit
+from django_pgqueue.admin import QueueAdmin, queue_figures, queue_page
 from django_pgqueue.models import Queue
+from django_pgqueue.time_limit import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, body, staff, url
@@ -77,7 +81,7 @@ def test_the_list_shows_every_queue_of_the_overview(root: Client) -> None:
     assert "done jobs not kept, first wait 2.0 s" in page
     assert "failed jobs kept for 90 d" in page
     assert f'href="{url("change", "runs", model="queue")}"' in page
-    assert f'href="{url("add", model="queue")}?name=waits"' in page
+    assert f'href="{url("change", "waits", model="queue")}"' in page, "it has no settings yet"
     assert page.count('name="_selected_action"') == 2, "where there is a row"
     assert f'href="{url("changelist")}?queue=runs&amp;status=running"' in page.replace("&s", "&amp;s")
 
@@ -138,4 +142,92 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_queues(root: 
         JobFactory.create(queue_name=f"q{n}")
         QueueFactory.create(name=f"q{n}")
         WorkerFactory.create(queues=[f"q{n}"])
-    assert statements() == few == 8
+    assert statements() == few <= 12
+
+
+def tiles(page: str) -> dict[str, str]:
+    """Return the terms of the page and what is said about them, without markup."""
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page, re.DOTALL)
+    return {label: " ".join(re.sub(r"<[^>]+>", "", text).split()) for label, text in found}
+
+
+def test_the_page_of_a_queue(root: Client) -> None:
+    worker = WorkerFactory.create(host="app1", queues=["mail"], slots=4)
+    WorkerFactory.create(host="app2", queues=["other"])
+    JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(minutes=5))
+    JobFactory.create(queue_name="mail", scheduled=True)
+    JobFactory.create(queue_name="mail", running=True, worker=worker.pk)
+    JobFactory.create(queue_name="mail", running=True, worker=999)
+    JobFactory.create(queue_name="mail", failed=True)
+    JobFactory.create(queue_name="other")
+    JobStatFactory.create(queue_name="mail", task_path="shop.<b>.a", done=3, failed=0)
+    JobStatFactory.create(queue_name="mail", task_path="shop.tasks.b", done=1, failed=0)
+    pause(queue="mail", author="ann", reason="bounces")
+    set_limit("queue:mail", 7)
+    page = body(root, url("change", "mail", model="queue"))
+    said = tiles(page)
+    assert {name: said[name] for name in ("Ready", "Not due yet", "Running of slots", "Lost")} == {
+        "Ready": "1", "Not due yet": "1", "Running of slots": "2 of 4", "Lost": "1",
+    }  # fmt: skip
+    assert said["Oldest due for"] == "5 min"
+    assert said["Failed in 24 hours"] == "1"
+    assert said["Paused"] == "paused by ann: bounces"
+    assert said["Limit"] == "queue:mail: at most 7 at once"
+    assert said["Done"] == "4"
+    assert f'<a href="{url("change", worker.pk, model="worker")}">app1:' in page
+    assert "app2:" not in page
+    assert ">75 %</td>" in page
+    assert f'href="{url("task", "shop.tasks.b", model="jobstat")}"' in page
+    assert "shop.<b>" not in page
+    assert page.count("data-pgqueue-chart") == 3
+    assert f'href="{url("changelist")}?queue=mail&amp;status=failed&amp;finished=day"' in page
+
+
+def test_a_queue_without_settings_has_a_page_and_gets_settings_there(root: Client) -> None:
+    JobFactory.create(queue_name="waits")
+    address = url("change", "waits", model="queue")
+    assert "No worker serves this queue." in body(root, address)
+    assert "/delete/" not in body(root, address)
+    assert root.get(url("delete", "waits", model="queue")).status_code == 403
+    given = {"keep_done": "", "keep_failed": "", "backoff_base": "3", "backoff_ceiling": ""}
+    assert root.post(address, given).status_code == 302
+    assert Queue.objects.get().backoff_base == 3
+    assert root.get(url("change", "nobody", model="queue")).status_code == 302, "no such queue"
+    WorkerFactory.create(queues=["served"])
+    pause(queue="paused")
+    for name in ("served", "paused"):
+        assert "Ready" in body(root, url("change", name, model="queue"))
+
+
+def test_who_may_view_but_not_add_gets_no_form_for_the_first_settings() -> None:
+    JobFactory.create(queue_name="waits")
+    JobStatFactory.create(queue_name="waits", task_path="shop.tasks.b")
+    WorkerFactory.create()
+    address = url("change", "waits", model="queue")
+    viewer = staff("view_queue", "change_queue")
+    page = body(viewer, address)
+    assert 'name="_save"' not in page
+    assert viewer.post(address, {"backoff_base": "3"}).status_code == 403
+    assert not Queue.objects.exists()
+    for hidden in ("/job/", "/worker/", "/jobstat/", "/pause/add/"):
+        assert hidden not in page.split('id="content"')[1]
+
+
+def test_figures_that_cannot_be_read_in_time_are_left_out(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise TimeLimitReached
+
+    QueueFactory.create(name="mail")
+    monkeypatch.setattr(queue_figures, "depths", fail)
+    assert "could not be read in time" in body(root, url("changelist", model="queue"))
+    page = body(root, url("change", "mail", model="queue"))
+    assert tiles(page)["Depth"] == "could not be read in time"
+    assert "data-pgqueue-chart" in page
+    monkeypatch.setattr(queue_page, "series", fail)
+    assert "so the charts are missing" in body(root, url("change", "mail", model="queue"))
+
+
+def test_counts_beyond_the_limit_are_rounded_estimates() -> None:
+    assert [queue_figures.capped(count) for count in (9_999, 10_000, 1_234_567)] == [
+        "9,999", "\N{ALMOST EQUAL TO} 10,000", "\N{ALMOST EQUAL TO} 1,200,000",
+    ]  # fmt: skip

@@ -72,6 +72,7 @@ def test_queues_workers_and_statistics_of_another_database(root: Client) -> None
     assert Worker.objects.using("other").get().host == "there"
     for address in (
         "/ops/django_pgqueue/queue/",
+        "/ops/django_pgqueue/queue/there/change/",
         "/ops/django_pgqueue/worker/",
         "/ops/django_pgqueue/worker/7/change/",
         "/ops/django_pgqueue/jobstat/",
@@ -84,7 +85,7 @@ def test_queues_workers_and_statistics_of_another_database(root: Client) -> None
         assert ">only here" not in page, address
         assert 'href="/admin/' not in page, address
     assert "pgqueue_job_live" in body(root, "/ops/django_pgqueue/jobstat/database/")
-    assert 'href="/ops/django_pgqueue/queue/add/?name=there"' in body(root, "/ops/django_pgqueue/queue/")
+    assert 'href="/ops/django_pgqueue/queue/there/change/"' in body(root, "/ops/django_pgqueue/queue/")
     page = body(root, "/ops/django_pgqueue/worker/7/change/")
     assert 'href="/ops/django_pgqueue/job/9/change/"' in page
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from django_pgqueue.models import Worker
 from django_pgqueue.session import Session, connect
-from django_pgqueue.worker import registry
+from django_pgqueue.worker import footprint, registry
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.registry import Registration
 from tests.support.workers import RunningWorker, make_producer, until
@@ -81,3 +82,13 @@ def test_the_entry_names_the_queues_that_the_worker_leaves_out() -> None:
         Registration(options, worker=7, supervisor=1).register(session)
     worker = Worker.objects.get(pk=7)
     assert (worker.queues, worker.exclude_queues) == ([], ["never", "slow"])
+
+
+def test_a_worker_writes_its_memory_each_time_it_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    registration = Registration(WorkerOptions(), worker=7, supervisor=1)
+    with closing(connect("default")) as session:
+        registration.register(session)
+        assert (Worker.objects.get(pk=7).memory or 0) > 2**20
+        monkeypatch.setattr(footprint, "_STATM", Path("/does/not/exist"))
+        registration.register(session)
+        assert Worker.objects.get(pk=7).memory is None, "not known on this system"
