@@ -87,5 +87,9 @@ def source_place(task: Task[..., Any]) -> str:
     file = Path(getsourcefile(function) or function.__code__.co_filename)
     base = getattr(settings, "BASE_DIR", None)
     folders = [Path(folder) for folder in (base, Path.cwd(), *sys.path) if folder]
-    inside = [file.relative_to(folder) for folder in folders if len(folder.parts) > 1 and file.is_relative_to(folder)]
+    inside = [
+        file.relative_to(folder)
+        for folder in folders
+        if len(folder.parts) > 1 and file.is_relative_to(folder)
+    ]
     return f"{inside[0] if inside else file}:{function.__code__.co_firstlineno}"

@@ -121,7 +121,13 @@ def _table(table: Table) -> Row:
 
 
 def _program(program: Program) -> Row:
-    counts = (program.connections, program.active, program.in_transaction, program.hidden, program.in_this_database)
+    counts = (
+        program.connections,
+        program.active,
+        program.in_transaction,
+        program.hidden,
+        program.in_this_database,
+    )
     return Row(program.name or _("(no name)"), [display.number(count) for count in counts])
 
 
@@ -140,7 +146,8 @@ def _traffic(traffic: Traffic) -> Row:
 #: The columns of each part that has a table, and what makes its rows.
 _TABLES: dict[str, tuple[Callable[[], list[str]], Callable[[Any], Row]]] = {
     "locks": (
-        lambda: [_("Waits"), _("for"), _("table"), _("lock"), _("Blocked by"), _("state"), _("transaction open for")],
+        lambda: [_("Waits"), _("for"), _("table"), _("lock"), _("Blocked by"), _("state"),
+                 _("transaction open for")],
         _wait,
     ),
     "snapshots": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,10 +12,14 @@ from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from ..figures.depth import MOST
 from ..models.job import Status
 from ..wording import period
 
-__all__ = ["badge", "json_block", "number", "period", "plain_time", "seconds", "span", "status_badge", "time"]
+__all__ = [
+    "badge", "capped", "json_block", "number", "period", "plain_time", "seconds", "span", "status_badge",
+    "time",
+]  # fmt: skip
 
 MOST_CHARACTERS = 20_000
 
@@ -62,6 +67,13 @@ def _short(count: float) -> str:
 def number(count: int) -> str:
     """Format a count with thousands separators."""
     return number_format(count, use_l10n=True, force_grouping=True)
+
+
+def capped(count: int, most: int = MOST) -> str:
+    """Format a count that is exact up to a limit, and the estimate of the planner beyond it."""
+    if count < most:
+        return number(count)
+    return f"\N{ALMOST EQUAL TO} {number(round(count, 1 - math.floor(math.log10(count))))}"
 
 
 def status_badge(status: str) -> str:

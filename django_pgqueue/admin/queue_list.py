@@ -12,11 +12,11 @@ from django.core.paginator import InvalidPage
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from ..figures.queues import QueueFigures, queue_figures
 from ..models import Job, Pause, Queue
 from .fleet import Attendance, Fleet
 from .links import page_url
 from .paused import paused
-from .queue_figures import QueueFigures, queue_figures
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

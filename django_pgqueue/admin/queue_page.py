@@ -1,4 +1,4 @@
-"""What the page of a queue shows above its settings: depth, age, rates over time, who serves it, and its tasks.
+"""What the page of a queue shows above its settings: depth, age, rates over time, workers, and tasks.
 
 A queue without settings has the page, too, as long as it is in use.
 """
@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from ..figures.queues import MOST_FAILURES, QueueFigures, one_queue
 from ..figures.spans import breakdown, series
 from ..models import Job, JobStat, Limit, Pause, Queue, Worker
 from ..queue_names import queues_in_use
@@ -23,7 +24,6 @@ from .job_texts import breakable
 from .links import page_url, task_url
 from .paused import paused
 from .percentiles import percentile_text
-from .queue_figures import MOST_FAILURES, QueueFigures, capped, one_queue
 from .span_charts import span_charts
 from .span_tabs import chosen_span, span_tabs
 from .task_list import error_rate, per_minute, rate_text, share_text
@@ -56,7 +56,9 @@ def _is_named(alias: str, name: str) -> bool:
     return any(name in queues for queues in Worker.objects.using(alias).values_list("queues", flat=True))
 
 
-def add_readings(admin: DatabaseAdmin[Any], request: HttpRequest, queue: Queue, context: dict[str, Any]) -> None:
+def add_readings(
+    admin: DatabaseAdmin[Any], request: HttpRequest, queue: Queue, context: dict[str, Any]
+) -> None:
     """Add the figures to the context of the page. Each part that could not be read in time says so."""
     name, span, alias = queue.pk, chosen_span(request), admin.database
     figures, fleet = one_queue(alias, name), Fleet(alias, busy=True)
@@ -93,17 +95,19 @@ def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Itera
     def count(text: str, **filters: str) -> Any:
         return linked(f"{jobs}?{urlencode({'queue': name, **filters})}" if jobs and text != "0" else "", text)
 
-    yield Fact(_("Ready"), capped(depth.ready))
+    yield Fact(_("Ready"), display.capped(depth.ready))
     yield Fact(_("Oldest due for"), display.period(figures.oldest) or "-")
-    yield Fact(_("Not due yet"), capped(depth.scheduled))
-    yield Fact(_("Blocked"), count(capped(depth.blocked), status="blocked"))
+    yield Fact(_("Not due yet"), display.capped(depth.scheduled))
+    yield Fact(_("Blocked"), count(display.capped(depth.blocked), status="blocked"))
     slots = sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING)
-    running = count(capped(depth.running), status="running")
+    running = count(display.capped(depth.running), status="running")
     yield Fact(_("Running of slots"), format_html(_("{} of {}"), running, display.number(slots)))
     longest = timedelta(seconds=depth.longest_running)
     yield Fact(_("Longest runs for"), display.period(longest) if depth.running else "-")
     if figures.lost:
-        yield Fact(_("Lost"), format_html('<strong class="pgqueue-alarm">{}</strong>', display.number(figures.lost)))
+        yield Fact(
+            _("Lost"), format_html('<strong class="pgqueue-alarm">{}</strong>', display.number(figures.lost))
+        )
     failed = display.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
     yield Fact(_("Failed in 24 hours"), count(failed, status="failed", finished="day"))
 
@@ -115,7 +119,10 @@ def _rates(row: Any, span: Any) -> Iterator[Fact]:
     yield Fact(_("Failed"), display.number(row.failed))
     yield Fact(_("Retried"), display.number(row.retried))
     yield Fact(_("Errors"), share_text(error_rate(row)))
-    for label, histogram in ((_("Waited p50, p95"), row.wait_histogram), (_("Ran p50, p95"), row.run_histogram)):
+    for label, histogram in (
+        (_("Waited p50, p95"), row.wait_histogram),
+        (_("Ran p50, p95"), row.run_histogram),
+    ):
         yield Fact(label, ", ".join(percentile_text(histogram, share) or "-" for share in (0.5, 0.95)))
 
 

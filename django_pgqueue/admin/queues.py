@@ -12,12 +12,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
+from ..figures.queues import MOST_FAILURES
 from ..figures.spans import HOUR
 from ..models import Queue
 from . import display
 from .base import DatabaseAdmin
 from .charts import MEDIA
-from .queue_figures import MOST_FAILURES, capped
 from .queue_list import QueueChangeList, Standing
 from .queue_page import add_readings, existing_queue
 from .sparkline import sparkline
@@ -64,7 +64,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     form = QueueForm
     list_display = (
-        "name", "paused", "workers", "ready", "oldest", "waiting", "running", "rate", "failed", "own_settings",
+        "name", "paused", "workers", "ready", "oldest", "waiting", "running", "rate", "failed",
+        "own_settings",
     )  # fmt: skip
     search_fields = ("name",)
     sortable_by = ()
@@ -92,7 +93,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     @admin.display(description=_("ready"))
     def ready(self, queue: Any) -> str:
         """How many jobs are due."""
-        return capped(queue.standing.figures.depth.ready)
+        return display.capped(queue.standing.figures.depth.ready)
 
     @admin.display(description=_("oldest due for"))
     def oldest(self, queue: Any) -> str:
@@ -104,16 +105,16 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def waiting(self, queue: Any) -> str:
         """How many jobs are not due yet, and how many are blocked."""
         depth = queue.standing.figures.depth
-        blocked = queue.standing.linked(capped(depth.blocked), status="blocked")
+        blocked = queue.standing.linked(display.capped(depth.blocked), status="blocked")
         if not depth.blocked:
-            return capped(depth.scheduled)
-        return format_html("{}, {}", capped(depth.scheduled), format_html(_("{} blocked"), blocked))
+            return display.capped(depth.scheduled)
+        return format_html(str(_("{}, {} blocked")), display.capped(depth.scheduled), blocked)
 
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
         """How many jobs are running, and how many of these are lost."""
         standing: Standing = queue.standing
-        running = standing.linked(capped(standing.figures.depth.running), status="running")
+        running = standing.linked(display.capped(standing.figures.depth.running), status="running")
         if not standing.figures.lost:
             return running
         return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": standing.figures.lost}))
@@ -124,7 +125,9 @@ class QueueAdmin(DatabaseAdmin[Queue]):
         figures = queue.standing.figures
         if figures.hour is None:
             return display.number(0)
-        points = [done + failed for done, failed in zip(figures.trend.done, figures.trend.failed, strict=True)]
+        points = [
+            done + failed for done, failed in zip(figures.trend.done, figures.trend.failed, strict=True)
+        ]
         return format_html("{}{}", rate_text(per_minute(figures.hour, HOUR)), sparkline(points))
 
     @admin.display(description=_("failed in 24 hours"))

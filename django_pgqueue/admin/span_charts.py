@@ -32,8 +32,16 @@ def span_charts(points: Sequence[Figures]) -> list[Chart]:
     ran = [point.run_histogram for point in points]
     return [
         attempts,
-        Chart("waited", _("Waited, from due to started"), times, _percentiles(points, waited, "waited"), unit="seconds"),
-        Chart("ran", _("Ran, from started to ended"), times, _percentiles(points, ran, "ran"), unit="seconds"),
+        Chart(
+            "waited",
+            _("Waited, from due to started"),
+            times,
+            _percentiles(points, waited, "waited"),
+            unit="seconds",
+        ),
+        Chart(
+            "ran", _("Ran, from started to ended"), times, _percentiles(points, ran, "ran"), unit="seconds"
+        ),
     ]
 
 

@@ -1,5 +1,5 @@
-"""Tasks and the database: pages that are made from statistics. They belong to the model of the statistics, whose
-permission they need, and whose rows have no pages of their own.
+"""Tasks and the database: pages that belong to the model of the statistics, whose permission they need. The
+rows of the model have no pages of their own.
 """
 
 from __future__ import annotations

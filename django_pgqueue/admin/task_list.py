@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ..discovery import known_tasks
@@ -109,7 +110,9 @@ def error_rate(figures: Figures) -> float | None:
 
 def rate_text(rate: float) -> str:
     """Format a number of attempts a minute."""
-    return display.number(round(rate)) if rate >= 10 or not rate else f"{rate:.1f}" if rate >= 0.1 else "< 0.1"
+    return (
+        display.number(round(rate)) if rate >= 10 or not rate else f"{rate:.1f}" if rate >= 0.1 else "< 0.1"
+    )
 
 
 def share_text(share: float | None) -> str:
@@ -135,7 +138,7 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         admin,
         request,
         "admin/django_pgqueue/task_list.html",
-        _("Tasks"),
+        gettext("Tasks"),
         rows=shown,
         count=len(found),
         most=MOST_TASKS if is_cut else 0,

@@ -1,4 +1,4 @@
-"""The page of a task: how it does over time, its policy, where it is, what enqueues it, and what holds it back.
+"""The page of a task: how it does over time, its policy, its source, what enqueues it, and what limits it.
 
 A task that this process cannot find has the page, too: its jobs and figures are in the database.
 """
@@ -128,7 +128,9 @@ def _held_back(
     """Yield the pauses and the limits that apply to the jobs of the task."""
     queue = task.queue_name if task is not None else ""
     in_force = Q(until__isnull=True) | Q(until__gt=Now())
-    targets = Q(kind=Pause.Kind.TASK, name=path) | Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
+    targets = (
+        Q(kind=Pause.Kind.TASK, name=path) | Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
+    )
     for pause in Pause.objects.using(admin.database).filter(in_force & targets).order_by("kind"):
         what = {Pause.Kind.TASK: _("this task"), Pause.Kind.QUEUE: _("queue %(name)s") % {"name": queue}}
         text = format_html("{}: {}", what.get(Pause.Kind(pause.kind), _("everything")), details(pause))
@@ -166,18 +168,16 @@ def _schedules(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> li
     if not page_url(admin.admin_site, request, Schedule, "changelist"):
         return None
     rows = Schedule.objects.using(admin.database).filter(task_path=path).order_by("name")
-    found = []
-    for schedule in board.with_clock(rows)[:MOST_SCHEDULES]:
-        found.append(
-            {
-                "name": breakable(schedule.pk),
-                "url": page_url(admin.admin_site, request, Schedule, "change", schedule.pk),
-                "timing": words.timing(schedule),
-                "state": state_badge(schedule),
-                "next": _next_run(schedule),
-            }
-        )
-    return found
+    return [
+        {
+            "name": breakable(schedule.pk),
+            "url": page_url(admin.admin_site, request, Schedule, "change", schedule.pk),
+            "timing": words.timing(schedule),
+            "state": state_badge(schedule),
+            "next": _next_run(schedule),
+        }
+        for schedule in board.with_clock(rows)[:MOST_SCHEDULES]
+    ]
 
 
 def _next_run(schedule: Any) -> str:
@@ -200,7 +200,9 @@ def _callers(
     except TimeLimitReached:
         found, is_slow = Callers(), True
     payload = task.payload._meta.label if task is not None and task.payload is not None else ""
-    parents = [{"name": breakable(each), "url": task_url(admin.admin_site, request, each)} for each in found.parents]
+    parents = [
+        {"name": breakable(each), "url": task_url(admin.admin_site, request, each)} for each in found.parents
+    ]
     return {"found": found, "is_slow": is_slow, "payload": payload, "parents": parents}
 
 

@@ -31,7 +31,9 @@ __all__ = ["add_jobs"]
 MOST_JOBS = 100
 
 
-def add_jobs(admin: DatabaseAdmin[Any], request: HttpRequest, worker: Worker, context: dict[str, Any]) -> None:
+def add_jobs(
+    admin: DatabaseAdmin[Any], request: HttpRequest, worker: Worker, context: dict[str, Any]
+) -> None:
     """Add the jobs of the worker to the context of its page, for users who may view jobs."""
     if not page_url(admin.admin_site, request, Job, "changelist"):
         return

@@ -1,5 +1,5 @@
-"""Workers: the processes that run jobs. They can be asked to end (``drain``). ``worker_page`` has what the page of
-one shows about its jobs.
+"""Workers: the processes that run jobs. They can be asked to end (``drain``). What the page of one shows
+about its jobs is in ``worker_page``.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class WorkerAdmin(WorkerActions):
         """How many jobs it runs, of how many it can run at the same time."""
         busy = min(worker.busy, worker.slots)
         return format_html(
-            '<progress class="pgqueue-bar pgqueue-slots" max="{}" value="{}" aria-hidden="true"></progress> {}',
+            '<progress class="pgqueue-bar pgqueue-slots" max="{}" value="{}" aria-hidden="true">'
+            "</progress> {}",
             worker.slots, busy, busy_text(worker),
         )  # fmt: skip
 

@@ -91,4 +91,5 @@ def callers(alias: str, task: str) -> Callers:
 def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
     with time_limit(alias, PATIENCE), connections[alias].cursor() as cursor:
         cursor.execute(statement, {"window": WINDOW, "some": SOME, **parameters})
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows

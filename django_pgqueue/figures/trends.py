@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import connections
 
@@ -42,7 +42,7 @@ def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable
     step, source = _STEPS[span.name]
     count = span.length // step
     found = {name: Trend([0] * count, [0] * count) for name in names}
-    parameters = {
+    parameters: dict[str, Any] = {
         "by": by, "of_task": by == "task", "queue": "", "task": "", "source": source, "names": list(found),
         "step": step, "back": span.length - step,
     }  # fmt: skip

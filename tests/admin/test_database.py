@@ -33,7 +33,7 @@ def test_each_part_has_a_badge_and_the_line_that_says_when_to_act(
     assert "since the server&#x27;s sums were reset" in page
     monkeypatch.setattr(sessions, "MOST_USED", 0)
     page = body(root, PAGE)
-    assert "1 part needs attention:</strong> <a href=\"#pgqueue-part-sessions\">Connections</a>" in page
+    assert '1 part needs attention:</strong> <a href="#pgqueue-part-sessions">Connections</a>' in page
     assert page.count("pgqueue-check-act") == 1
 
 

@@ -240,9 +240,13 @@ def test_the_page_of_a_worker_shows_what_it_runs_and_what_it_has_ended(root: Cli
     assert "None of the jobs that ended last." in body(root, url("change", worker().pk, model="worker"))
 
 
-def test_a_history_that_is_too_slow_does_not_keep_the_page(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_that_is_too_slow_does_not_keep_the_page(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*args: Any) -> Any:
         raise TimeLimitReached
 
     monkeypatch.setattr(worker_page, "ended_by", fail)
-    assert "What it has ended could not be read in time." in body(root, url("change", worker().pk, model="worker"))
+    assert "What it has ended could not be read in time." in body(
+        root, url("change", worker().pk, model="worker")
+    )

@@ -170,4 +170,3 @@ def test_workers(root: Client) -> None:
     assert ">5 min ago</strong>" in page
     assert page.count("pgqueue-dead") == 1, "whatever its row says"
     assert "app-7" in body(root, url("change", 7, model="worker"))
-

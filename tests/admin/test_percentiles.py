@@ -7,6 +7,7 @@ import random
 from bisect import bisect_left
 
 import pytest
+
 from django_pgqueue.admin.percentiles import percentile, percentile_text
 from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
 
@@ -45,4 +46,3 @@ def test_the_ends_of_a_histogram() -> None:
     assert percentile_text(histogram([]), 0.5) == ""
     assert percentile_text(histogram([1e6]), 0.5) == "over 1 h 9 min"
     assert percentile_text(histogram([0.5] * 100), 1) == "512 ms"
-

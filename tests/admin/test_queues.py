@@ -13,7 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.admin import QueueAdmin, queue_figures, queue_page
+from django_pgqueue.admin import QueueAdmin, display, queue_page
+from django_pgqueue.figures import queues
 from django_pgqueue.models import Queue
 from django_pgqueue.time_limit import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
@@ -213,12 +214,14 @@ def test_who_may_view_but_not_add_gets_no_form_for_the_first_settings() -> None:
         assert hidden not in page.split('id="content"')[1]
 
 
-def test_figures_that_cannot_be_read_in_time_are_left_out(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_that_cannot_be_read_in_time_are_left_out(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise TimeLimitReached
 
     QueueFactory.create(name="mail")
-    monkeypatch.setattr(queue_figures, "depths", fail)
+    monkeypatch.setattr(queues, "depths", fail)
     assert "could not be read in time" in body(root, url("changelist", model="queue"))
     page = body(root, url("change", "mail", model="queue"))
     assert tiles(page)["Depth"] == "could not be read in time"
@@ -228,6 +231,6 @@ def test_figures_that_cannot_be_read_in_time_are_left_out(root: Client, monkeypa
 
 
 def test_counts_beyond_the_limit_are_rounded_estimates() -> None:
-    assert [queue_figures.capped(count) for count in (9_999, 10_000, 1_234_567)] == [
+    assert [display.capped(count) for count in (9_999, 10_000, 1_234_567)] == [
         "9,999", "\N{ALMOST EQUAL TO} 10,000", "\N{ALMOST EQUAL TO} 1,200,000",
     ]  # fmt: skip

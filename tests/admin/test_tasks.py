@@ -94,7 +94,8 @@ def test_columns_sort(root: Client) -> None:
     ran("shop.c", 30, wait_histogram=classes(c9=30), run_histogram=classes(c1=30))
     assert names(root) == names(root, o="x") == ["c", "a", "b"]
     orders = {"task": "abc", "-done": "cab", "-failed": "abc", "-retried": "bac", "-errors": "bac",
-              "errors": "cab", "-wait95": "cab", "-wait50": "cab", "-run50": "bac", "run95": "cab"}  # fmt: skip
+              "errors": "cab", "-wait95": "cab", "-wait50": "cab", "-run50": "bac",
+              "run95": "cab"}  # fmt: skip
     assert {order: "".join(names(root, o=order)) for order in orders} == orders
     page = body(root, TASKS, o="-failed", span="24h")
     assert '<th scope="col" aria-sort="descending"><a href="?span=24h&amp;o=failed">' in page
@@ -149,14 +150,14 @@ def too_slow(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> Itera
         yield
 
 
-def test_a_part_that_is_too_slow_does_not_keep_the_others(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_is_too_slow_does_not_keep_the_others(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with too_slow(monkeypatch, (task_list, "breakdown"), (task_list, "trends")):
         page = body(root, TASKS)
     assert "The statistics could not be read in time" in page
     assert "tests.<wbr>app.<wbr>tasks.<wbr>mail" in page
-    with too_slow(
-        monkeypatch, (task_page, "series"), (task_page, "breakdown"), (task_page, "callers")
-    ):
+    with too_slow(monkeypatch, (task_page, "series"), (task_page, "breakdown"), (task_page, "callers")):
         page = body(root, f"{TASKS}task/tests.app.tasks.mail/")
     assert "so the charts are missing" in page
     assert "could not be read in time" in page
@@ -240,7 +241,9 @@ def test_a_policy_in_words() -> None:
     assert words == {
         "Unique": "until the job is over, by order, another call raises an error",
         "Concurrency": "at most 2 at once, for each order, limit orders, others wait",
-        "Rate": "at most 10 starts in 1 min, up to 5 at once after a quiet time, for each order, limit orders",
+        "Rate": (
+            "at most 10 starts in 1 min, up to 5 at once after a quiet time, for each order, limit orders"
+        ),
         "Group": "order",
         "Wait before a retry": "1.0 s, 1 min; the last one repeats",
         "Retried after": "ValueError, KeyError",

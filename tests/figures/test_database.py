@@ -86,7 +86,9 @@ def test_locks_that_have_nothing_to_do_with_the_queue_are_left_out(connect: Conn
     holder.execute("SELECT pg_advisory_xact_lock(1)")
     waiter.execute("SELECT FROM pgqueue_job_live")
     waiting = start(waiter, lambda each: each.execute("SELECT pg_advisory_xact_lock(1)")).blocked()
-    assert [wait.lock for wait in look("locks").rows] == ["advisory"], "it holds a lock on a table of the queue"
+    assert [wait.lock for wait in look("locks").rows] == ["advisory"], (
+        "it holds a lock on a table of the queue"
+    )
     holder.rollback()
     waiting.result()
 

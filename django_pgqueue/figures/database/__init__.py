@@ -50,4 +50,3 @@ def _guarded(code: str, read: Callable[[], Part]) -> Part:
             raise
         finding = _("The role of this connection may not read it. Grant pg_monitor to see it.")
         return Part(code, State.HIDDEN, finding, "")
-

@@ -86,7 +86,8 @@ def rows_of(
         statement = statement.format(**columns)
     with time_limit(alias, PATIENCE), connections[alias].cursor() as cursor:
         cursor.execute(statement, {"most": MOST, "characters": CHARACTERS, **parameters})
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
 
 def words(seconds: float) -> str:

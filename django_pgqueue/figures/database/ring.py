@@ -39,8 +39,8 @@ def read(alias: str) -> Part:
         "retention": words(found.retention),
     }
     rule = _(
-        "Act when the ring has not moved for more than a third of the retention: no worker does the upkeep, or"
-        " a long transaction reads the oldest shelf, which can then not be emptied."
+        "Act when the ring has not moved for more than a third of the retention: no worker does the upkeep,"
+        " or a long transaction reads the oldest shelf, which can then not be emptied."
     )
     state = State.ACT if found.is_late else State.FINE
     return Part("ring", state, finding, rule, [found])

@@ -61,8 +61,8 @@ def read(alias: str, *, statements: bool = False) -> Part:
         )
         state = State.HIDDEN if state == State.FINE else state
     rule = _(
-        "Act when a transaction has been open for more than %(limit)s, or when a replication slot is not used:"
-        " VACUUM keeps all rows that died since, in every table. End the session or roll the prepared"
+        "Act when a transaction has been open for more than %(limit)s, or when a replication slot is not"
+        " used: VACUUM keeps all rows that died since, in every table. End the session or roll the prepared"
         " transaction back, drop the slot, and set idle_in_transaction_session_timeout for web processes."
     ) % {"limit": words(OLDEST)}
     return Part("snapshots", state, " ".join(found), rule, held)

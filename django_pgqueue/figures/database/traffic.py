@@ -74,8 +74,8 @@ def read(alias: str) -> Part:
     }
     rule = _(
         "Act when there are deadlocks (the log of the server has the statements), or when the amount of log"
-        " forces more checkpoints than are due by time (raise max_wal_size). Pages that read with a time limit,"
-        " such as this one, end their transactions by a rollback."
+        " forces more checkpoints than are due by time (raise max_wal_size). Pages that read with a time"
+        " limit, such as this one, end their transactions by a rollback."
     )
     rows = [rates] if rates is found else [rates, found]
     has_deadlocks = rates is not found and rates.deadlocks > 0

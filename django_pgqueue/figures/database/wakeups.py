@@ -28,16 +28,18 @@ class Wakeups:
 def read(alias: str) -> Part:
     """Return the state of the notifications."""
     found = Wakeups(*rows_of(alias, "wakeups")[0])
-    finding = _("The queue of notifications is %(share).0f%% full; %(polling)d of %(workers)d workers poll.") % {
+    finding = _(
+        "The queue of notifications is %(share).0f%% full; %(polling)d of %(workers)d workers poll."
+    ) % {
         "share": 100 * found.queue_usage,
         "polling": found.polling_workers,
         "workers": found.workers,
     }
     rule = _(
         "Act when more than %(share)d%% are in use: a session that listens does not read, mostly because its"
-        " transaction is open; when the queue is full, commits that notify fail. Workers that poll are behind a"
-        " transaction pooler: they find a job after up to POLL_INTERVAL seconds. Let them connect directly if"
-        " that is too long."
+        " transaction is open; when the queue is full, commits that notify fail. Workers that poll are behind"
+        " a transaction pooler: they find a job after up to POLL_INTERVAL seconds. Let them connect directly"
+        " if that is too long."
     ) % {"share": round(100 * MOST_FULL)}
     state = State.ACT if found.queue_usage > MOST_FULL else State.FINE
     return Part("wakeups", state, finding, rule, [found])

@@ -1,25 +1,23 @@
-"""The figures of queues, for the list and the pages of queues. Counts end at a limit, and nothing is scanned, so
-they cost as much with a million waiting jobs as with a thousand.
+"""The figures of each queue, for the list and the pages of queues. Counts end at a limit, and nothing is
+scanned, so they cost as much with a million waiting jobs as with a thousand.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from django.db import connections
 
-from ..figures.depth import MOST, Depth, depths
-from ..figures.lost import lost_jobs
-from ..figures.spans import HOUR, Figures, breakdown
-from ..figures.trends import Trend, trends
 from ..queue_names import KEPT_QUEUES, queues_in_use
 from ..time_limit import TimeLimitReached, time_limit
-from . import display
+from .depth import Depth, depths
+from .lost import lost_jobs
+from .spans import HOUR, Figures, breakdown
+from .trends import Trend, trends
 
-__all__ = ["MOST_FAILURES", "QueueFigures", "capped", "one_queue", "queue_figures"]
+__all__ = ["MOST_FAILURES", "QueueFigures", "one_queue", "queue_figures"]
 
 MOST_FAILURES = 1_000  # count at most this many per queue
 MOST_QUEUES = 1_000  # with statistics
@@ -59,13 +57,15 @@ class QueueFigures:
 
 
 def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
-    """Return the queues that are in use or paused, by name, and whether something could not be read in time."""
+    """Return the queues that are in use or paused, and whether something could not be read in time."""
     try:
         with time_limit(alias, PATIENCE):
             found, lost, failures = depths(alias, queues_in_use(alias)), lost_jobs(alias), _failures(alias)
     except TimeLimitReached:
         return [], True
-    queues = {name: QueueFigures(depth, lost.get(name, 0), failures.get(name, 0)) for name, depth in found.items()}
+    queues = {
+        name: QueueFigures(depth, lost.get(name, 0), failures.get(name, 0)) for name, depth in found.items()
+    }
     try:
         for row in breakdown(alias, HOUR, "queue", most=MOST_QUEUES):
             if row.queue_name in queues:
@@ -85,13 +85,6 @@ def one_queue(alias: str, name: str) -> QueueFigures | None:
     except TimeLimitReached:
         return None
     return QueueFigures(found[name], lost.get(name, 0), failures.get(name, 0))
-
-
-def capped(count: int, most: int = MOST) -> str:
-    """Format a count that is exact up to a limit, and the estimate of the planner beyond it."""
-    if count < most:
-        return display.number(count)
-    return f"\N{ALMOST EQUAL TO} {display.number(round(count, 1 - math.floor(math.log10(count))))}"
 
 
 def _failures(alias: str) -> dict[str, int]:
