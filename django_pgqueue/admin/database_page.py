@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from ..figures.database import Part, State, database
 from ..figures.database.part import words
+from ..figures.database.tables import Table
 from . import display
 from .console import console_page
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from ..figures.database.locks import Wait
     from ..figures.database.sessions import Program
     from ..figures.database.snapshots import Held
-    from ..figures.database.tables import Table
     from ..figures.database.traffic import Traffic
     from .base import DatabaseAdmin
 
 __all__ = ["ARGUMENTS_PERMISSION", "database_page"]
 
+LARGE = 2**24  # bytes of a table that is always shown
 ARGUMENTS_PERMISSION = "django_pgqueue.view_arguments_job"
 
 
@@ -54,6 +55,8 @@ class Section:
     part: Part
     columns: list[str]
     rows: list[Row]
+    others: list[Row] = field(default_factory=list)
+    """Rows that matter less, which are folded."""
 
     @property
     def badge(self) -> str:
@@ -80,7 +83,15 @@ def _section(part: Part) -> Section:
     if part.code not in _TABLES:
         return Section(part, [], [])
     columns, row = _TABLES[part.code]
-    return Section(part, columns(), [row(each) for each in part.rows])
+    folded = [each for each in part.rows if isinstance(each, Table) and _is_minor(each)]
+    shown = [each for each in part.rows if each not in folded]
+    return Section(part, columns(), [row(each) for each in shown], [row(each) for each in folded])
+
+
+def _is_minor(table: Table) -> bool:
+    """Return whether a table is small, healthy, and not one of those that jobs go through."""
+    is_main = table.name in {"pgqueue_job_live", "pgqueue_job_kept"} or bool(table.is_current)
+    return not (is_main or table.has_too_many or table.total_bytes > LARGE)
 
 
 def _wait(wait: Wait) -> Row:

@@ -14,7 +14,7 @@ from . import display
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SHARES", "percentile", "percentile_text"]
+__all__ = ["SHARES", "pair_text", "percentile", "percentile_text"]
 
 
 def percentile_text(histogram: Sequence[int], share: float) -> str:
@@ -25,3 +25,9 @@ def percentile_text(histogram: Sequence[int], share: float) -> str:
     if math.isinf(seconds):
         return _("over %(period)s") % {"period": display.span(HISTOGRAM_BOUNDS[-1])}
     return display.span(seconds)
+
+
+def pair_text(histogram: Sequence[int]) -> str:
+    """Format the median and the 95th percentile. Neither of them breaks between its number and its unit."""
+    texts = [percentile_text(histogram, share) or "-" for share in (0.5, 0.95)]
+    return ", ".join(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts)

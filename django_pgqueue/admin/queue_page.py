@@ -23,7 +23,7 @@ from .fleet import Fleet, state_badge
 from .job_texts import breakable
 from .links import page_url, task_url
 from .paused import paused
-from .percentiles import percentile_text
+from .percentiles import pair_text, percentile_text
 from .span_charts import span_charts
 from .span_tabs import chosen_span, span_tabs
 from .task_list import error_rate, per_minute, rate_text, share_text
@@ -123,7 +123,7 @@ def _rates(row: Any, span: Any) -> Iterator[Fact]:
         (_("Waited p50, p95"), row.wait_histogram),
         (_("Ran p50, p95"), row.run_histogram),
     ):
-        yield Fact(label, ", ".join(percentile_text(histogram, share) or "-" for share in (0.5, 0.95)))
+        yield Fact(label, pair_text(histogram))
 
 
 def _facts(admin: DatabaseAdmin[Any], request: HttpRequest, name: str) -> Iterator[Fact]:

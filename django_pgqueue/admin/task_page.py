@@ -29,7 +29,7 @@ from .console import console_page
 from .job_texts import breakable
 from .links import page_url, task_url
 from .paused import details
-from .percentiles import percentile_text
+from .percentiles import pair_text
 from .schedule_fields import how_soon, state_badge
 from .span_charts import span_charts
 from .span_tabs import chosen_span, span_tabs
@@ -108,13 +108,9 @@ def _tiles(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[F
         Fact(_("Failed"), display.number(row.failed)),
         Fact(_("Retried"), display.number(row.retried)),
         Fact(_("Errors"), share_text(error_rate(row))),
-        Fact(_("Waited p50, p95"), _pair(row.wait_histogram)),
-        Fact(_("Ran p50, p95"), _pair(row.run_histogram)),
+        Fact(_("Waited p50, p95"), pair_text(row.wait_histogram)),
+        Fact(_("Ran p50, p95"), pair_text(row.run_histogram)),
     ]
-
-
-def _pair(histogram: Any) -> str:
-    return ", ".join(percentile_text(histogram, share) or "-" for share in (0.5, 0.95))
 
 
 def _source(task: Task[..., Any] | None) -> Iterator[Fact]:
