@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from ..figures.database import Part, State, database
 from ..figures.database.part import words
 from ..figures.database.tables import Table
+from ..redaction import redact_text
 from . import display
 from .console import console_page
 
@@ -188,7 +189,8 @@ def _session(pid: int, name: str) -> str:
 
 
 def _statements(*given: tuple[str, str]) -> list[tuple[str, str]]:
-    return [(label, " ".join(text.split())) for label, text in given if text.strip()]
+    """Return those of the statements that are known, each in one line, and redacted."""
+    return [(label, redact_text(" ".join(text.split()))) for label, text in given if text.strip()]
 
 
 def _size(count: float) -> str:

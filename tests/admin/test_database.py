@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
-from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.admin.database_page import ARGUMENTS_PERMISSION
 from django_pgqueue.figures.database import locks, part, sessions, snapshots, traffic
 from tests.support.factories import JobFactory
 from tests.support.sessions import Connect, start
@@ -46,7 +44,7 @@ def test_the_number_of_statements_is_constant(root: Client) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_statements_are_for_those_who_may_view_arguments(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setattr(locks, "LONGEST_WAIT", 0)
     monkeypatch.setattr(snapshots, "OLDEST", 0)
@@ -60,15 +58,13 @@ def test_statements_are_for_those_who_may_view_arguments(
     assert "secret" not in page
     assert "2 parts need attention:" in page
     assert "Statements are shown to users who may view the arguments and results of jobs." in page
-    user = User.objects.get()
-    app, codename = ARGUMENTS_PERMISSION.split(".")
-    content_type = ContentType.objects.get(app_label=app, model="job")
-    permission, _created = Permission.objects.get_or_create(
-        codename=codename, content_type=content_type, defaults={"name": "Can view the arguments"}
-    )
-    user.user_permissions.add(permission)
-    page = body(viewer, PAGE)
+    reader = staff("view_jobstat", "view_arguments_job")
+    page = body(reader, PAGE)
     assert len(re.findall(r"(waits|blocks|statement): <code>UPDATE .*&lt;secret&gt;", page)) == 4
+    settings.PGQUEUE = {"REDACT": ["re:<.*?>"]}
+    page = body(reader, PAGE)
+    assert page.count("<code>UPDATE ") == 4
+    assert "secret" not in page
     holder.rollback()
     waiting.result()
 
