@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import combining, east_asian_width
@@ -19,9 +18,12 @@ if TYPE_CHECKING:
     from django.core.management.base import OutputWrapper
 
 __all__ = [
-    "Marks", "cells", "cut", "marks_for", "no_reader", "plain", "plain_lines", "prepare", "print_json",
-    "table", "width_of",
+    "SPACE", "Marks", "aligned", "cells", "cut", "marks_for", "no_reader", "plain", "plain_lines", "prepare",
+    "print_json", "table", "terminal_size", "width_of", "widths",
 ]  # fmt: skip
+
+SPACE = "  "
+"""What stands between two columns."""
 
 _NARROWEST = 40
 _LEAST_COLUMN = 5
@@ -33,6 +35,8 @@ class Marks(NamedTuple):
     ellipsis: str = "…"
     full: str = "█"
     empty: str = "░"
+    box: str = "╭─╮│╰╯"
+    """The characters of a frame: corner, line, corner, side, corner, corner."""
 
     def bar(self, share: float, width: int) -> str:
         """Return a bar of which this share, from 0 to 1, is full. It is full only if the share is 1."""
@@ -40,7 +44,7 @@ class Marks(NamedTuple):
         return self.full * length + self.empty * (width - length)
 
 
-_UTF8, _ASCII = Marks(), Marks("...", "#", "-")
+_UTF8, _ASCII = Marks(), Marks("...", "#", "-", "+-+|++")
 
 
 def prepare(stdout: OutputWrapper) -> None:
@@ -66,7 +70,17 @@ def width_of(stdout: Any) -> int | None:
     """Return the columns of the terminal; None if the output is a pipe or a file, where nothing is cut."""
     if not stdout.isatty():
         return None
-    return max(_NARROWEST, shutil.get_terminal_size((80, 24)).columns)
+    columns = os.environ.get("COLUMNS", "")
+    return max(_NARROWEST, int(columns) if columns.isdecimal() else terminal_size(stdout)[0])
+
+
+def terminal_size(stdout: Any) -> tuple[int, int]:
+    """Return the columns and the lines of the terminal that an output is, as they are now."""
+    try:
+        columns, lines = os.get_terminal_size(stdout.fileno())
+    except (AttributeError, OSError, ValueError):
+        columns, lines = 0, 0
+    return columns or 80, lines or 24
 
 
 def print_json(stdout: OutputWrapper, document: Any) -> None:
@@ -121,22 +135,30 @@ def table(
     widest columns are cut.
     """
     every = [[plain(text) for text in row] for row in (head, *rows)]
-    widths = [max(map(cells, column)) for column in zip(*every, strict=True)]
-    while width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
-        if max(widths) <= _LEAST_COLUMN:
-            break
-        widths[widths.index(max(widths))] -= 1
+    sizes = widths(every, width)
     lines = [
-        "  ".join(
-            _aligned(cut(text, size, marks), size, place in right)
-            for place, (text, size) in enumerate(zip(row, widths, strict=True))
+        SPACE.join(
+            aligned(text, size, place in right, marks)
+            for place, (text, size) in enumerate(zip(row, sizes, strict=True))
         ).rstrip()
         for row in every
     ]
     return "\n".join(lines if width is None else [cut(line, width, marks) for line in lines])
 
 
-def _aligned(text: str, width: int, to_the_right: bool) -> str:
+def widths(rows: Sequence[Sequence[str]], width: int | None) -> list[int]:
+    """Return the width of each column, so that a row takes at most ``width``, if that is possible."""
+    found = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    while width is not None and sum(found) + len(SPACE) * (len(found) - 1) > width:
+        if max(found) <= _LEAST_COLUMN:
+            break
+        found[found.index(max(found))] -= 1
+    return found
+
+
+def aligned(text: str, width: int, to_the_right: bool = False, marks: Marks = _UTF8) -> str:
+    """Return a text that takes exactly ``width`` columns."""
+    text = cut(text, width, marks)
     space = " " * (width - cells(text))
     return space + text if to_the_right else text + space
 

@@ -79,6 +79,7 @@ INSIDE_FUNCTIONS = {
     "management.commands.runqueueworker": "a supervisor has nothing in memory that runs jobs",
     "worker.__main__": "Django is set up first",
     "management.subcommands.metrics": "prometheus_client is optional",
+    "management.subcommands.top": "rich is optional",
     "views": "prometheus_client is optional",
     "testing.backends": "Django imports it while apps load, like the backend",
     "testing.pytest_plugin": "pytest imports it before Django is set up, and in projects without Django",

@@ -1,0 +1,211 @@
+"""A look at the queue as rows of text, whoever draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from django.utils import timezone
+
+from ...figures.depth import Depth
+from ...figures.throughput import Throughput
+from ...vitals import Vital, queues_text
+from ...wording import period
+from .._figures_texts import seconds_text
+from .._job_rows import amount
+from .._output import plain
+from .reading import MOST_WAITING
+
+if TYPE_CHECKING:
+    from .._output import Marks
+    from .reading import Reading
+
+__all__ = ["PANES", "SORTS", "Cell", "Pane", "headline", "panes", "tiles"]
+
+Style = Literal["", "good", "bad", "warn", "dim", "bar", "head", "alarm", "calm"]
+
+#: The names of the panes, in the order of their keys.
+PANES = ("queues", "workers", "running", "failures")
+#: How each pane can be sorted. The first one is the usual order.
+SORTS = {
+    "queues": ("age", "ready", "rate", "name"),
+    "workers": ("name", "busy"),
+    "running": ("longest", "newest", "task"),
+    "failures": ("failed", "retried", "task"),
+}
+_BAR = 10
+
+
+class Cell(NamedTuple):
+    """A text, and what it means."""
+
+    text: str
+    style: Style = ""
+
+
+@dataclass(slots=True)
+class Pane:
+    """A table. The name of its first column says what it is about."""
+
+    head: Sequence[str]
+    rows: list[list[Cell]] = field(default_factory=list)
+    right: frozenset[int] = frozenset()
+    """The columns that are aligned to the right."""
+    empty: str = ""
+    """What to say if there are no rows."""
+
+
+def headline(reading: Reading) -> Cell:
+    """Return the verdict, or why nothing could be read."""
+    if reading.error:
+        return Cell(f"The database {reading.database!r} cannot be read: {plain(reading.error)}", "alarm")
+    slow = f" Too slow to show: {', '.join(reading.slow)}." if reading.slow else ""
+    return Cell(plain(reading.verdict) + slow, "calm" if reading.is_healthy and not slow else "alarm")
+
+
+def tiles(reading: Reading, marks: Marks) -> list[tuple[str, Cell]]:
+    """Return the four most important figures with their names."""
+    everything = Throughput()
+    for each in reading.rates.values():
+        everything.add(each)
+    ready = sum(depth.ready for depth in reading.queues.values())
+    active = [depth.oldest_ready for depth in reading.queues.values() if depth.ready and not depth.is_paused]
+    oldest = f", oldest {seconds_text(max(active))}" if active else ""
+    slots, busy = (reading.crew.slots, reading.crew.busy) if reading.crew else (0, 0)
+    more = everything.failed > everything.failed_before
+    return [
+        ("Ready", Cell(f"{ready:,}{oldest}")),
+        ("Running", Cell(f"{busy:,} of {slots:,} slots {_bar(busy, slots, marks)}")),
+        ("Finished", Cell(f"{everything.finished:,} in the last minute")),
+        (
+            "Failed",
+            Cell(
+                f"{everything.failed:,} in 1 h, {everything.failed_before:,} in the hour before",
+                "bad" if more else "",
+            ),
+        ),
+    ]
+
+
+def panes(reading: Reading, marks: Marks, sorts: dict[str, str]) -> dict[str, Pane]:
+    """Return the tables, each in the order that ``sorts`` asks for."""
+    return {
+        "queues": _queues(reading, sorts.get("queues", "")),
+        "workers": _workers(reading, marks, sorts.get("workers", "")),
+        "running": _running(reading, marks, sorts.get("running", "")),
+        "failures": _failures(reading, sorts.get("failures", "")),
+    }
+
+
+def _queues(reading: Reading, order: str) -> Pane:
+    def rate(depth: Depth) -> float:
+        return reading.rates.get(depth.queue_name, Throughput()).per_second
+
+    keys: dict[str, Any] = {
+        "ready": lambda depth: (-depth.ready, depth.queue_name),
+        "rate": lambda depth: (-rate(depth), depth.queue_name),
+        "name": lambda depth: depth.queue_name,
+    }
+    names = {*reading.queues, *reading.rates}
+    found = [reading.queues.get(name, Depth(name)) for name in names]
+    by_age = lambda depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name)  # noqa: E731
+    head = ("Queues", "Ready", "Oldest", "Rate", "Running", "Scheduled", "Blocked", "Workers", "")
+    pane = Pane(head, right=frozenset(range(1, 8)), empty="No queue has live jobs.")
+    for depth in sorted(found, key=keys.get(order, by_age)):
+        workers = reading.crew.serving(depth.queue_name) if reading.crew else 0
+        is_unserved = not workers and depth.ready and not depth.is_paused
+        pane.rows.append(
+            [
+                Cell(depth.queue_name),
+                Cell(_count(depth.ready)),
+                Cell(seconds_text(depth.oldest_ready) if depth.ready else "-"),
+                Cell(f"{rate(depth):.1f}/s" if rate(depth) else "-"),
+                *(Cell(_count(number)) for number in (depth.running, depth.scheduled, depth.blocked)),
+                Cell(str(workers), "bad" if is_unserved else ""),
+                Cell("paused", "warn") if depth.is_paused else Cell(""),
+            ]
+        )
+    return pane
+
+
+def _workers(reading: Reading, marks: Marks, order: str) -> Pane:
+    pane = Pane(("Workers", "State", "Slots", "", "Queues", "Heartbeat", "Version"))
+    pane.empty = "No worker is registered."
+    workers: list[Any] = list(reading.crew.workers) if reading.crew else []
+    if order == "busy":
+        workers.sort(key=lambda worker: -worker.busy)
+    for worker in workers:
+        state: Style = {Vital.RUNNING: "good", Vital.DRAINING: "warn"}.get(worker.vital, "bad")  # type: ignore[assignment]
+        pane.rows.append(
+            [
+                Cell(str(worker)),
+                Cell(worker.vital.value, state),
+                Cell(_bar(worker.busy, worker.slots, marks), "bar"),
+                Cell(f"{worker.busy}/{worker.slots}"),
+                Cell(queues_text(worker)),
+                Cell(f"{period(worker.age)} ago"),
+                Cell(worker.version, "dim"),
+            ]
+        )
+    return pane
+
+
+def _running(reading: Reading, marks: Marks, order: str) -> Pane:
+    pane = Pane(("Running jobs", "Id", "For", "Queue", "Worker", "Progress"), right=frozenset({1, 2}))
+    pane.empty = "No job is running."
+    names = {worker.pk: str(worker) for worker in reading.crew.workers} if reading.crew else {}
+    jobs = list(reading.running)
+    if order == "newest":
+        jobs.reverse()
+    elif order == "task":
+        jobs.sort(key=lambda job: (job.task_path, job.pk))
+    for job in jobs:
+        since = job.last_attempted_at or timezone.now()
+        pane.rows.append(
+            [
+                Cell(job.task_path),
+                Cell(str(job.pk)),
+                Cell(period(max(timedelta(), timezone.now() - since))),
+                Cell(job.queue_name),
+                Cell(names.get(job.worker, "gone"), "" if job.worker in names else "bad"),
+                _progress(job, marks),
+            ]
+        )
+    return pane
+
+
+def _progress(job: Any, marks: Marks) -> Cell:
+    if job.cancel_requested_at is not None:
+        return Cell("asked to stop", "warn")
+    progress = job.progress
+    step = f"step {job.current_step}" if job.current_step else ""
+    if progress is None:
+        return Cell(step)
+    bar = "" if progress.fraction is None else f"{_bar(progress.done, progress.total, marks)} "
+    return Cell(", ".join(filter(None, (f"{bar}{amount(progress)} {progress.note}".strip(), step))), "bar")
+
+
+def _failures(reading: Reading, order: str) -> Pane:
+    pane = Pane(("Failures of the last hour", "Failed", "Retried", "Done"), right=frozenset({1, 2, 3}))
+    pane.empty = "Nothing has failed."
+    rows = list(reading.failures)
+    if order == "retried":
+        rows.sort(key=lambda row: -row.retried)
+    elif order == "task":
+        rows.sort(key=lambda row: row.task_path)
+    pane.rows = [
+        [Cell(row.task_path), Cell(f"{row.failed:,}", "bad" if row.failed else ""), Cell(f"{row.retried:,}"),
+         Cell(f"{row.done:,}")]
+        for row in rows
+    ]  # fmt: skip
+    return pane
+
+
+def _bar(part: float, whole: float | None, marks: Marks) -> str:
+    return marks.bar(part / whole if whole else 0.0, _BAR)
+
+
+def _count(number: int) -> str:
+    return f"about {number:,}" if number >= MOST_WAITING else f"{number:,}"

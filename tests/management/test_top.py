@@ -1,0 +1,306 @@
+"""``manage.py pgqueue top``."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from django_pgqueue.figures.throughput import throughput
+from django_pgqueue.management._output import _ASCII, _UTF8, cells
+from django_pgqueue.management._top import keyboard, live, reading
+from django_pgqueue.management._top.drawing import picture, shares
+from django_pgqueue.management._top.panes import panes
+from django_pgqueue.management._top.view import View
+from django_pgqueue.management.subcommands import top
+from django_pgqueue.models import JobProgress, Pause
+from django_pgqueue.progress import HAS_PROGRESS
+from django_pgqueue.time_limit import TimeLimitReached
+from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+
+from .test_subcommands import run
+
+
+@pytest.fixture
+def minute(db: None) -> datetime:
+    """The current minute on the clock of the database, which stands still in a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT date_trunc('minute', now())")
+        found: datetime = cursor.fetchone()[0]
+    return found
+
+
+@pytest.fixture
+def busy(minute: datetime) -> None:
+    """Two queues, two workers, three jobs that run, and failures."""
+    first = WorkerFactory.create(host="app-1", pid=7, slots=4)
+    WorkerFactory.create(host="app-2", pid=8, slots=4, queues=["never"])
+    Pause.objects.create(kind="queue", name="mail")
+    JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(hours=1))
+    JobFactory.create(queue_name="default", run_after=timezone.now() - timedelta(seconds=100))
+    for age, path in ((50, "shop.tasks.load"), (20, "shop.tasks.日本語\x1b[2J")):
+        job = JobFactory.create(
+            running=True, worker=first.pk, task_path=path, marks=HAS_PROGRESS, current_step="rows",
+            last_attempted_at=timezone.now() - timedelta(seconds=age),
+        )  # fmt: skip
+        JobProgress.objects.create(job_id=job.pk, done=50, total=100, note="halfway")
+    JobFactory.create(running=True, worker=99)
+    JobStatFactory.create(
+        minute=minute - timedelta(minutes=1), task_path="shop.tasks.pay", failed=3, done=117
+    )
+    JobStatFactory.create(minute=minute - timedelta(minutes=90), task_path="shop.tasks.pay", failed=1)
+
+
+@pytest.mark.usefixtures("busy")
+def test_everything_at_once_on_a_pipe() -> None:
+    lines = run("top").splitlines()
+    assert lines[0].startswith("healthy: workers 2")
+    assert lines[2].startswith("Ready:     2, oldest 100 s") or "1 min" in lines[2]
+    assert lines[3:6] == [
+        "Running:   2 of 8 slots ██░░░░░░░░",
+        "Finished:  120 in the last minute",
+        "Failed:    3 in 1 h, 1 in the hour before",
+    ]
+    text = "\n".join(lines)
+    for words in (
+        "paused",
+        "app-1:7  running  █████░░░░░  2/4",
+        "█████░░░░░ 50 of 100 (50 %) halfway, step rows",
+        "shop.tasks.日本語\\x1b[2J",
+        "gone",
+        "shop.tasks.pay                  3        0   117",
+    ):
+        assert words in text
+    order = [line.split()[0] for line in lines if line.startswith(("default ", "mail "))]
+    assert order == ["default", "mail"]
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("marks", [_UTF8, _ASCII])
+@pytest.mark.parametrize("size", [(200, 60), (80, 24), (79, 24), (40, 10), (120, 33)])
+def test_a_picture_fits_every_screen(size: tuple[int, int], marks: Any) -> None:
+    found = reading.read("default")
+    for key in "01234":
+        view = View()
+        view.press(key)
+        lines = ["".join(cell.text for cell in line) for line in picture(found, found, view, size, marks)]
+        assert len(lines) <= size[1]
+        assert max(map(cells, lines)) <= size[0]
+        assert lines[-1].startswith("q quit  p pause")
+        assert marks is _UTF8 or "░" not in "".join(lines)
+
+
+def test_rows_are_shared_among_the_panes() -> None:
+    assert shares({"a": 2, "b": 3}, 100) == {"a": 2, "b": 3}
+    assert shares({"a": 1, "b": 50, "c": 50}, 26) == {"a": 1, "b": 8, "c": 9}
+    assert shares({"a": 50}, 1) == {"a": 0}
+
+
+def test_keys() -> None:
+    view = View()
+    assert view.press("3")
+    assert view.press("s")
+    assert (view.pane, view.sorts["running"]) == ("running", "newest")
+    assert view.press("0")
+    assert [view.press("s") and view.sorts["queues"] for _ in range(4)] == ["ready", "rate", "name", "age"]
+    assert view.press("p")
+    assert "p go on" in view.help
+    assert not any(view.press(key) for key in ("", "x", "9", "²"))
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize(
+    "sorts", [{"queues": "rate", "workers": "busy", "running": "task"}, {"queues": "name"}]
+)
+def test_each_order_shows_the_same_rows(sorts: dict[str, str]) -> None:
+
+    found = reading.read("default")
+    usual, other = panes(found, _UTF8, {}), panes(found, _UTF8, sorts)
+    for name, pane in usual.items():
+        assert sorted(pane.rows) == sorted(other[name].rows)
+
+
+def test_what_ran_lately(minute: datetime) -> None:
+    for age, failed in ((0, 1), (1, 2), (30, 4), (90, 8), (200, 16)):
+        JobStatFactory.create(minute=minute - timedelta(minutes=age), done=0, failed=failed)
+    found = throughput("default")["default"]
+    assert (found.finished, found.failed, found.failed_before) == (2, 7, 8)
+    assert 3 / 120 <= found.per_second <= 3 / 60
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_part_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(_: str) -> Any:
+        raise TimeLimitReached
+
+    monkeypatch.setattr(reading, "throughput", late)
+    lines = run("top", "--once").splitlines()
+    assert lines[0].endswith("Too slow to show: rates.")
+    assert "app-1:7" in "\n".join(lines)
+
+
+@pytest.mark.usefixtures("busy")
+def test_each_statement_has_a_time_limit_and_there_are_few(django_assert_max_num_queries: Any) -> None:
+    with django_assert_max_num_queries(40) as captured:
+        reading.read("default")
+    limits = [query["sql"] for query in captured.captured_queries if "statement_timeout" in query["sql"]]
+    assert len(limits) >= 6
+
+
+@pytest.mark.django_db
+def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: str) -> Any:
+        raise OperationalError("server closed the connection\nunexpectedly")
+
+    monkeypatch.setattr(reading, "throughput", gone)
+    monkeypatch.setattr(connection, "close", lambda: None)
+    with pytest.raises(
+        CommandError, match="'default' cannot be read: server closed the connection unexpectedly"
+    ):
+        run("top")
+
+
+class Person(Thread):
+    """Somebody who sits before a terminal: waits for a text, then presses a key."""
+
+    def __init__(self, master: int) -> None:
+        super().__init__(daemon=True)
+        self.master = master
+        self.seen = ""
+        self.script: Callable[[Person], None] = lambda person: None
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.script(self)
+        except BaseException as error:
+            self.failure = error
+            os.write(self.master, b"q")
+
+    def sees(self, text: str) -> None:
+        """Wait until the terminal shows a text that it has not shown before."""
+        while text not in self.seen:
+            ready, _, _ = select.select([self.master], [], [], 20)
+            assert ready, f"{text!r} does not appear: {self.seen!r}"
+            self.seen += os.read(self.master, 65536).decode()
+        self.seen = self.seen.partition(text)[2]
+
+    def presses(self, key: str) -> None:
+        os.write(self.master, key.encode())
+
+    def resizes(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Person, Any]]:
+    master, slave = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with ExitStack() as stack:
+        stack.callback(os.close, master)
+        stdin = stack.enter_context(os.fdopen(os.dup(slave), "r"))
+        stdout = stack.enter_context(os.fdopen(slave, "w"))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        person = Person(master)
+        person.resizes(110, 40)
+        yield person, stdout
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("options", [[], ["--plain"]])
+def test_on_a_terminal(terminal: tuple[Person, Any], options: list[str]) -> None:
+    """It draws, listens, follows the size of the window, survives an outage, and restores the terminal."""
+    if not options:
+        pytest.importorskip("rich")
+    person, stdout = terminal
+    WorkerFactory.create(host="app-1", pid=7)
+    JobFactory.create(queue_name="mail")
+    before = termios.tcgetattr(person.master), signal.getsignal(signal.SIGTERM)
+    kill = """
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> ALL (ARRAY[pg_backend_pid(), %s])
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (ours,) = cursor.fetchone()
+
+    def script(person: Person) -> None:
+        person.sees("healthy: workers 1")
+        person.sees("mail")
+        person.presses("\033[A")  # an arrow means nothing
+        person.presses("2p")
+        person.sees("paused")
+        person.sees("app-1:7")
+        person.resizes(60, 12)
+        person.sees("q quit  p go on")
+        with connection.cursor() as cursor:
+            cursor.execute(kill, [ours])
+        connection.close()
+        person.presses("p")
+        person.sees("cannot be read")
+        person.presses("r")
+        person.sees("healthy: workers 1")
+        if options:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            person.presses("q")
+
+    person.script = script
+    person.start()
+    call_command("pgqueue", "top", "--interval", "600", *options, stdout=stdout)
+    person.join(30)
+    assert person.failure is None
+    assert (termios.tcgetattr(person.master), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_an_input_that_is_no_terminal_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull) as nothing:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", nothing)
+        with keyboard.keys() as key:
+            assert key(0) == ""
+
+
+def test_without_rich_the_screen_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "django_pgqueue.management._top.rich_screen"
+    monkeypatch.setitem(sys.modules, name, None)
+    assert type(top._screen({}, sys.stdout)).__name__ == "PlainScreen"  # type: ignore[arg-type]
+
+
+def test_a_mistake_in_the_thread_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> Any:
+        raise ZeroDivisionError
+
+    class Nowhere:
+        marks = _UTF8
+
+        def __enter__(self) -> Nowhere:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def size(self) -> tuple[int, int]:
+            return 80, 24
+
+        def draw(self, lines: Any) -> None: ...
+
+    monkeypatch.setattr(live, "read", broken)
+    with open(os.devnull) as nothing:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", nothing)
+        with pytest.raises(ZeroDivisionError):
+            live.watch("default", 1, Nowhere())
