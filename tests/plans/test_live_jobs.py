@@ -10,6 +10,9 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.lifecycle.claim import claim_sql
+from django_pgqueue.management._job_filters import Filters
+from django_pgqueue.management._job_rows import readable
+from django_pgqueue.models.job import Status
 from django_pgqueue.poller import LIVE_SQL
 from tests.support.jobs import LONG_AGO, Range, add, cancel, claim, finish, retry, value
 from tests.support.plans import MODES, fill, nodes, plan, reads
@@ -183,3 +186,23 @@ def test_a_look_for_jobs_that_are_waited_for_reads_these_jobs(
     assert {row[0] for row in found} == set(jobs)
     assert counts.of(LIVE) <= 2 * waiters
     assert counts.of(*HISTORY) == 0
+
+
+@pytest.mark.parametrize(
+    ("filters", "most"),
+    [
+        (Filters(), 10 * 51),  # each leaf has its own index of ids
+        (Filters(status=(Status.FAILED,)), 60),
+        (Filters(key="sku-7"), 20),
+        (Filters(worker=7), 20),
+        (Filters(batch=7), 20),
+    ],
+)
+def test_a_list_of_jobs_by_command_reads_as_many_rows_as_it_shows(
+    one: Connection, filters: Filters, most: int
+) -> None:
+    listed = readable(filters.jobs("default")).order_by("-pk")[:51]
+    sql, parameters = listed.query.sql_with_params()
+    with reads(one) as counts:
+        one.execute(sql, parameters)
+    assert counts.of(LIVE, *HISTORY) <= most, counts
