@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from django.utils.dateparse import parse_datetime
 
 from ..models.job import Status
 from ..models.step import Step
+from ..redaction import redact, redact_call, redact_text
 from ..step_rules import HAS_STEPS
 from ..why import explain
 from ..wording import counted, period
@@ -36,10 +38,15 @@ _STEPS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "resul
 def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
     """Return the values of a job, with those that the list does not read."""
     _add_last_error(job)
+    why = explain(job)
+    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
     return {
         **rows.as_json(job, workers),
-        "why": explain(job).text,
-        "progress": rows.progress_json(job.progress),
+        "why": {"code": why.code, "text": redact_text(why.text, job.task_path), "cure": why.cure},
+        "args": args,
+        "kwargs": kwargs,
+        "result": redact(job.result, job.task_path),
+        "progress": rows.progress_json(job, job.progress),
         "timeout": job.timeout,
         "expires_at": iso(job.expires_at),
         "deadline": iso(job.deadline),
@@ -48,9 +55,9 @@ def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "after": job.parent_ids or [],
         "user": job.user_id,
         "traceparent": job.traceparent,
-        "steps": [_step_json(step) for step in _steps(job)],
-        "errors": job.errors,
-        "logs": job.logs or [],
+        "steps": [_step_json(job, step) for step in _steps(job)],
+        "errors": [_redacted(job, error) for error in job.errors],
+        "logs": [_redacted(job, log) for log in job.logs or []],
     }
 
 
@@ -78,9 +85,12 @@ def _facts(job: Job, workers: dict[int, str], marks: Marks) -> dict[str, str]:
     most = "" if job.max_attempts is None else f" of {job.max_attempts}"
     took = "" if job.duration is None else f", took {_seconds(job.duration)}"
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
+    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
+    why = explain(job)
     worker = "" if job.worker is None else f"{workers.get(job.worker, 'gone')} (id {job.worker})"
     return {
-        "Why": explain(job).text,
+        "Why": redact_text(why.text, job.task_path),
+        "What helps": why.cure,
         "Progress": _progress(job, marks),
         "Queue": f"{job.queue_name}, priority {job.priority}",
         "Attempts": f"{job.attempts}{most}{crashes}",
@@ -100,6 +110,9 @@ def _facts(job: Job, workers: dict[int, str], marks: Marks) -> dict[str, str]:
         "Unique key": job.unique_key or "",
         "User": str(job.user_id or ""),
         "Fingerprint": job.error_fingerprint,
+        "Arguments": _json(args) if args else "",
+        "Keywords": _json(kwargs) if kwargs else "",
+        "Result": "" if job.result is None else _json(redact(job.result, job.task_path)),
     }
 
 
@@ -109,7 +122,8 @@ def _progress(job: Job, marks: Marks) -> str:
     if progress is None:
         return step
     bar = "" if progress.fraction is None else f"[{marks.bar(progress.fraction, _BAR)}] "
-    told = f"{bar}{rows.amount(progress)} {progress.note}".strip()
+    note = redact_text(progress.note, job.task_path)
+    told = f"{bar}{rows.amount(progress)} {note}".strip()
     return ", ".join(filter(None, (told, step)))
 
 
@@ -124,9 +138,10 @@ def _errors(job: Job, workers: dict[int, str]) -> Iterator[str]:
         where = f", step {error['step']}" if error.get("step") else ""
         at = _moment(error.get("finished_at"))
         when = f", {clock(at)}" if at else ""
-        message = plain(str(error.get("message", "")))
+        message = redact_text(str(error.get("message", "")), job.task_path)
         yield plain(f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
-    for line in plain_lines(str(job.errors[-1].get("traceback", ""))):
+    trace = redact_text(str(job.errors[-1].get("traceback", "")), job.task_path)
+    for line in plain_lines(trace):
         yield f"    {line}"
 
 
@@ -139,7 +154,8 @@ def _logs(job: Job) -> Iterator[str]:
     yield f"  Log of attempt {last.get('attempt', '?')}:"
     for line in last.get("lines", []):
         words = " ".join(str(line.get(key, "")) for key in ("at", "level", "logger"))
-        yield from (f"    {each}" for each in plain_lines(f"{words}: {line.get('message', '')}"))
+        message = redact_text(str(line.get("message", "")), job.task_path)
+        yield from (f"    {each}" for each in plain_lines(f"{words}: {message}"))
     if left_out := last.get("left_out"):
         yield f"    ({counted(left_out, 'line')} left out)"
 
@@ -154,11 +170,12 @@ def _steps(job: Job) -> list[dict[str, Any]]:
     return list(steps.order_by(F("finished_at").asc(nulls_last=True)).values(*_STEPS))
 
 
-def _step_json(step: dict[str, Any]) -> dict[str, Any]:
+def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: step.get(name) for name in ("name", "kind", "attempt", "seconds")},
         "wake_at": iso(_moment(step.get("wake_at"))),
         "finished_at": iso(_moment(step.get("finished_at"))),
+        "result": redact(step.get("result"), job.task_path),
     }
 
 
@@ -173,6 +190,19 @@ def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
         "" if seconds is None else _seconds(seconds),
         clock(ended) if ended else waits,
     )
+
+
+def _redacted(job: Job, entry: Any) -> Any:
+    """Return an entry of the errors or the logs with its texts as they may be shown."""
+    if isinstance(entry, dict):
+        return {key: _redacted(job, value) for key, value in entry.items()}
+    if isinstance(entry, list):
+        return [_redacted(job, each) for each in entry]
+    return redact_text(entry, job.task_path) if isinstance(entry, str) else entry
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _add_last_error(job: Any) -> None:

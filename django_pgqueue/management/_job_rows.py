@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from ..models import Worker
 from ..models.job import Status
+from ..redaction import redact_text
 from ..wording import period
 from ._moments import iso
 from ._output import Marks, table
@@ -95,23 +96,24 @@ def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "duration": job.duration,
         "worker": job.worker,
         "worker_name": workers.get(job.worker) if job.worker is not None else None,
-        "reason": job.waiting_reason,
+        "reason": redact_text(job.waiting_reason, job.task_path),
         "batch": job.batch_id,
         "group": job.group_key,
         "concurrency_key": job.limit_key,
         "unique_key": job.unique_key,
         "step": job.current_step or None,
-        "progress": progress_json(_progress(job)),
+        "progress": progress_json(job, _progress(job)),
         "fingerprint": job.error_fingerprint or None,
-        "error": {"class": job.last_class, "message": job.last_message} if job.last_class else None,
+        "error": {"class": job.last_class, "message": _message(job)} if job.last_class else None,
     }
 
 
-def progress_json(progress: Progress | None) -> dict[str, Any] | None:
+def progress_json(job: Any, progress: Progress | None) -> dict[str, Any] | None:
     """Return how far a job is, as values."""
     if progress is None:
         return None
-    return {**progress._asdict(), "fraction": progress.fraction}
+    note = redact_text(progress.note, job.task_path)
+    return {**progress._asdict(), "note": note, "fraction": progress.fraction}
 
 
 def amount(progress: Progress) -> str:
@@ -126,7 +128,12 @@ def error_line(job: Any) -> str:
     if not job.last_class:
         return ""
     name = job.last_class.removeprefix("builtins.").rpartition(".")[2]
-    return f"{name}: {job.last_message}" if job.last_message else name
+    message = _message(job)
+    return f"{name}: {message}" if message else name
+
+
+def _message(job: Any) -> str:
+    return redact_text(job.last_message or "", job.task_path)
 
 
 def _progress(job: Any) -> Progress | None:
@@ -151,9 +158,10 @@ def _about(job: Any) -> str:
     if job.status == Status.RUNNING:
         progress = _progress(job)
         step = f"step {job.current_step}" if job.current_step else ""
-        told = "" if progress is None else f"{amount(progress)} {progress.note}".strip()
+        note = "" if progress is None else redact_text(progress.note, job.task_path)
+        told = "" if progress is None else f"{amount(progress)} {note}".strip()
         asked = "asked to stop" if job.cancel_requested_at else ""
         return ", ".join(filter(None, (asked, step, told)))
     if job.status in (Status.FAILED, Status.RETRY):
-        return error_line(job) or job.waiting_reason
-    return str(job.waiting_reason)
+        return error_line(job) or redact_text(job.waiting_reason, job.task_path)
+    return redact_text(job.waiting_reason, job.task_path)

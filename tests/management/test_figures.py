@@ -27,18 +27,22 @@ def run(*arguments: str) -> str:
 
 
 def test_stats() -> None:
-    assert run("stats").splitlines() == ["No queue has live jobs.", "", "Nothing ran in the last 1h."]
+    assert run("stats").splitlines() == [
+        "1 problem: no worker claims jobs", "", "No queue has live jobs.", "", "Nothing ran in the last 1h.",
+    ]  # fmt: skip
     JobFactory.create(queue_name="mail")
     WorkerFactory.create()
     JobStatFactory.create(queue_name="mail", task_path="shop.tasks.send", done=100, failed=2,
                           wait_histogram=classes(c1=102), run_histogram=classes(c10=101, c23=1))  # fmt: skip
-    lines = [line.split() for line in run("stats", "--queue", "mail").splitlines()]
+    verdict, _, *rest = run("stats", "--queue", "mail").splitlines()
+    assert verdict.startswith("Healthy: 1 worker, ")
+    lines = [line.split() for line in rest]
     assert lines[0][:3] == ["Queue", "Ready", "Scheduled"]
     assert [lines[1][0], lines[1][1], lines[1][-1]] == ["mail", "1", "1"]
     assert lines[4][:5] == ["shop.tasks.send", "100", "2", "0", "0"]
     assert lines[4][5:7] == ["1.5", "ms"]
-    assert run("stats", "--by", "queue", "--span", "7d").splitlines()[4].startswith("mail  ")
-    assert len(run("stats", "--by", "time", "--span", "24h").splitlines()) == 4 + 96
+    assert run("stats", "--by", "queue", "--span", "7d").splitlines()[6].startswith("mail  ")
+    assert len(run("stats", "--by", "time", "--span", "24h").splitlines()) == 6 + 96
     assert "mail" not in run("stats", "--queue", "other")
 
 
@@ -46,6 +50,9 @@ def test_stats_as_json() -> None:
     JobFactory.create(queue_name="mail")
     JobStatFactory.create(done=1, run_histogram=classes(c23=1))
     found = json.loads(run("stats", "--json"))
+    assert (found["healthy"], found["verdict"], found["problems"]) == (
+        False, "1 problem", [{"kind": "no_worker", "queue": "", "text": "no worker claims jobs"}],
+    )  # fmt: skip
     assert [(queue["queue_name"], queue["ready"], queue["workers"]) for queue in found["queues"]] == [
         ("mail", 1, 0)
     ]

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from django.utils import timezone
 
-from ...figures.depth import Depth
-from ...figures.throughput import Throughput
+from ...figures.depth import MOST, Depth
+from ...redaction import redact_text
 from ...vitals import Vital, queues_text
 from ...wording import period
 from .._figures_texts import seconds_text
 from .._job_rows import amount
 from .._output import plain
-from .reading import MOST_WAITING
 
 if TYPE_CHECKING:
     from .._output import Marks
@@ -33,9 +32,10 @@ SORTS = {
     "queues": ("age", "ready", "rate", "name"),
     "workers": ("name", "busy"),
     "running": ("longest", "newest", "task"),
-    "failures": ("failed", "retried", "task"),
+    "failures": ("most", "newest", "task"),
 }
 _BAR = 10
+_FINGERPRINT = 12  # characters
 
 
 class Cell(NamedTuple):
@@ -67,25 +67,20 @@ def headline(reading: Reading) -> Cell:
 
 def tiles(reading: Reading, marks: Marks) -> list[tuple[str, Cell]]:
     """Return the four most important figures with their names."""
-    everything = Throughput()
-    for each in reading.rates.values():
-        everything.add(each)
-    ready = sum(depth.ready for depth in reading.queues.values())
-    active = [depth.oldest_ready for depth in reading.queues.values() if depth.ready and not depth.is_paused]
+    state = reading.state
+    depths = list((state.depths or {}).values())
+    ready = _count(sum(depth.ready for depth in depths))
+    active = [depth.oldest_ready for depth in depths if depth.ready and not depth.is_paused]
     oldest = f", oldest {seconds_text(max(active))}" if active else ""
-    slots, busy = (reading.crew.slots, reading.crew.busy) if reading.crew else (0, 0)
-    more = everything.failed > everything.failed_before
+    slots, busy = (state.crew.slots, state.crew.busy) if state.crew else (0, 0)
+    minute = state.minutes[-2] if state.minutes else None
+    ended = 0 if minute is None else minute.done + minute.failed + minute.cancelled
+    failed, before = state.failed
     return [
-        ("Ready", Cell(f"{ready:,}{oldest}")),
+        ("Ready", Cell(f"{ready}{oldest}")),
         ("Running", Cell(f"{busy:,} of {slots:,} slots {_bar(busy, slots, marks)}")),
-        ("Finished", Cell(f"{everything.finished:,} in the last minute")),
-        (
-            "Failed",
-            Cell(
-                f"{everything.failed:,} in 1 h, {everything.failed_before:,} in the hour before",
-                "bad" if more else "",
-            ),
-        ),
+        ("Finished", Cell(f"{ended:,} in the last minute")),
+        ("Failed", Cell(f"{failed:,} in 1 h, {before:,} before", "bad" if failed > before else "")),
     ]
 
 
@@ -100,21 +95,22 @@ def panes(reading: Reading, marks: Marks, sorts: dict[str, str]) -> dict[str, Pa
 
 
 def _queues(reading: Reading, order: str) -> Pane:
+    depths, crew = reading.state.depths or {}, reading.state.crew
+
     def rate(depth: Depth) -> float:
-        return reading.rates.get(depth.queue_name, Throughput()).per_second
+        return reading.rates.get(depth.queue_name, 0.0)
 
     keys: dict[str, Any] = {
         "ready": lambda depth: (-depth.ready, depth.queue_name),
         "rate": lambda depth: (-rate(depth), depth.queue_name),
         "name": lambda depth: depth.queue_name,
     }
-    names = {*reading.queues, *reading.rates}
-    found = [reading.queues.get(name, Depth(name)) for name in names]
+    found = [depths.get(name, Depth(name)) for name in {*depths, *reading.rates}]
     by_age = lambda depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name)  # noqa: E731
     head = ("Queues", "Ready", "Oldest", "Rate", "Running", "Scheduled", "Blocked", "Workers", "")
     pane = Pane(head, right=frozenset(range(1, 8)), empty="No queue has live jobs.")
     for depth in sorted(found, key=keys.get(order, by_age)):
-        workers = reading.crew.serving(depth.queue_name) if reading.crew else 0
+        workers = crew.serving(depth.queue_name) if crew else 0
         is_unserved = not workers and depth.ready and not depth.is_paused
         pane.rows.append(
             [
@@ -133,7 +129,7 @@ def _queues(reading: Reading, order: str) -> Pane:
 def _workers(reading: Reading, marks: Marks, order: str) -> Pane:
     pane = Pane(("Workers", "State", "Slots", "", "Queues", "Heartbeat", "Version"))
     pane.empty = "No worker is registered."
-    workers: list[Any] = list(reading.crew.workers) if reading.crew else []
+    workers: list[Any] = list(reading.state.crew.workers) if reading.state.crew else []
     if order == "busy":
         workers.sort(key=lambda worker: -worker.busy)
     for worker in workers:
@@ -155,7 +151,8 @@ def _workers(reading: Reading, marks: Marks, order: str) -> Pane:
 def _running(reading: Reading, marks: Marks, order: str) -> Pane:
     pane = Pane(("Running jobs", "Id", "For", "Queue", "Worker", "Progress"), right=frozenset({1, 2}))
     pane.empty = "No job is running."
-    names = {worker.pk: str(worker) for worker in reading.crew.workers} if reading.crew else {}
+    crew = reading.state.crew
+    names = {worker.pk: str(worker) for worker in crew.workers} if crew else {}
     jobs = list(reading.running)
     if order == "newest":
         jobs.reverse()
@@ -184,22 +181,30 @@ def _progress(job: Any, marks: Marks) -> Cell:
     if progress is None:
         return Cell(step)
     bar = "" if progress.fraction is None else f"{_bar(progress.done, progress.total, marks)} "
-    return Cell(", ".join(filter(None, (f"{bar}{amount(progress)} {progress.note}".strip(), step))), "bar")
+    note = redact_text(progress.note, job.task_path)
+    return Cell(", ".join(filter(None, (f"{bar}{amount(progress)} {note}".strip(), step))), "bar")
 
 
 def _failures(reading: Reading, order: str) -> Pane:
-    pane = Pane(("Failures of the last hour", "Failed", "Retried", "Done"), right=frozenset({1, 2, 3}))
-    pane.empty = "Nothing has failed."
-    rows = list(reading.failures)
-    if order == "retried":
-        rows.sort(key=lambda row: -row.retried)
+    head = ("Failures of the last hour", "Failed", "Retried", "Last", "Task", "Fingerprint")
+    pane = Pane(head, right=frozenset({1, 2, 3}), empty="Nothing has failed.")
+    found = list(reading.failures)
+    if order == "newest":
+        found.sort(key=lambda group: group.last_seen, reverse=True)
     elif order == "task":
-        rows.sort(key=lambda row: row.task_path)
-    pane.rows = [
-        [Cell(row.task_path), Cell(f"{row.failed:,}", "bad" if row.failed else ""), Cell(f"{row.retried:,}"),
-         Cell(f"{row.done:,}")]
-        for row in rows
-    ]  # fmt: skip
+        found.sort(key=lambda group: list(group.tasks))
+    for group in found:
+        message = redact_text(group.message, group.tasks[0] if group.tasks else "")
+        pane.rows.append(
+            [
+                Cell(f"{group.name}: {message}" if message else group.name),
+                Cell(f"{group.failed:,}", "bad" if group.failed else ""),
+                Cell(f"{group.retried:,}"),
+                Cell(f"{period(timezone.now() - group.last_seen)} ago"),
+                Cell(", ".join(group.tasks)),
+                Cell(group.fingerprint[:_FINGERPRINT], "dim"),
+            ]
+        )
     return pane
 
 
@@ -208,4 +213,4 @@ def _bar(part: float, whole: float | None, marks: Marks) -> str:
 
 
 def _count(number: int) -> str:
-    return f"about {number:,}" if number >= MOST_WAITING else f"{number:,}"
+    return f"about {number:,}" if number >= MOST else f"{number:,}"

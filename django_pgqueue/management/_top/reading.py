@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.db import Error, connections
 from django.utils import timezone
 
-from ...figures.crew import Crew
-from ...figures.depth import Depth, depths
-from ...figures.health import health
-from ...figures.spans import HOUR, Figures, breakdown
-from ...figures.throughput import Throughput, throughput
+from ...figures.failures import FailureGroup, groups
+from ...figures.spans import HOUR
+from ...figures.throughput import rates
+from ...figures.verdict import State, judge
+from ...figures.verdict import read as read_state
 from ...models import Job
 from ...models.job import Status
-from ...time_limit import TimeLimitReached, time_limit
+from ...time_limit import within
 from .._job_rows import readable
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE", "Reading", "read"]
 
 PATIENCE = 2.0  # seconds that one statement may take
-MOST_WAITING = 1000  # counts are exact up to here, and estimates above
 MOST_RUNNING = 100
 MOST_FAILURES = 20
 
@@ -40,29 +39,32 @@ class Reading:
     at: datetime
     verdict: str = ""
     is_healthy: bool = False
-    queues: dict[str, Depth] = field(default_factory=dict)
-    rates: dict[str, Throughput] = field(default_factory=dict)
-    crew: Crew | None = None
+    state: State = field(init=False)
+    rates: dict[str, float] = field(default_factory=dict)
     running: list[Any] = field(default_factory=list)
     """The jobs that have run longest."""
-    failures: list[Figures] = field(default_factory=list)
+    failures: list[FailureGroup] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     """The parts that took too long."""
     error: str = ""
     """Why the database could not be read at all."""
+
+    def __post_init__(self) -> None:
+        self.state = State(self.database, None, None, None, None, None)
 
 
 def read(alias: str) -> Reading:
     """Read everything. This never raises an error of the database."""
     reading = Reading(alias, timezone.now())
     try:
-        found = health(alias)
+        state = reading.state = read_state(alias)
+        found = judge(state)
         reading.verdict, reading.is_healthy = found.line, found.is_healthy
-        reading.queues = _part(reading, "queues", lambda: depths(alias, most=MOST_WAITING)) or {}
-        reading.crew = _part(reading, "workers", lambda: Crew(alias))
-        reading.rates = _part(reading, "rates", lambda: throughput(alias)) or {}
+        parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
+        reading.slow += [name for name, part in parts.items() if part is None]
+        reading.rates = _part(reading, "rates", lambda: rates(alias)) or {}
         reading.running = _part(reading, "running jobs", lambda: _running(alias)) or []
-        reading.failures = _part(reading, "failures", lambda: _failures(alias)) or []
+        reading.failures = _part(reading, "failures", lambda: groups(alias, HOUR, most=MOST_FAILURES)) or []
     except Error as error:
         reading.error = " ".join(str(error).split()) or type(error).__name__
         connections[alias].close()  # the next look connects again
@@ -70,20 +72,12 @@ def read(alias: str) -> Reading:
 
 
 def _part(reading: Reading, name: str, find: Callable[[], T]) -> T | None:
-    try:
-        with time_limit(reading.database, PATIENCE):
-            return find()
-    except TimeLimitReached:
+    found = within(reading.database, PATIENCE, find)
+    if found is None:
         reading.slow.append(name)
-        return None
+    return found
 
 
 def _running(alias: str) -> list[Any]:
     jobs = readable(Job.objects.using(alias).filter(shelf=0, status=Status.RUNNING))
     return list(jobs.order_by("last_attempted_at", "pk")[:MOST_RUNNING])
-
-
-def _failures(alias: str) -> list[Figures]:
-    """Return the tasks that failed in the last hour, most failures first."""
-    rows = [row for row in breakdown(alias, HOUR, "task") if row.failed or row.retried]
-    return sorted(rows, key=lambda row: (-row.failed, -row.retried))[:MOST_FAILURES]

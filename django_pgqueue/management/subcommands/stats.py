@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.core.management.base import CommandError
@@ -9,6 +10,7 @@ from django.core.management.base import CommandError
 from ...figures.crew import Crew
 from ...figures.depth import depths
 from ...figures.spans import SPANS, breakdown, series
+from ...figures.verdict import verdict
 from ...time_limit import TimeLimitReached, time_limit
 from .. import _figures_texts as texts
 from .._conditions import warn_of_unknown_queues
@@ -37,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print two tables."""
+    """Print the verdict and two tables."""
     alias = options["database"]
     by: Literal["queue", "task", "time"] = options.get("by") or "task"
     span = SPANS[options.get("span") or "1h"]
@@ -54,10 +56,14 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
                 ran = breakdown(alias, span, by, queue=queue, task=task)
     except TimeLimitReached as error:
         raise CommandError(f"The database did not answer within {PATIENCE:g} s.") from error
+    state = verdict(alias)
     queues = [(depth, crew.serving(depth.queue_name)) for depth in live]
     if options.get("json"):
         found = {
             "database": alias,
+            "healthy": state.is_healthy,
+            "verdict": state.headline,
+            "problems": [asdict(problem) for problem in state.problems],
             "queues": [texts.depth_json(depth, workers) for depth, workers in queues],
             "span": span.name,
             "ran": [texts.figures_json(row, by) for row in ran],
@@ -65,6 +71,8 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         print_json(stdout, found)
         return
     fit = width_of(stdout), marks_for(stdout)
+    stdout.write(state.line)
+    stdout.write("")
     stdout.write(texts.depth_table(queues, *fit) if queues else "No queue has live jobs.")
     stdout.write("")
     if any(row.attempts for row in ran):
