@@ -7,6 +7,7 @@ DELETE FROM pgqueue_tally WHERE batch_id IN (SELECT id FROM pgqueue_batch WHERE 
 DELETE FROM pgqueue_batch WHERE name LIKE 'demo: %%';
 DELETE FROM pgqueue_tick WHERE schedule LIKE 'demo-%%';
 DELETE FROM pgqueue_schedule WHERE name LIKE 'demo-%%';
+DELETE FROM pgqueue_queue WHERE name LIKE 'demo-%%';
 DELETE FROM pgqueue_limit WHERE name LIKE 'demoshop.%%';
 DELETE FROM pgqueue_rate WHERE key LIKE 'demoshop.%%';
 DELETE FROM pgqueue_pause WHERE name LIKE 'demo-%%' OR name LIKE 'demoshop.%%';

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
-from ..models import Schedule, ScheduleTick
+from ..models import Queue, Schedule, ScheduleTick
 from .shop import QUEUE
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def tell(stage: Stage) -> None:
     """Tell all stories."""
     stories: tuple[Callable[[Stage], None], ...] = (
         _outcomes, _workflow, _batches, _steps, _waiting_for_a_signal, _limits, _running,
-        _on_workers_in_trouble, _waiting, _pauses, _schedules,
+        _on_workers_in_trouble, _waiting, _queues, _pauses, _schedules,
     )  # fmt: skip
     for story in stories:
         story(stage)
@@ -170,6 +170,11 @@ def _waiting(stage: Stage) -> None:
         " run_after => clock_timestamp() + interval '10 minutes',"
         " expires_at => clock_timestamp() + interval '20 minutes')", QUEUE,
     )  # fmt: skip
+
+
+def _queues(stage: Stage) -> None:
+    """A queue with settings of its own."""
+    Queue.objects.using(stage.cursor.db.alias).create(name="demo-orders", backoff_base=5, backoff_ceiling=600)
 
 
 def _pauses(stage: Stage) -> None:

@@ -1,0 +1,99 @@
+"""What is wrong with a page: what the browser complains about, what axe finds, and what does not fit."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import ConsoleMessage, Error, Page, Request, Response
+
+__all__ = ["Faults", "axe", "overflow"]
+
+#: What a person with a disability cannot use, or can hardly use.
+SERIOUS = {"serious", "critical"}
+
+#: What Django's own templates do, and this package cannot mend: the label of the search is a picture.
+DJANGO = {("label-title-only", 'id="searchbar"')}
+
+_RUN_AXE = """
+    async () => {
+        const found = await axe.run(document, {resultTypes: ["violations"]});
+        return found.violations.map(each => [
+            each.impact, each.id, each.help, each.nodes.slice(0, 3).map(node => node.html.slice(0, 200)),
+        ]);
+    }
+"""
+# The body may not be wider than the window. What is wide scrolls in a box of its own.
+_WIDE = """
+    () => {
+        const page = document.scrollingElement, most = window.innerWidth;
+        if (page.scrollWidth <= most) {
+            return [];
+        }
+        const inside = element => {
+            const box = element.parentElement;
+            return box && box !== document.body
+                && (getComputedStyle(box).overflowX !== "visible" || inside(box));
+        };
+        const wide = [...document.querySelectorAll("body *")].filter(
+            each => each.getBoundingClientRect().right > most + 1 && !inside(each));
+        const first = wide.slice(0, 3).map(each => each.outerHTML.slice(0, 160));
+        return [`${page.scrollWidth} of ${most} px`, ...first];
+    }
+"""
+
+
+class Faults(list[str]):
+    """Everything that the browser complains about while it shows pages."""
+
+    def watch(self, page: Page) -> None:
+        """Listen to a page."""
+        page.on("console", self._console)
+        page.on("pageerror", self._error)
+        page.on("requestfailed", self._failed)
+        page.on("response", self._answered)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        # A violation of the policy is an error of the console. A status of an answer is told by `_answered`.
+        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
+            self.append(f"console: {message.text}")
+
+    def _error(self, error: Error) -> None:
+        self.append(f"script: {error}")
+
+    def _failed(self, request: Request) -> None:
+        # A request for a live region ends when the browser leaves the page.
+        if request.failure != "net::ERR_ABORTED":
+            self.append(f"request: {request.url} {request.failure}")
+
+    def _answered(self, response: Response) -> None:
+        if response.status >= 400:
+            self.append(f"answer: {response.url} {response.status}")
+
+
+def axe(page: Page) -> list[Any]:
+    """Return the serious violations that axe finds. It runs outside of the content security policy."""
+    page.evaluate(_axe_source())
+    return [
+        (impact, rule, text, places)
+        for impact, rule, text, places in page.evaluate(_RUN_AXE)
+        if impact in SERIOUS and not any((rule, name) in DJANGO for name in _names(places))
+    ]
+
+
+def _names(places: list[str]) -> set[str]:
+    return set(re.findall(r'id="[^"]*"', " ".join(places)))
+
+
+def overflow(page: Page) -> list[str]:
+    """Return what makes the page scroll sideways."""
+    found: list[str] = page.evaluate(_WIDE)
+    return found
+
+
+@cache
+def _axe_source() -> str:
+    return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")

@@ -1,0 +1,17 @@
+"""The settings of the tests, with static files, CSRF checks, and a content security policy."""
+
+from __future__ import annotations
+
+from tests.settings import *  # noqa: F403
+from tests.settings import INSTALLED_APPS as THEIRS
+from tests.settings import MIDDLEWARE as USUAL
+
+INSTALLED_APPS = [*THEIRS, "django.contrib.staticfiles"]
+MIDDLEWARE = [
+    "tests.browser.policy.strict_policy",
+    *USUAL[:1],
+    "django.middleware.csrf.CsrfViewMiddleware",
+    *USUAL[1:],
+]
+ALLOWED_HOSTS = ["*"]
+DEBUG = False

@@ -1,0 +1,55 @@
+"""Each page, in light and dark, on a screen and on a phone: nothing to complain about, and it fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from django_pgqueue.models import Job
+
+from .addresses import NAMES, address, change
+from .faults import axe, overflow
+
+if TYPE_CHECKING:
+    from .conftest import Open
+
+pytestmark = pytest.mark.browser
+
+#: What answers to a look with something else than a page: it is for actions, or for nobody.
+NO_PAGE = {302, 403, 405}
+
+
+def look_at(page: Any, path: str) -> None:
+    answer = page.goto(path)
+    assert answer.status == 200
+    assert overflow(page) == []
+    assert axe(page) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_can_be_used_by_everybody(name: str, window: Open) -> None:
+    path = address(name)
+    client = Client(headers={"host": "127.0.0.1"})
+    client.force_login(User.objects.get(username="root"))
+    answer = client.get(path)
+    if answer.status_code in NO_PAGE or "html" not in answer.headers["Content-Type"]:
+        return
+    for look in ("light", "phone"):
+        look_at(window(look), path)
+
+
+@pytest.mark.parametrize("status", Job.Status.values)
+def test_the_page_of_a_job_in_each_state(status: str, window: Open) -> None:
+    job = Job.objects.filter(status=status, queue_name="demo-flows").earliest("pk")
+    look_at(window("phone"), change(job))
+
+
+def test_markup_in_a_job_is_text(window: Open) -> None:
+    """It would be an error of the console, since the policy forbids inline scripts."""
+    page = window()
+    job = Job.objects.filter(queue_name="demo-flows", kwargs__has_key="note").earliest("pk")
+    page.goto(change(job))
+    assert "<b>markup</b>" in page.locator("#content").inner_text()
