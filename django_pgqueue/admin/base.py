@@ -41,8 +41,11 @@ class DatabaseAdmin(ModelAdmin[M]):
     show_full_result_count = False
 
     class Media:
-        css = {"all": ["django_pgqueue/admin.css"]}
-        js: ClassVar[list[Any]] = [Script("django_pgqueue/live.js", defer=True)]
+        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/keys.css"]}
+        js: ClassVar[list[Any]] = [
+            Script("django_pgqueue/live.js", defer=True),
+            Script("django_pgqueue/keys.js", defer=True),
+        ]
 
     @property
     def database(self) -> str:

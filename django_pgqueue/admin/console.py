@@ -40,6 +40,12 @@ _PAGES: list[tuple[_StrPromise, str, type[Model]]] = [
     (_("Pauses"), "pause_changelist", Pause),
     (_("Database"), "jobstat_database", JobStat),
 ]
+#: The letters after "g" (static/django_pgqueue/keys.js).
+_KEYS = {
+    "job_overview": "o", "job_changelist": "j", "job_failures": "f", "queue_changelist": "q",
+    "worker_changelist": "w", "jobstat_changelist": "t", "jobbatch_changelist": "b",
+    "schedule_changelist": "s", "limit_changelist": "l", "pause_changelist": "p", "jobstat_database": "d",
+}  # fmt: skip
 _APP = "django_pgqueue_"
 
 
@@ -51,6 +57,8 @@ class Tab:
     url: str
     current: str
     """For ``aria-current``: "page", "true" for a page below this one, or empty."""
+    key: str = ""
+    """The letter that leads there."""
 
 
 def console_page(
@@ -87,7 +95,7 @@ def navigation(site: AdminSite, request: HttpRequest) -> list[Tab]:
         default="",
     )
     return [
-        Tab(str(label), url, "page" if here == _APP + name else "true" if name == below else "")
+        Tab(str(label), url, "page" if here == _APP + name else "true" if name == below else "", _KEYS[name])
         for label, name, url in found
     ]
 
