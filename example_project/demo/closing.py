@@ -6,6 +6,9 @@ import re
 import shutil
 import time
 
+from django.db import DEFAULT_DB_ALIAS
+
+from django_pgqueue.figures.verdict import verdict
 from example_project.search.models import Export
 from example_project.search.queries import search
 
@@ -57,6 +60,15 @@ def show_answers(screen: Screen, query: str = QUERY) -> None:
         for line in wrap(hit.pieces, shutil.get_terminal_size().columns - 4):
             words = (screen.mark(word) if matched else printable(word) for word, matched in line)
             screen.say(f"  {''.join(words)}")
+
+
+def show_verdict(screen: Screen) -> None:
+    """Print what the overview of the admin says about the queue."""
+    found = verdict(DEFAULT_DB_ALIAS)
+    screen.title("Is the queue well?")
+    screen.fact("Verdict", found.headline)
+    for problem in found.problems:
+        screen.fact("Problem", str(problem))
 
 
 def wrap(pieces: list[tuple[str, bool]], width: int) -> list[list[tuple[str, bool]]]:

@@ -7,6 +7,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
@@ -61,13 +62,14 @@ def login() -> str:
     return password
 
 
-def wait_for_ever(screen: Screen, *children: Child) -> None:
-    """Return on Ctrl-C. Raise CommandError if a child ends by itself."""
+def wait_for_ever(screen: Screen, load: Callable[[], None], *children: Child) -> None:
+    """Call `load` twice a second, and return on Ctrl-C. Raise CommandError if a child ends by itself."""
     screen.say(f"\n  {screen.style('Press Ctrl-C to stop everything.', 'quiet')}")
     try:
         while True:
             for child in children:
                 child.check()
+            load()
             time.sleep(0.5)
     except KeyboardInterrupt:
         screen.say()

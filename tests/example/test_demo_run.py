@@ -16,6 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support.waiting import until
+
 MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
 SECONDS = 180
 
@@ -75,6 +77,7 @@ def tells_the_whole_story(environment: dict[str, str]) -> None:
         r"Failed +1 NotText",
         r"Second run +\d+ unchanged",
         r"Found +\d+ documents? in",
+        r"Verdict +Healthy: \d workers, .* jobs/",
     ):
         assert re.search(fact, printed), fact
     (killed,) = re.findall(r"worker killed: its (\d+ jobs|job) ran again after \d+\.\d s \(", first.stdout)
@@ -120,12 +123,28 @@ def starts_over_and_serves(environment: dict[str, str]) -> None:
             assert "<mark>" in page.read().decode()
         assert "stop it first" in demo(environment).stderr
         shows_the_schedules(environment)
+        keeps_busy(environment)
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 0
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(address, timeout=SECONDS)  # noqa: S310
     with psycopg.connect(environment["DATABASE_URL"]) as database:
         assert database.execute("SELECT count(*) FROM pgqueue_worker").fetchone() == (0,)
+
+
+def keeps_busy(environment: dict[str, str]) -> None:
+    """New jobs keep coming while somebody looks at the console."""
+    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as database:
+
+        def last() -> int:
+            row = database.execute(
+                "SELECT max(id) FROM pgqueue_job WHERE status = 'done' AND task_path LIKE '%index_document'"
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        before = last()
+        until(lambda: last() > before, what="another document to be indexed")
 
 
 def shows_the_schedules(environment: dict[str, str]) -> None:

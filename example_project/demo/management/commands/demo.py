@@ -10,12 +10,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from django.core.management.base import BaseCommand
+from django.urls import reverse
 
 from example_project.demo.children import Child, only_one
-from example_project.demo.closing import show_answers, show_summary
+from example_project.demo.closing import show_answers, show_summary, show_verdict
 from example_project.demo.corpus import LIMIT
 from example_project.demo.display import Screen
 from example_project.demo.serving import USER, free_address, login, wait_for_answer, wait_for_ever
+from example_project.demo.steady import SteadyLoad
 from example_project.demo.story import Story
 from example_project.demo.summary import summarize
 from example_project.project.database import stop_own_server
@@ -62,13 +64,14 @@ class Command(BaseCommand):
         story.check(report)
         story.index_again()
         show_answers(screen)
+        show_verdict(screen)
         if options["serve"]:
             address = free_address(options["port"])
             server = stack.enter_context(Child("server", "runserver", "--noreload", address, debug=True))
             wait_for_answer(server, address)
             screen.title("Open in a browser")
+            screen.fact("Console", f"http://{address}{reverse('admin:django_pgqueue_job_overview')}")
             screen.fact("Search", f"http://{address}/")
-            screen.fact("Admin", f"http://{address}/admin/")
             screen.fact("User", USER)
             screen.fact("Password", login())
-            wait_for_ever(screen, worker, server)
+            wait_for_ever(screen, SteadyLoad(), worker, server)
