@@ -4,6 +4,7 @@
     python3 dev.py demo [options]      run the demonstration of the example project (--help for its options)
     python3 dev.py test [options]      run the tests; options are passed to pytest
     python3 dev.py ledger [options]    run many jobs, kill processes at random, and check that no job is lost
+    python3 dev.py screenshots         draw the pictures of the admin for the docs, with Chromium
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
     python3 dev.py manage COMMAND ...  run any other command of the example project's manage.py
 
@@ -41,6 +42,10 @@ COMMANDS = {
         PYTEST + ["-m", "ledger", "-s", "tests/chaos/test_ledger.py", "tests/chaos/test_limit_ledger.py"],
     ),
     "manage": ("demo", [MANAGE]),
+    "screenshots": (
+        "browser",
+        PYTEST + ["-n", "0", "--ds", "tests.browser.settings", "-m", "browser", "tests/browser/pictures.py"],
+    ),
     "test": ("test", PYTEST + ["-n", "4", "--dist", "worksteal"]),
 }
 MINORS = (14, 13, 12, 11)
@@ -71,9 +76,9 @@ def main() -> None:
     try:
         if not is_ready(group):
             prepare(group)
-        if group in ("bench", "test"):
+        if group in ("bench", "browser", "test"):
             os.chdir(ROOT)
-        if group == "test":
+        if group in ("browser", "test"):
             # Lets pytest store each file with rewritten asserts, so that not every pytest worker rewrites it.
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     except OSError as error:

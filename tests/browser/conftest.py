@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 # The driver has an event loop on this thread, where the tests use the ORM between its calls.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
-ROWS = int(os.environ.get("BROWSER_ROWS", "100000"))
+#: To look at a few pages while they are written, fewer rows will do.
+ROWS = int(os.environ.get("BROWSER_ROWS", "1000000"))
 #: How the pages are looked at.
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
     "phone": {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}},
     "wide": {"color_scheme": "dark", "viewport": {"width": 1600, "height": 1000}},
     "plain": {"java_script_enabled": False, "viewport": {"width": 1280, "height": 900}},
