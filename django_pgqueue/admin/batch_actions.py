@@ -105,7 +105,8 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
             effects = [_effect(batch, counts[batch.pk], act) for batch in batches]
             return ask(self, request, _TITLES[act], effects, batches, back=back)
         changed = {batch: self._act(batch, act) for batch in batches}
-        acted = [batch for batch, jobs in changed.items() if jobs]
+        # A cancel also closes a batch that has no live jobs.
+        acted = [batch for batch, jobs in changed.items() if jobs or (act == "cancel" and not batch.is_over)]
         message = str(_("Action: %(action)s.") % {"action": _LABELS[act]})
         LogEntry.objects.log_actions(request.user.pk, acted, CHANGE, change_message=message)  # type: ignore[arg-type]
         number = sum(changed.values())

@@ -190,9 +190,10 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         return ask(self, request, _("Resume"), effects, pauses, back=back)
 
     def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:
-        """Resume, and note it in the history of the admin."""
-        LogEntry.objects.log_actions(request.user.pk, pauses, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
-        count = sum(resume(**_arguments(row), using=self.database) for row in pauses)
+        """Resume, and note in the history of the admin which pauses this has ended, and not somebody else."""
+        ended = [row for row in pauses if resume(**_arguments(row), using=self.database)]
+        LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
+        count = len(ended)
         words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", count) % {
             "count": count
         }
