@@ -14,7 +14,8 @@ from .link import Link
 from .public_ids import MAX_ID, parse_id
 
 __all__ = [
-    "MOST_PARENTS", "BatchLike", "IfFailed", "Linkable", "Links", "changed_links", "check_links",
+    "MOST_PARENTS", "BatchLike", "IfFailed", "Linkable", "Links", "changed_links", "check_conflict",
+    "check_links",
 ]  # fmt: skip
 
 IfFailed = Literal["hold", "cancel", "run"]
@@ -75,6 +76,15 @@ def changed_links(task: Any, changes: dict[str, Any]) -> dict[str, Any]:
         )
     changes["links"] = None if links == Links() else links
     return changes
+
+
+def check_conflict(links: Links | None, unique: Any) -> None:
+    """Refuse a unique key whose other job would have to change what it waits for, or its batch."""
+    if links is not None and unique is not None and unique.on_conflict in ("replace", "earliest"):
+        raise InvalidTask(
+            f"Unique(on_conflict={unique.on_conflict!r}) changes the job that has the key, but that job keeps "
+            "what it waits for and its batch. Use on_conflict='existing' or 'raise' with after= or batch=."
+        )
 
 
 def after(value: Any) -> tuple[Link, ...]:

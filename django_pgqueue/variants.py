@@ -79,7 +79,12 @@ def changed_values(task: DjangoTask[..., Any], *, unique_key: str | None, **give
     # Not in the table: the key goes into the new `unique` of the call, or into that of the task.
     if unique_key is not None:
         changes["unique"] = with_key(changes.get("unique", getattr(task, "unique", None)), unique_key)
-    return links.changed_links(task, changes)
+    changes = links.changed_links(task, changes)
+    links.check_conflict(
+        changes.get("links", getattr(task, "links", None)),
+        changes.get("unique", getattr(task, "unique", None)),
+    )
+    return changes
 
 
 def differences(one: DjangoTask[..., Any], other: DjangoTask[..., Any]) -> dict[str, Any]:

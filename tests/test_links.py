@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_pgqueue import Batch, enqueue, enqueue_many
+from django_pgqueue import Batch, Unique, enqueue, enqueue_many
 from django_pgqueue.compat import InvalidTask, TaskResult
 from django_pgqueue.link import Link
 from django_pgqueue.links import Links
@@ -94,6 +94,11 @@ def test_copies_pickles_and_hashes() -> None:
         ({"batch": -1}, r"batch has -1, which is not an id"),
         ({"batch": Batch()}, r"was never opened"),
         ({"batch": 7, "after": opened(7)}, r"the batch 7, and to run after it\. It would wait for itself"),
+        (
+            {"after": 5, "unique": Unique(on_conflict="replace")},
+            r"^Unique\(on_conflict='replace'\) changes the job that has the key, but that job keeps",
+        ),
+        ({"batch": 5, "unique": Unique(on_conflict="earliest"), "unique_key": "k"}, r"'earliest'\) changes"),
     ],
 )  # fmt: skip
 def test_what_it_may_not(options: dict[str, Any], message: str) -> None:

@@ -87,6 +87,8 @@ class Batch:
     @classmethod
     def get(cls, batch: int, *, using: str | None = None) -> Self:
         """Return the batch with this id, and read it. Raise ``JobBatch.DoesNotExist``."""
+        if isinstance(batch, bool) or not isinstance(batch, int):
+            raise TypeError(f"Batch.get(batch) takes the id of a batch, an int, not {batch!r:.100}.")
         found = cls.of(batch, using or default_backend().home())
         found.refresh()
         return found

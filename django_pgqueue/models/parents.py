@@ -73,7 +73,7 @@ class Parents(Mapping[int, Job]):
         if key in self._jobs:
             return self._jobs[key]
         if key not in self._ids:
-            raise KeyError(key)
+            raise KeyError(f"The job was not enqueued after {key!r}, but after: {self._ids}")
         if key in self.batches:
             raise KeyError(f"{key} is a batch: use parents.batches[{key}]")
         raise ParentGone(

@@ -1,5 +1,5 @@
 -- Move jobs that do not run to history as cancelled. The caller has locked their rows. p_reasons says why, if nobody has
--- asked for it: one for each of p_ids. Returns how many were moved, their concurrency keys, and those with marks, for
+-- asked for it: one for each of p_ids. Why a job has waited is over with it. Returns how many were moved, their concurrency keys, and those with marks, for
 -- pgqueue_settle_v1.
 CREATE FUNCTION pgqueue_drop_v1(
     p_ids bigint[], p_reasons text[], OUT dropped integer, OUT freed text[], OUT marked pgqueue_ended_v1[]
@@ -28,7 +28,7 @@ BEGIN
             gone.worker, gone.lease, gone.started_at,
             gone.last_attempted_at, gone.deadline,
             CASE WHEN p_reasons IS NULL THEN clock_timestamp() ELSE gone.cancel_requested_at END,
-            coalesce(p_reasons[array_position(p_ids, gone.id)], gone.waiting_reason), clock_timestamp(),
+            coalesce(p_reasons[array_position(p_ids, gone.id)], ''), clock_timestamp(),
             gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.limit_key, gone.line,
             gone.group_key, gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name

@@ -228,6 +228,12 @@ def test_what_fails_in_the_block_leaves_nothing() -> None:
         batch.add(wrong)
 
 
+@pytest.mark.parametrize("given", ["x", "5", True, None])
+def test_what_is_not_the_id_of_a_batch(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"Batch.get\(batch\) takes the id of a batch, an int, not "):
+        Batch.get(given)
+
+
 def test_a_batch_that_was_rolled_back_does_not_exist() -> None:
     with transaction.atomic():
         batch = Batch.open("import")

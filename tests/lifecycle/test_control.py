@@ -74,9 +74,10 @@ def test_what_runs_is_asked_to_stop() -> None:
 def test_what_is_blocked_or_to_be_retried_is_cancelled_at_once() -> None:
     again, blocked = running(), enqueue(noop)
     support.finish(raw(), [again.pk], "retry", delay=60.0)
-    Job.objects.filter(pk=blocked.pk).update(status="blocked")
+    Job.objects.filter(pk=blocked.pk).update(status="blocked", waiting_reason="waits for job 7")
     assert cancel(blocked) + cancel(again) == 2
     assert {fresh(blocked).status, fresh(again).status} == {"cancelled"}
+    assert fresh(blocked).waiting_reason == "", "it was cancelled because somebody asked for it"
 
 
 def test_what_is_over_is_not_cancelled() -> None:

@@ -93,7 +93,7 @@ def columns_between(text: str, start: str, end: str) -> list[str]:
 # The columns to which a transition assigns new values. Every other column must be copied by name.
 SET_BY = {
     "finish_v1": {"steps", "shelf", "status", "waiting_reason", "finished_at", "duration"},
-    "drop_v1": {"steps", "shelf", "status", "cancel_requested_at", "finished_at"},
+    "drop_v1": {"steps", "shelf", "status", "cancel_requested_at", "finished_at", "waiting_reason"},
     "retry_v1": {
         "shelf", "status", "run_after", "forgiven_attempts", "expires_at", "crash_count", "lost_in_a_row",
         "worker", "lease", "deadline", "cancel_requested_at", "waiting_reason", "finished_at", "duration",

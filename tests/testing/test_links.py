@@ -62,7 +62,7 @@ def test_parents_of_a_job_in_memory() -> None:
         assert job.batch.id == 9
     with fake_job() as job:
         assert (len(job.parents), job.parents.gone, job.parents.results) == (0, [], [])
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match=r"The job was not enqueued after 5, but after: \[\]"):
             job.parents[5]
 
 
