@@ -207,7 +207,8 @@ def _limit(facts: Facts) -> Sentence:
 
 def _limit_of(facts: Facts) -> Reference:
     name = facts.text("limit")
-    return Reference("limit", name, facts.text("key") or name)
+    # A key without a limit of its own has the one of all such keys: one job at once.
+    return Reference("limit", name if facts["is_set"] else None, facts.text("key") or name)
 
 
 def _in_line(facts: Facts) -> str:

@@ -24,6 +24,7 @@ from .job_progress import live_progress, progress_of_job, with_progress
 from .job_steps import shown_steps
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
+from .why import is_waiting, shown_why
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ LOST = _("worker lost, waiting for recovery")
 #: Fields of the page that are left out if they have no value. The others are always shown.
 _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "progress": lambda job: job.status == Status.RUNNING or progress_of_job(job, job.progress),
-    "why": lambda job: _reason(job, 1),
+    "why": lambda job: is_waiting(job) or _reason(job, 1),
     "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
     "arguments": lambda job: job.args or not job.kwargs,
     "keyword_arguments": lambda job: job.kwargs,
@@ -234,8 +235,8 @@ class JobFields(ReadOnlyAdmin[Job]):
 
     @admin.display(description=_("reason"))
     def why(self, job: Job) -> str:
-        """The same text on the page of the job, longer."""
-        return job_texts.breakable(_reason(job, 300))
+        """Why the job does not run, or the same text on the page of the job, longer."""
+        return shown_why(job) if is_waiting(job) else job_texts.breakable(_reason(job, 300))
 
     @admin.display(description=_("limits"))
     def limits(self, job: Any) -> str:

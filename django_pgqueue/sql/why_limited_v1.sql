@@ -10,12 +10,13 @@ BEGIN
     FOR rule IN
         SELECT own.name, own.limit_key,
             coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END) AS allowed,
-            setting.starts, setting.period, setting.burst, CASE WHEN p_job.status = 'blocked' THEN 0 ELSE 3 END AS nth
+            setting.starts, setting.period, setting.burst, setting.name IS NOT NULL AS is_set,
+            CASE WHEN p_job.status = 'blocked' THEN 0 ELSE 3 END AS nth
         FROM (SELECT split_part(p_job.limit_key, '/', 1) AS name, p_job.limit_key::text AS limit_key) AS own
         LEFT JOIN pgqueue_limit AS setting ON setting.name = own.name
         WHERE own.limit_key IS NOT NULL
         UNION ALL
-        SELECT setting.name, NULL, setting.running, setting.starts, setting.period, setting.burst,
+        SELECT setting.name, NULL, setting.running, setting.starts, setting.period, setting.burst, true,
             CASE WHEN setting.name = '*' THEN 1 ELSE 2 END
         FROM pgqueue_limit AS setting WHERE setting.name IN ('*', 'queue:' || p_job.queue_name)
         ORDER BY nth
@@ -28,7 +29,7 @@ BEGIN
         code := CASE WHEN held.running >= rule.allowed THEN 'limit' WHEN next_start > p_now THEN 'rate' END;
         IF code IS NOT NULL THEN
             facts := jsonb_build_object(
-                'limit', rule.name, 'key', rule.limit_key, 'allowed', rule.allowed, 'running', held.running,
+                'limit', rule.name, 'is_set', rule.is_set, 'key', rule.limit_key, 'allowed', rule.allowed, 'running', held.running,
                 'holders', CASE WHEN code = 'limit' THEN held.jobs END,
                 'starts', rule.starts, 'period', extract(epoch FROM rule.period),
                 'next_start', CASE WHEN next_start > p_now THEN next_start END,

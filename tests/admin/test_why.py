@@ -1,0 +1,108 @@
+"""The reason on the page of a waiting job, with the links that its reader may follow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue import pause, set_limit
+from django_pgqueue.admin import why
+from django_pgqueue.models import Job
+from tests.admin.helpers import body, staff, url
+from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
+
+pytestmark = pytest.mark.django_db
+
+AGO = timezone.now() - timedelta(hours=1)
+
+
+def field(client: Client, job: Job) -> str:
+    """Return the HTML of the field."""
+    page = body(client, url("change", job.pk))
+    found = re.search(r'field-why.*?<div class="readonly">(.*?)</div>', page, re.DOTALL)
+    return found[1] if found else ""
+
+
+def paused() -> Job:
+    pause(queue="mail", author="<anna>", reason="<b>the bank</b>")
+    return JobFactory.create(queue_name="mail")
+
+
+def limited() -> Job:
+    set_limit("send", 1)
+    JobFactory.create(running=True, limit_key="send/a b")
+    return JobFactory.create(limit_key="send/a b", line=1)
+
+
+def limited_by_default() -> Job:
+    JobFactory.create(running=True, limit_key="send")
+    return JobFactory.create(limit_key="send", line=1)
+
+
+def after_batch() -> Job:
+    return JobFactory.create(parents=[BatchFactory.create(is_open=True, name="<import>")])
+
+
+def behind() -> Job:
+    WorkerFactory.create()
+    JobFactory.create(run_after=AGO)
+    return JobFactory.create()
+
+
+def worker_is_missing() -> Job:
+    return JobFactory.create(queue_name="mail")
+
+
+CASES: list[tuple[Callable[[], Job], str, list[str], list[str]]] = [
+    # how to make the job, the permission for the links, the links in order, and words without markup
+    (paused, "view_pause", [r"/pause/\d+/change/"], ["by &lt;anna&gt;", "&lt;b&gt;the bank&lt;/b", "<time "]),
+    (
+        limited, "view_limit",
+        [r"/limit/send/change/", r"/job/\d+/change/", r"/limit/send/change/", r"\?q=key%3Asend%2Fa\+b"],
+        ["1 of 1 jobs run"],
+    ),
+    (limited_by_default, "add_limit", [r"/job/\d+/change/", r"/limit/add/\?name=send", r"\?q=key%3As"], []),
+    (after_batch, "view_jobbatch", [r"/jobbatch/\d+/change/"], ["&lt;import&gt;", ".close()"]),
+    (behind, "view_job", [r"\?queue=default&amp;status=pending"], ["1 job that was due earlier"]),
+    (worker_is_missing, "view_worker", ["/worker/"], ["manage.py runqueueworker --queues mail"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "permission", "links", "words"), CASES)
+def test_the_reason_has_links_to_what_helps(
+    make: Callable[[], Job], permission: str, links: list[str], words: list[str]
+) -> None:
+    job = make()
+    shown = field(staff(*{"view_job", permission}), job)
+    found = re.findall(r'href="([^"]+)"', shown)
+    assert len(found) == len(links), found
+    for pattern, address in zip(links, found, strict=True):
+        assert re.search(pattern, address), address
+    text = shown.replace("<wbr>", "")
+    assert [word for word in words if word not in text] == []
+    allowed = re.findall(r'href="([^"]+)"', field(staff("view_job"), job))
+    assert all("/job/" in address for address in allowed), allowed
+
+
+def test_only_waiting_jobs_ask(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(why, "explain", lambda job: pytest.fail("asked"))
+    for state in ("running", "done", "failed"):
+        field(admin_client, JobFactory.create(**{state: True}))
+
+
+def test_an_answer_that_takes_too_long(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(job: Any) -> None:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(60)")
+
+    monkeypatch.setattr(why, "explain", slow)
+    monkeypatch.setattr(why, "PATIENCE", 0.01)
+    assert field(admin_client, JobFactory.create()).startswith("It took too long to find out why.")
