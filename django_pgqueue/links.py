@@ -82,7 +82,7 @@ def check_conflict(links: Links | None, unique: Any) -> None:
     """Refuse a unique key whose other job would have to change what it waits for, or its batch."""
     if links is not None and unique is not None and unique.on_conflict in ("replace", "earliest"):
         raise InvalidTask(
-            f"Unique(on_conflict={unique.on_conflict!r}) changes the job that has the key, but that job keeps "
+            f"Unique(on_conflict={unique.on_conflict!r}) changes the job with the key, but that job keeps "
             "what it waits for and its batch. Use on_conflict='existing' or 'raise' with after= or batch=."
         )
 

@@ -96,7 +96,7 @@ def test_copies_pickles_and_hashes() -> None:
         ({"batch": 7, "after": opened(7)}, r"the batch 7, and to run after it\. It would wait for itself"),
         (
             {"after": 5, "unique": Unique(on_conflict="replace")},
-            r"^Unique\(on_conflict='replace'\) changes the job that has the key, but that job keeps",
+            r"^Unique\(on_conflict='replace'\) changes the job with the key, but that job keeps",
         ),
         ({"batch": 5, "unique": Unique(on_conflict="earliest"), "unique_key": "k"}, r"'earliest'\) changes"),
     ],

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
-from django_pgqueue import enqueue
-from django_pgqueue.models import Job
+from django_pgqueue import enqueue, pause
+from django_pgqueue.why_words import CODES
 
 from ..support.factories import JobFactory, WorkerFactory
 from ..support.sessions import open_raw
-from .shop import EXAMPLES, example, in_shop, run, setting, statements
+from .shop import DOCS, EXAMPLES, example, in_shop, setting, statements
 
 
 def ask(name: str, job: int = 1) -> list[dict[str, Any]]:
     """What a statement of the page says about a job."""
-    query = re.sub(r"\bid = 1\b", f"id = {job}", statements(f"why/{name}"))
+    query = re.sub(r"(?<=why\()1", str(job), statements(f"why/{name}"))
     with connections["default"].cursor() as cursor:
         cursor.execute(query)
         names = [column.name for column in cursor.description]
@@ -36,30 +39,14 @@ def test_a_job_whose_transaction_has_not_committed() -> None:
         other.execute("SET application_name = 'the shell'")
         row = other.execute("SELECT pgqueue_enqueue('shop.tasks.send_receipt', '[1]')").fetchone()
         assert row is not None
-        assert ask("job", row[0]) == []
+        assert ask("reason", row[0])[0]["code"] == "unknown"
         (open_one,) = [found for found in ask("transactions") if found["application_name"] == "the shell"]
         assert open_one["state"] == "idle in transaction"
         assert open_one["open_for"] > timedelta(0)
         assert "pgqueue_enqueue" in open_one["last_query"]
         other.commit()
-        assert ask("job", row[0])[0]["status"] == "pending"
+        assert ask("reason", row[0])[0]["code"] == "no_worker"
     assert [found for found in ask("transactions") if found["application_name"] == "the shell"] == []
-
-
-@pytest.mark.django_db
-def test_a_job_that_is_scheduled_for_later() -> None:
-    (later,) = ask("job", JobFactory.create(scheduled=True).pk)
-    (now,) = ask("job", JobFactory.create().pk)
-    assert (later["status"], later["is_scheduled"], now["is_scheduled"]) == ("pending", True, False)
-
-
-@in_shop
-def test_a_job_whose_task_is_unknown() -> None:
-    job = Job.objects.create(task_path="shop.tasks.gone")
-    run(job)
-    (found,) = ask("job", job.pk)
-    assert (found["status"], found["is_scheduled"]) == ("pending", True)
-    assert "'shop.tasks.gone'" in found["waiting_reason"]
 
 
 @pytest.mark.django_db
@@ -85,36 +72,34 @@ def test_the_slots_that_are_taken() -> None:
     assert (second["pid"], second["running"]) == (idle.pid, 0)
 
 
-@pytest.mark.django_db
-def test_the_jobs_that_are_ahead() -> None:
-    mine = JobFactory.create(queue_name="mail", priority=5)
-    earlier = timezone.now() - timedelta(minutes=1)
-    JobFactory.create_batch(2, queue_name="urgent", priority=50)
-    JobFactory.create(queue_name="mail", priority=5, run_after=earlier)
-    JobFactory.create(queue_name="mail", priority=4, run_after=earlier)
-    JobFactory.create(queue_name="other", priority=5, run_after=earlier)
-    JobFactory.create(queue_name="urgent", priority=50, scheduled=True)
-    ahead = [(found["queue_name"], found["priority"], found["jobs"]) for found in ask("ahead", mine.pk)]
-    assert ahead == [("urgent", 50, 2), ("mail", 5, 1)]
+@in_shop
+def test_the_reason_in_sql_and_for_all_late_jobs() -> None:
+    JobFactory.create(queue_name="mail")
+    late = JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(hours=2))
+    (found,) = ask("reason", late.pk)
+    assert (found["code"], json.loads(found["facts"])["queue_name"]) == ("no_worker", "mail")
+    (why,) = example("reasons").late_jobs()
+    assert (why.job_id, why.code) == (late.pk, "no_worker")
+    assert example("reasons").report().startswith(f"job {late.pk}: No worker serves the queue 'mail'")
 
 
-@pytest.mark.django_db
-def test_a_job_that_is_over() -> None:
-    (failed,) = ask("over", JobFactory.create(failed=True).pk)
-    assert (failed["status"], failed["error_class"]) == ("failed", "shop.errors.GatewayDown")
-    assert failed["error_message"] == "no answer from the gateway"
-    (done,) = ask("over", JobFactory.create(done=True).pk)
-    assert (done["status"], done["error_class"]) == ("done", None)
+def test_the_page_lists_the_reasons_in_their_order() -> None:
+    page = (DOCS / "howto" / "why.md").read_text()
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, re.MULTILINE)
+    codes = [code for row in rows for code in re.findall(r"`(\w+)`", row)]
+    assert sorted([*codes, "blocked"]) == sorted(CODES)
 
 
 @in_shop
-def test_a_job_that_has_expired() -> None:
-    job = enqueue(example("later").send_code, 1)
-    Job.objects.filter(pk=job.pk).update(expires_at=timezone.now())
-    run(job)
-    (expired,) = ask("over", job.pk)
-    assert expired["status"] == "cancelled"
-    assert expired["waiting_reason"].startswith("expired at ")
+def test_a_pause_is_told_as_on_the_page() -> None:
+    page = (DOCS / "howto" / "why.md").read_text()
+    job = enqueue(example("tasks").send_receipt, 5)
+    pause(queue="mail", author="anna", reason="the provider is down")
+    out = StringIO()
+    call_command("pgqueue", "why", str(job.pk), stdout=out)
+    said = re.sub(r"\d{4}-.{14}", "2026-11-23 09:12:40", out.getvalue())
+    said = said.replace(f"Job {job.pk} ", "Job 4712 ")
+    assert said in page
 
 
 @in_shop

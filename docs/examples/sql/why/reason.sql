@@ -1,0 +1,1 @@
+SELECT code, facts FROM pgqueue_why(1);
