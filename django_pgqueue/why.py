@@ -15,6 +15,7 @@ from django.db import connections
 
 from . import conf
 from .lifecycle.control import locate
+from .redaction import redact_text
 from .why_cures import cure
 from .why_parts import plain
 from .why_words import sentence
@@ -57,7 +58,8 @@ def explain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None
     """Return why a job (a ``Job``, an id, a ``TaskResult``) does not run, or what has become of it.
 
     It is the first reason for which a worker would refuse the job now, so what it names has to be cured
-    first. ``using``: the alias of the database, for an id without one. Nothing is changed.
+    first. ``using``: the alias of the database, for an id without one. Nothing is changed. Texts in the facts
+    are redacted, as the setting ``REDACT`` says.
     """
     alias, pk = locate(job)
     alias = using or alias
@@ -65,7 +67,16 @@ def explain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None
     with connections[alias].cursor() as cursor:
         cursor.execute(_SQL, [pk, settings.heartbeat, settings.lease])
         code, facts = cursor.fetchone()
-    return Why(code, {**json.loads(facts), "database": alias}, pk, alias)
+    return Why(code, {**_redacted(code, json.loads(facts)), "database": alias}, pk, alias)
+
+
+def _redacted(code: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts as they may be shown: what a task or its errors say may contain arguments."""
+    path = facts.get("task_path", "")
+    for part, name in ((facts, "reason"), (facts.get("error"), "message"), (facts.get("progress"), "note")):
+        if part and part.get(name) and code != "paused":  # whose reason is for people to read
+            part[name] = redact_text(part[name], path)
+    return facts
 
 
 async def aexplain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = None) -> Why:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.db import connection, transaction
+from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import (
@@ -410,6 +411,18 @@ def test_what_a_worker_has_left_behind() -> None:
     assert [explain(job).code for job in (unknown, no_task)] == ["unknown_task", "unknown_task"]
     signal(jobs["signal"], "approval")
     assert explain(jobs["signal"]).code == "no_worker"
+
+
+@pytest.mark.django_db
+def test_texts_of_jobs_are_redacted() -> None:
+    pattern = {"REDACT": ["re:card [0-9]+"]}
+    error = {"class": "a.Declined", "message": "card 4111 was refused", "traceback": ""}
+    job = waiting(failed=True, errors=[error])
+    with override_settings(PGQUEUE=pattern):
+        assert "a.Declined: [redacted] was refused." in explain(job).text
+        assert "[redacted]" in explain(waiting(blocked=True, waiting_reason="card 4111")).text
+        pause(queue="mail", reason="card 4111 of the office")
+        assert "card 4111" in explain(waiting(queue_name="mail")).text
 
 
 @pytest.mark.django_db(databases=["default", "other"])

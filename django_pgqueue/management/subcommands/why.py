@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
 from ...why import explain
 from .._ids import job_id
+from .._output import plain, print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from django.core.management.base import OutputWrapper
 
-    from ...why import Why
-
 NAME = "why"
 HELP = "Say why a job does not run, or what has become of it"
+_NAMES = ("job_id", "database", "code", "text", "cure")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,15 +31,10 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias, pk = options["job"]
     why = explain(pk, using=alias or options["database"])
     if options.get("json"):
-        stdout.write(json.dumps({**_plain(why), "facts": why.facts}, indent=2, ensure_ascii=False))
+        print_json(stdout, {**{name: getattr(why, name) for name in _NAMES}, "facts": why.facts})
     elif why.code != "unknown":
-        stdout.write(f"Job {pk} ({why.facts['task_path']}): {why.text}")
+        stdout.write(plain(f"Job {pk} ({why.facts['task_path']}): {why.text}"))
         if why.cure:
-            stdout.write(why.cure)
+            stdout.write(plain(why.cure))
     if why.code == "unknown":
         raise CommandError(why.text)
-
-
-def _plain(why: Why) -> dict[str, Any]:
-    names = ("job_id", "database", "code", "text", "cure")
-    return {name: getattr(why, name) for name in names}
