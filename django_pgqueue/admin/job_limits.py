@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from ..models import Job, Limit
+from ..why_facts import count
 from . import display, job_texts
 from .job_search import KEY
 
@@ -66,7 +67,7 @@ def _line(job: Job, limit: Standing, page_url: Callable[..., str]) -> str:
             "time": display.plain_time(limit.next_start),
         })  # fmt: skip
     if limit.place is not None:
-        ahead = _("%(count)s before it") % {"count": display.number(limit.place)}
+        ahead = _("%(count)s before it") % {"count": count(limit.place)}
         parts.append(_of_key(limit, ahead, page_url) if limit.place else _("next in line"))
     others = [each for each in limit.holders if each != job.pk]
     full = limit.allowed is not None and limit.running >= limit.allowed

@@ -10,7 +10,8 @@ CREATE FUNCTION pgqueue_why_ahead_v1(
 DECLARE
     most constant integer := 1001;
     paused text[];
-    higher integer;
+    served record;
+    higher integer := most;
     same integer;
     groups integer;
 BEGIN
@@ -24,8 +25,13 @@ BEGIN
     paused := ARRAY(
         SELECT pause.name FROM pgqueue_pause AS pause
         WHERE pause.kind = 'queue' AND (pause.until IS NULL OR pause.until > p_now));
-    SELECT coalesce(min(pgqueue_why_higher_v1(p_job.priority, p_now, one.queues, one.excluded, paused, most)), 0)
-    INTO higher FROM unnest(p_queues, p_excluded) AS one (queues, excluded);
+    FOR served IN
+        SELECT one.queues, one.excluded FROM unnest(p_queues, p_excluded) AS one (queues, excluded)
+        ORDER BY one.queues = '[]'  -- those that serve few queues first: they are soon counted
+    LOOP
+        EXIT WHEN higher = 0;
+        higher := pgqueue_why_higher_v1(p_job.priority, p_now, served.queues, served.excluded, paused, higher);
+    END LOOP;
     IF p_job.group_key IS NULL THEN
         same := pgqueue_why_earlier_v1(p_job, p_now, most - higher);
     ELSE

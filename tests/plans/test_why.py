@@ -54,8 +54,8 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 
 
 CASES = {
-    "the first of a backlog": (FIRST, "ready", 1_200),
-    "the last of a backlog": (LAST, "behind", 3_100),
+    "the first of a backlog": (FIRST, "ready", 200),
+    "the last of a backlog": (LAST, "behind", 2_100),
     "of the future": (100_000 + FIRST, "scheduled", 50),
     "the first of a line": (200_000 + FIRST, "limit", 50),
     "the last of a line": (200_000 + LAST, "limit", 1_200),
@@ -82,3 +82,11 @@ def test_the_reads_do_not_follow_the_backlog(filled: Connection, analyzed: bool)
         assert row == (code,), name
         assert counts.of("pgqueue_job") <= most, (name, counts)
         assert counts.of(*HISTORY) <= 2, (name, counts)
+
+
+def test_the_limits_of_the_last_of_a_line(filled: Connection) -> None:
+    filled.execute(f"ANALYZE {LIVE}")
+    with reads(filled) as counts:
+        row = filled.execute("SELECT place FROM pgqueue_blocked_by(%s)", (200_000 + LAST,)).fetchone()
+    assert row == (1_001,)
+    assert counts.of("pgqueue_job") <= 1_500, counts
