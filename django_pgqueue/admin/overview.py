@@ -23,6 +23,7 @@ from ..time_limit import within
 from ..wording import age
 from . import charts
 from .console import console_page
+from .failure_block import failure_block
 from .overview_charts import charts as charts_of
 from .overview_cures import troubles
 from .overview_pauses import may_pause, may_resume, press
@@ -85,6 +86,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
         "may_pause": may_pause(site, request),
         "may_resume": resumes,
         "any_lost": bool(state.lost),
+        "failures": failure_block(admin),
         "workers": worker_rows(site, request, workers[:MOST_WORKERS]),
         "more_workers": max(0, len(workers) - MOST_WORKERS),
         "slow_queues": None in (state.depths, state.lost, hour, day, names),

@@ -43,7 +43,7 @@ def one(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[C
 def test_a_page_of_the_list_reads_the_jobs_that_it_shows(
     one: Connection, status: str, fingerprint: str
 ) -> None:
-    jobs = search(on_shelves(status, Job.objects.all()), f"fingerprint:{fingerprint}", "")
+    jobs = search(on_shelves(status, Job.objects.all()), f"fingerprint:{fingerprint}", "", full=True)
     page = (jobs.filter(status=status) if status else jobs).order_by("-pk").values_list("pk", flat=True)
     with reads(connected()) as counts:
         found = list(page[:101])
