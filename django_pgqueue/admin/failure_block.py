@@ -8,8 +8,9 @@ from django.contrib.admin.utils import quote
 from django.urls import reverse
 
 from ..figures.failures import groups
+from ..figures.health import PATIENCE
 from ..figures.spans import DAY
-from ..time_limit import TimeLimitReached
+from ..time_limit import within
 from .failure_rows import row
 
 if TYPE_CHECKING:
@@ -28,9 +29,8 @@ def failure_block(admin: DatabaseAdmin[Any], span: Span = DAY) -> dict[str, Any]
     def url(page: str, *arguments: str) -> str:
         return reverse(f"{prefix}_{page}", args=arguments, current_app=site.name)
 
-    try:
-        found = groups(admin.database, span, most=MOST)
-    except TimeLimitReached:
+    found = within(admin.database, PATIENCE, lambda: groups(admin.database, span, most=MOST))
+    if found is None:
         return {"url": url("failures"), "is_slow": True, "groups": []}
     rows = [row(each, url("failure", quote(each.fingerprint)), span) for each in found]
     return {"url": url("failures"), "is_slow": False, "groups": rows}

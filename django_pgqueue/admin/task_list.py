@@ -20,6 +20,7 @@ from . import display, names
 from .console import console_page
 from .job_texts import breakable
 from .links import task_url
+from .paused import paused
 from .percentiles import percentile_text
 from .span_tabs import address, chosen_span, span_tabs
 from .sparkline import sparkline
@@ -139,6 +140,7 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         request,
         "admin/django_pgqueue/task_list.html",
         gettext("Tasks"),
+        pgqueue_paused=paused(admin.admin_site, request, admin.database),
         rows=shown,
         count=len(found),
         most=MOST_TASKS if is_cut else 0,

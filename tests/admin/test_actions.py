@@ -16,16 +16,16 @@ from django.utils import timezone
 
 from django_pgqueue.admin import JobAdmin
 from django_pgqueue.models import Job
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
+from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, act, body, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize("model", ["job", "worker", "jobstat"])
+@pytest.mark.parametrize("model", ["job", "worker"])
 def test_nothing_of_the_queues_own_can_be_edited(root: Client, model: str) -> None:
-    factory: Any = {"job": JobFactory, "worker": WorkerFactory, "jobstat": JobStatFactory}[model]
+    factory: Any = {"job": JobFactory, "worker": WorkerFactory}[model]
     row = factory.create()
     for page, *arguments in (("add",), ("delete", row.pk)):
         assert root.get(url(page, *arguments, model=model)).status_code == 403
