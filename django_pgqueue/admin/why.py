@@ -12,7 +12,7 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..models import Job, JobBatch, Limit, Pause, Worker
+from ..models import Job, JobBatch, JobStat, Limit, Pause, Worker
 from ..time_limit import TimeLimitReached, time_limit
 from ..why import Why, explain
 from ..why_parts import Moment, Reference, Sentence
@@ -95,6 +95,8 @@ def _cures(why: Why, page_url: PageURL) -> list[tuple[str, str]]:
         ]
     if why.code in {"no_worker", "busy", "unknown_task", "after_over", "pause_over"}:
         return [(page_url(Worker, "changelist"), _("Workers"))]
+    if why.code == "locked":
+        return [(page_url(JobStat, "database"), _("Database"))]
     return []
 
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin import why
 from django_pgqueue.models import Job
+from django_pgqueue.why import Why
 from tests.admin.helpers import body, staff, url
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 
@@ -88,6 +89,15 @@ def test_the_reason_has_links_to_what_helps(
     assert [word for word in words if word not in text] == []
     allowed = re.findall(r'href="([^"]+)"', field(staff("view_job"), job))
     assert all("/job/" in address for address in allowed), allowed
+
+
+def test_a_locked_row_leads_to_the_page_of_the_database(admin_client: Client, monkeypatch: Any) -> None:
+    job = JobFactory.create()
+    locked = Why("locked", {"pid": 5, "application": "<psql>"}, job.pk, "default")
+    monkeypatch.setattr(why, "explain", lambda job: locked)
+    shown = field(admin_client, job)
+    assert "process 5, &lt;psql&gt;" in shown
+    assert re.findall(r'href="([^"]+)"', shown) == ["/admin/django_pgqueue/jobstat/database/"]
 
 
 def test_only_waiting_jobs_ask(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
