@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from ..figures.depth import Depth
 from ..figures.health import thresholds_of
+from ..figures.verdict import rate_text
 from ..models import Job, Queue, Worker
 from ..vitals import Vital, busy_text, queues_text
 from ..wording import age
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from .paused import Paused
 
 __all__ = ["Cell", "QueueRow", "queue_rows", "worker_rows"]
+
+_HOUR = 3600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ def _live_cells(depth: Depth, lost: int, jobs: str) -> dict[str, Cell]:
 def _past_cells(hour: Figures | None, day: Figures | None, name: str, jobs: str) -> dict[str, Cell]:
     hour_failed, day_failed = hour.failed if hour else 0, day.failed if day else 0
     return {
+        "rate": Cell(rate_text(hour.attempts / _HOUR) if hour else ""),
         "done_hour": _linked(hour.done if hour else 0, jobs, name, status="done", finished="hour"),
         "retried_hour": Cell(display.number(hour.retried if hour else 0)),
         "failed_hour": _failures(hour_failed, jobs, name, "hour"),

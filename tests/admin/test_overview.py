@@ -236,7 +236,7 @@ def test_the_row_of_a_queue(root: Client) -> None:
     JobStatFactory.create(queue_name="gone", minute=ago(hours=3))
     page = page_of(root)
     assert cells(page, "mail")[:-1] == [
-        "1", "1", "3 min", "2", "1", "1 1 lost", "2 min", "12,345", "3", "2", "8", "6",
+        "1", "1", "3 min", "2", "1", "1 1 lost", "2 min", "12,345 3.4 jobs/s", "3", "2", "8", "6",
     ]  # fmt: skip
     assert cells(page, "idle")[:3] == ["1", "0", "-"]
     assert "?queue=mail&amp;status=failed&amp;finished=day" in row_of(page, "mail")
