@@ -90,10 +90,12 @@ def check_redaction(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E004, E005 and W001: TASKS has an invalid entry, or its default is another backend."""
+    """E003, E004, E005 and W001: TASKS has an invalid entry, or its default is another backend, or it does
+    not permit the queue of a setting.
+    """
     if not _has_django_tasks():
         return []
-    return [*broken_entries()] or [*default_elsewhere()]
+    return [*broken_entries()] or [*default_elsewhere(), *_bulk_queue()]
 
 
 @register(TAG)
@@ -154,6 +156,20 @@ def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def _has_django_tasks() -> bool:
     return not check_django_tasks(None)
+
+
+def _bulk_queue() -> Iterator[CheckMessage]:
+    """E003: QUEUES does not contain the queue in which actions of the admin on many jobs run."""
+    from .routing import default_backend
+
+    chosen = None if conf.problems() else conf.current().bulk_queue
+    permitted = default_backend().queues
+    if chosen is not None and permitted and chosen not in permitted:
+        yield Error(
+            f"{conf.NAME}['BULK_QUEUE'] is {chosen!r}, which QUEUES in TASKS does not contain.",
+            hint=f"QUEUES contains {', '.join(sorted(permitted))}. Add {chosen!r}, or choose one of these.",
+            id=f"{TAG}.E003",
+        )
 
 
 def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMessage]:

@@ -494,3 +494,12 @@ def test_only_the_given_apps_are_looked_at(app_with_tasks: Any) -> None:
 
 def test_the_command_passes() -> None:
     call_command("check", fail_level="WARNING")
+
+
+@pytest.mark.parametrize(("queue", "wrong"), [("mail", []), ("bulk", ["pgqueue.E003"]), (None, [])])
+def test_the_queue_of_actions_on_many_jobs_is_one_of_queues(queue: str | None, wrong: list[str]) -> None:
+    tasks = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["mail"]}}
+    with override_settings(TASKS=tasks, PGQUEUE={"BULK_QUEUE": queue}):
+        messages = checks.check_backends(None)
+    assert found(messages) == wrong
+    assert all("QUEUES contains mail" in str(message.hint) for message in messages)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.template.response import TemplateResponse
+
+from .console import console_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.http import HttpRequest
+    from django.template.response import TemplateResponse
 
     from .base import DatabaseAdmin
 
@@ -50,20 +52,18 @@ def ask(
     warning: Any = "",
 ) -> TemplateResponse:
     """Return the page for an action on these rows. ``back``: the page to which the user may go back."""
-    request.current_app = admin.admin_site.name
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": title,
-        "opts": admin.opts,
-        "media": admin.media,
-        "effects": effects,
-        "acts": any(effect.acts for effect in effects),
-        "warning": warning,
-        "fields": [
+    return console_page(
+        admin,
+        request,
+        "admin/django_pgqueue/confirm_rows.html",
+        title,
+        effects=effects,
+        acts=any(effect.acts for effect in effects),
+        warning=warning,
+        fields=[
             (FIELD, 1),
             *((name, request.POST[name]) for name in _KEPT if name in request.POST),
             *((ACTION_CHECKBOX_NAME, row.pk) for row in rows),
         ],
-        "back": back,
-    }
-    return TemplateResponse(request, "admin/django_pgqueue/confirm_rows.html", context)
+        back=back,
+    )

@@ -39,6 +39,7 @@ class DatabaseAdmin(ModelAdmin[M]):
     using: ClassVar[str | None] = None
     show_facets = admin.ShowFacets.NEVER  # facets count the whole table once for each choice
     show_full_result_count = False
+    object_history_template = "admin/django_pgqueue/history.html"
 
     class Media:
         css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/keys.css"]}
@@ -74,6 +75,13 @@ class DatabaseAdmin(ModelAdmin[M]):
         """Add the bar with all pages."""
         context["pgqueue_nav"] = navigation(self.admin_site, request)
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Add the bar with all pages."""
+        frame = {"pgqueue_nav": navigation(self.admin_site, request), "media": self.media}
+        return super().history_view(request, object_id, {**(extra_context or {}), **frame})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         """The rows of the database that this class shows."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_SIZE", "Chunk", "Place", "size_of", "take"]
 
 FIRST_SIZE = 500
-MOST = 20_000
-_GROWS_AFTER = 100  # chunks
+MOST = 12_000
+_GROWS_AFTER = 10  # chunks
 
 
 class Place(NamedTuple):

@@ -16,7 +16,6 @@ from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.core import signing
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -24,6 +23,7 @@ from ..models.job import Status
 from ..time_limit import TimeLimitReached, time_limit
 from . import bulk, bulk_start, changelist, display, effects, job_search
 from .actions import ACTIONS
+from .console import console_page
 from .effects import number, permitted
 from .filters import on_shelves
 from .outcome import told
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
+    from django.template.response import TemplateResponse
 
     from ..models import Job
     from .actions import Action
@@ -157,30 +158,28 @@ def _ask(
     is_exact = all(count <= effects.MOST_COUNTED for _effect, count in found)
     across = shown.limits.newest is not None
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": action.title,
-        "opts": admin.opts,
-        "media": admin.media,
-        "selected": ngettext("%(number)s job is selected.", "%(number)s jobs are selected.", total)
+    return console_page(
+        admin,
+        request,
+        "admin/django_pgqueue/confirm_action.html",
+        action.title,
+        selected=ngettext("%(number)s job is selected.", "%(number)s jobs are selected.", total)
         % {"number": display.number(total) if is_exact else number(effects.MOST_COUNTED + 1)},
-        "effects": [(effect, effect.sentence(count)) for effect, count in found],
-        "acts": bool(shown.effects),
-        "form": form,
-        "where": bulk_start.where_words(admin, again=again is not None)
+        effects=[(effect, effect.sentence(count)) for effect, count in found],
+        acts=bool(shown.effects),
+        form=form,
+        where=bulk_start.where_words(admin, again=again is not None)
         if shown.effects and bulk_start.is_many(shown.expected)
         else "",
-        "back": back or request.get_full_path(),
-        "across": across,
-        "oldest": shown.limits.oldest,
-        "window": display.number(changelist.WINDOW),
-        "fields": [
+        back=back or request.get_full_path(),
+        across=across,
+        oldest=shown.limits.oldest,
+        window=display.number(changelist.WINDOW),
+        fields=[
             ("action", f"{action.permission}_jobs"),
             ("select_across", int(across)),
             (FIELD, signing.dumps(asdict(shown), salt=SALT)),
             # Django requires at least one.
             *((ACTION_CHECKBOX_NAME, pk) for pk in (ticked[:1] if across else ticked)),
         ],
-    }
-    request.current_app = admin.admin_site.name
-    return TemplateResponse(request, "admin/django_pgqueue/confirm_action.html", context)
+    )

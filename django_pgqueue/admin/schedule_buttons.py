@@ -13,7 +13,6 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponseBadRequest, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -21,11 +20,13 @@ from django.utils.translation import ngettext
 from ..models import Schedule
 from . import display
 from .base import DatabaseAdmin
+from .console import console_page
 from .schedule_actions import ACTIONS
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
+    from django.template.response import TemplateResponse
     from django.urls import URLPattern
 
     from .schedule_actions import Action
@@ -121,27 +122,25 @@ class ScheduleButtons(DatabaseAdmin[Schedule]):
     ) -> TemplateResponse:
         found = list(rows.order_by("pk"))
         effects = [(schedule.pk, action.fits(schedule), action.effect(schedule)) for schedule in found]
-        request.current_app = self.admin_site.name
-        context = {
-            **self.admin_site.each_context(request),
-            "title": action.title,
-            "opts": self.opts,
-            "media": self.media,
-            "selected": ngettext(
+        return console_page(
+            self,
+            request,
+            "admin/django_pgqueue/schedule/confirm.html",
+            action.title,
+            selected=ngettext(
                 "%(number)s schedule is selected.", "%(number)s schedules are selected.", len(found)
             )
             % {"number": display.number(len(found))},
-            "effects": effects[:MOST_SHOWN],
-            "more": len(effects[MOST_SHOWN:]),
-            "acts": any(acts for _name, acts, _text in effects),
-            "asks_for_reason": action.asks_for_reason,
-            "reason_length": Schedule._meta.get_field("pause_reason").max_length,
-            "url": self._act_url(action),
-            "names": json.dumps([schedule.pk for schedule in found]),
-            "page": page,
-            "back": self._back(request, page),
-        }
-        return TemplateResponse(request, "admin/django_pgqueue/schedule/confirm.html", context)
+            effects=effects[:MOST_SHOWN],
+            more=len(effects[MOST_SHOWN:]),
+            acts=any(acts for _name, acts, _text in effects),
+            asks_for_reason=action.asks_for_reason,
+            reason_length=Schedule._meta.get_field("pause_reason").max_length,
+            url=self._act_url(action),
+            names=json.dumps([schedule.pk for schedule in found]),
+            page=page,
+            back=self._back(request, page),
+        )
 
     def _act_url(self, action: Action) -> str:
         return self._url("act", action.name)

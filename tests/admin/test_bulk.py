@@ -74,6 +74,7 @@ def test_many_jobs_change_in_the_background(root: Client) -> None:
     page = ask(root, "retry_jobs", failed[0], query="status=failed&queue=default", across=True)
     assert page.sentences == ["5 failed jobs would run again."]
     assert "This runs in the background" in page.content
+    assert 'class="pgqueue-nav"' in page.html
     job = confirmed(root, page)
     assert states([*failed, other]) == ["failed"] * 6, "nothing changes within the request"
     late = JobFactory.create(failed=True)
@@ -87,6 +88,7 @@ def test_many_jobs_change_in_the_background(root: Client) -> None:
     assert said()[1:] == ["Ended. Action: Retry. 5 jobs run again."]
     history = body(root, url("history", job.pk))
     assert "Started in the background." in history
+    assert 'class="pgqueue-nav"' in history
     assert "Ended. Action: Retry. 5 jobs run again." in history
     assert [step["name"] for step in Job.objects.get(pk=job.pk).steps or []] == [
         "chunk 1", "chunk 2", "chunk 3", "chunk 4", "ended",
