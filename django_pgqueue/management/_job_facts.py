@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["as_json", "text"]
 
 _WIDTH = 100
-_INDENT = " " * 15
+_INDENT = " " * 16
 _BAR = 20
 _STEPS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "result")
 
@@ -69,7 +69,7 @@ def text(job: Any, workers: dict[int, str], width: int | None, marks: Marks) -> 
     for label, value in _facts(job, workers, marks).items():
         if value:
             lines += textwrap.wrap(
-                f"  {f'{label}:':<13}{plain(value)}", width, subsequent_indent=_INDENT, break_on_hyphens=False
+                f"  {f'{label}:':<14}{plain(value)}", width, subsequent_indent=_INDENT, break_on_hyphens=False
             )
     if steps := _steps(job):
         head = ("Step", "Kind", "Attempt", "Took", "Ended")

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from ..discovery import known_tasks
 from ..keyed_jobs import with_key
-from ..models import Job
+from ..models import FailureGroup, Job
 from ..models.job import Status
 from ..queue_names import declared_queues, queues_in_use
 from ._moments import since
@@ -127,9 +127,18 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
         since=since(when) if isinstance(when, str) else when,
         key=given["key"] or "",
         batch=given["batch"],
-        fingerprint=given["fingerprint"] or "",
+        fingerprint=_fingerprint(given["fingerprint"] or "", alias),
         worker=None if given["worker"] is None else find(alias, str(given["worker"])).pk,
     )
+
+
+def _fingerprint(text: str, alias: str) -> str:
+    """Return the whole fingerprint of which this is the beginning, as lists show it."""
+    groups = FailureGroup.objects.using(alias).filter(fingerprint__startswith=text)
+    found = list(groups.order_by("pk").values_list("fingerprint", flat=True)[:2]) if text else []
+    if len(found) > 1 and text not in found:
+        raise ArgumentTypeError(f"Several fingerprints begin with {text!r}: {', '.join(found)}, ...")
+    return found[0] if len(found) == 1 else text
 
 
 def check_names(filters: Filters, alias: str) -> None:

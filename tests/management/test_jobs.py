@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_pgqueue.management._job_filters import statuses
 from django_pgqueue.management.subcommands import jobs as subcommand
-from django_pgqueue.models import Job, JobProgress, Step
+from django_pgqueue.models import FailureGroup, Job, JobProgress, Step
 from django_pgqueue.progress import HAS_PROGRESS
 from django_pgqueue.step_rules import HAS_STEPS
 from django_pgqueue.time_limit import TimeLimitReached
@@ -101,11 +101,11 @@ def test_everything_about_a_job() -> None:
                                         "message": "one\ntwo"}], "left_out": 3}],
     )  # fmt: skip
     text = run("jobs", str(job.pk))
-    assert text.startswith(f"Job {job.pk}: tests.app.tasks.add, failed\n  Why:         It failed at ")
+    assert text.startswith(f"Job {job.pk}: tests.app.tasks.add, failed\n  Why:          It failed at ")
     for line in (
-        "  Attempts:    2 of 5",
-        "  Limited by:  sku-7",
-        '  Arguments:   ["told-nobody"]',
+        "  Attempts:     2 of 5",
+        "  Limited by:   sku-7",
+        '  Arguments:    ["told-nobody"]',
         "  load  step  1        0.25 s  ",
         "  attempt 2, 2026-11-2",
         ", step charge: KeyError: 'no\\x1b[31m'",
@@ -185,6 +185,15 @@ def test_statuses() -> None:
     assert statuses("failed, retry,failed") == ("failed", "retry")
     with pytest.raises(ArgumentTypeError, match="The statuses are pending, retry"):
         statuses("x")
+
+
+def test_the_beginning_of_a_fingerprint_is_enough() -> None:
+    job = JobFactory.create(failed=True, error_fingerprint="abc1")
+    now = timezone.now()
+    for fingerprint in ("abc1", "abd2"):
+        FailureGroup.objects.create(fingerprint=fingerprint, sample_job=1, first_seen=now, last_seen=now)
+    assert listed("--fingerprint", "abc") == listed("--fingerprint", "abc1") == [job.pk]
+    assert refusal("--fingerprint", "ab") == ("Several fingerprints begin with 'ab': abc1, abd2, ...", 2)
 
 
 @override_settings(PGQUEUE={"REDACT": ["password", "re:tok_[a-z]+"]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -110,6 +111,16 @@ def test_a_picture_fits_every_screen(size: tuple[int, int], marks: Any) -> None:
         assert max(map(cells, lines)) <= size[0]
         assert lines[-1].startswith("q quit  p pause")
         assert marks is _UTF8 or "░" not in "".join(lines)
+
+
+@pytest.mark.usefixtures("busy")
+def test_the_picture_for_the_docs_needs_nothing_from_elsewhere() -> None:
+    pytest.importorskip("rich")
+    from tests.support.terminal_picture import draw
+
+    svg = draw("default")
+    assert "app-1:7" in svg
+    assert re.findall(r"(?:src|href|url)\W+https?://", svg) == []
 
 
 def test_rows_are_shared_among_the_panes() -> None:
