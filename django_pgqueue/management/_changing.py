@@ -107,8 +107,11 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
     only if it is as it was seen: not over, or over in the same way.
     """
     for job in seen:
+        alias = job._state.db
         is_same = Q(shelf__gt=LIVE_SHELF, status=job.status) if job.is_over else Q(shelf=LIVE_SHELF)
-        yield job, bool(run(Job.objects.using(job._state.db).filter(is_same, pk=job.pk).select_for_update()))
+        with transaction.atomic(using=alias):
+            has_changed = bool(run(Job.objects.using(alias).filter(is_same, pk=job.pk).select_for_update()))
+        yield job, has_changed
 
 
 class Interruption:

@@ -57,6 +57,8 @@ class Filters:
         jobs = _on_shelves(Job.objects.using(alias), self.status)
         equal = {"queue_name": self.queue, "task_path": self.task, "error_fingerprint": self.fingerprint}
         jobs = jobs.filter(**{name: value for name, value in equal.items() if value})
+        if self.fingerprint:  # the leaves that have an index on it
+            jobs = jobs.filter(shelf__in=(LIVE_SHELF, KEPT_SHELF))
         if self.batch is not None:
             jobs = jobs.filter(batch_id=self.batch)
         if self.worker is not None:
@@ -102,7 +104,12 @@ def add_filters(parser: ArgumentParser, *, status: str) -> None:
         help="that are not over and have this concurrency or unique key",
     )
     add("--batch", type=int, metavar="ID", help="of this batch")
-    add("--fingerprint", default="", metavar="HASH", help="whose last error has this fingerprint")
+    add(
+        "--fingerprint",
+        default="",
+        metavar="HASH",
+        help="that are not over or have failed, and whose last error has this fingerprint",
+    )
     add("--worker", metavar="WORKER", help="that this worker runs now: its name or its id")
 
 

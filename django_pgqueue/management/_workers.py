@@ -10,6 +10,7 @@ from django.core.management.base import CommandError
 from ..models import Worker
 from ..vitals import busy_text, queues_text, state_text, vital, with_vitals
 from ..wording import period
+from ._output import plain
 
 __all__ = ["as_json", "find", "listed", "sentence"]
 
@@ -39,7 +40,7 @@ def sentence(worker: Any) -> str:
     serves_all = not worker.queues and not worker.exclude_queues
     queues = "all queues" if serves_all else f"queues {queues_text(worker)}"
     return (
-        f"{worker} {state_text(worker)}: {busy_text(worker)} jobs, {queues}, "
+        f"{plain(str(worker))} {state_text(worker)}: {busy_text(worker)} jobs, {plain(queues)}, "
         f"last heartbeat {period(worker.age)} ago (id {worker.pk})"
     )
 

@@ -217,3 +217,13 @@ def test_a_count_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     message, code = refusal("cancel", "--queue", "mail", "--yes")
     assert message.startswith("The jobs could not be counted within 30 s. Choose fewer")
     assert code == 1
+
+
+def test_who_watches_sees_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_changing, "CHUNK", 1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    JobFactory.create_batch(2, failed=True)
+    assert run("retry", "--status", "failed", "--yes") == "2 jobs run again."
+    assert capsys.readouterr().err == "\r1 of 2 jobs \r2 of 2 jobs \r2 of 2 jobs \r\033[K"

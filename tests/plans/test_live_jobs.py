@@ -196,6 +196,7 @@ def test_a_look_for_jobs_that_are_waited_for_reads_these_jobs(
         (Filters(key="sku-7"), 20),
         (Filters(worker=7), 20),
         (Filters(batch=7), 20),
+        (Filters(fingerprint="f"), 20),
     ],
 )
 def test_a_list_of_jobs_by_command_reads_as_many_rows_as_it_shows(

@@ -1,4 +1,4 @@
-"""``pgqueue cancel`` while a worker claims one of the jobs."""
+"""``pgqueue cancel`` and ``retry`` while a worker has one of the jobs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from threading import Thread
 import pytest
 from django.db import connection
 
+from django_pgqueue.lifecycle.control import retry
+from django_pgqueue.management._changing import change_each
+from django_pgqueue.models import Job
 from tests.management.test_subcommands import run
-from tests.support.jobs import add, claim, statuses, value
+from tests.support.jobs import add, claim, finish, statuses, value
 from tests.support.sessions import Connect
 from tests.support.waiting import until
 
@@ -43,3 +46,14 @@ def test_a_job_that_is_claimed_meanwhile_is_left_alone(connect: Connect) -> None
     )
     assert statuses(one) == {claimed: "running", waiting: "cancelled"}
     assert value(one, "SELECT cancel_requested_at FROM pgqueue_job WHERE id = %s", claimed) is None
+
+
+def test_a_job_that_is_done_meanwhile_does_not_run_a_second_time(connect: Connect) -> None:
+    """It waited for another attempt when its id was looked up."""
+    one = connect(autocommit=True)
+    (job,) = add(one)
+    seen = Job.objects.get(pk=job)
+    claim(one, 1)
+    assert finish(one, [job]) == [job]
+    assert list(change_each(retry, [seen])) == [(seen, False)]
+    assert statuses(one) == {job: "done"}
