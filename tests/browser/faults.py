@@ -20,7 +20,9 @@ DJANGO = {("label-title-only", 'id="searchbar"')}
 
 _RUN_AXE = """
     async () => {
-        const found = await axe.run(document, {resultTypes: ["violations"]});
+        // The rows of a list are alike, and the contrast of each takes time.
+        const where = {include: document, exclude: ["tbody tr:nth-child(n+9)"]};
+        const found = await axe.run(where, {resultTypes: ["violations"]});
         return found.violations.map(each => [
             each.impact, each.id, each.help, each.nodes.slice(0, 3).map(node => node.html.slice(0, 200)),
         ]);

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.browser
 
 #: What answers to a look with something else than a page: it is for actions, or for nobody.
 NO_PAGE = {302, 403, 405}
+#: Pages of Django, to which this package adds nothing: one look will do.
+DJANGO = ("_history", "_delete")
 
 
 def look_at(page: Any, path: str) -> None:
@@ -35,9 +37,9 @@ def test_a_page_can_be_used_by_everybody(name: str, window: Open) -> None:
     client = Client(headers={"host": "127.0.0.1"})
     client.force_login(User.objects.get(username="root"))
     answer = client.get(path)
-    if answer.status_code in NO_PAGE or "html" not in answer.headers["Content-Type"]:
+    if answer.status_code in NO_PAGE or b"</title>" not in answer.content:  # a part that refreshes itself
         return
-    for look in ("light", "phone"):
+    for look in ["phone"] if name.endswith(DJANGO) else ["light", "phone"]:
         look_at(window(look), path)
 
 
