@@ -16,7 +16,6 @@ from django.utils.translation import gettext as _
 from ..figures.database import Part, State, database
 from ..figures.database.part import words
 from ..figures.database.tables import Table
-from ..redaction import redact_text
 from . import display
 from .console import console_page
 
@@ -189,8 +188,7 @@ def _session(pid: int, name: str) -> str:
 
 
 def _statements(*given: tuple[str, str]) -> list[tuple[str, str]]:
-    """Return those of the statements that are known, each in one line, and redacted."""
-    return [(label, redact_text(" ".join(text.split()))) for label, text in given if text.strip()]
+    return [(label, text) for label, text in given if text]
 
 
 def _size(count: float) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from django.utils.translation import gettext as _
 
-from .part import Part, State, rows_of, words
+from .part import Part, State, rows_of, statement_text, words
 
 __all__ = ["LONGEST_WAIT", "Wait", "read"]
 
@@ -38,7 +39,7 @@ class Wait:
 
 def read(alias: str, *, statements: bool = False) -> Part:
     """Return who waits for whom."""
-    waits = [Wait(*row) for row in rows_of(alias, "locks", statements=statements)]
+    waits = [_wait(row) for row in rows_of(alias, "locks", statements=statements)]
     longest = max((wait.seconds for wait in waits), default=0.0)
     waiting = len({wait.pid for wait in waits})
     finding = _("Nobody waits for a lock.")
@@ -53,3 +54,12 @@ def read(alias: str, *, statements: bool = False) -> Part:
     ) % {"limit": words(LONGEST_WAIT)}
     state = State.ACT if longest > LONGEST_WAIT else State.FINE
     return Part("locks", state, finding, rule, waits)
+
+
+def _wait(row: tuple[Any, ...]) -> Wait:
+    wait = Wait(*row)
+    return replace(
+        wait,
+        statement=statement_text(wait.statement),
+        blocker_statement=statement_text(wait.blocker_statement),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,21 @@ from django.db.models import TextChoices
 from django.utils.formats import number_format
 from django.utils.translation import gettext_lazy as _
 
+from ...redaction import redact_text
 from ...time_limit import time_limit
 from ...wording import period
 
-__all__ = ["CHARACTERS", "MOST", "PATIENCE", "Part", "State", "count_text", "rows_of", "words"]
+__all__ = [
+    "CHARACTERS",
+    "MOST",
+    "PATIENCE",
+    "Part",
+    "State",
+    "count_text",
+    "rows_of",
+    "statement_text",
+    "words",
+]
 
 PATIENCE = 1.0  # seconds that one statement may take
 MOST = 50  # rows
@@ -70,7 +81,7 @@ class Part:
             "state": self.state.value,
             "finding": self.finding,
             "rule": self.rule,
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [{name: _plain(value) for name, value in asdict(row).items()} for row in self.rows],
         }
 
 
@@ -93,6 +104,15 @@ def rows_of(
 def words(seconds: float) -> str:
     """Return a length of time in words."""
     return period(timedelta(seconds=seconds)) if seconds >= 1 else f"{seconds:.1f} s"
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def statement_text(statement: str) -> str:
+    """Return a statement in one line, redacted."""
+    return redact_text(" ".join(statement.split()))
 
 
 def count_text(count: int) -> str:

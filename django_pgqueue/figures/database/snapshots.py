@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _
 
-from .part import Part, State, rows_of, words
+from .part import Part, State, rows_of, statement_text, words
 
 __all__ = ["OLDEST", "Held", "read"]
 
@@ -42,7 +42,8 @@ class Held:
 
 def read(alias: str, *, statements: bool = False) -> Part:
     """Return what holds snapshots, the oldest first."""
-    held = [Held(*row) for row in rows_of(alias, "snapshots", statements=statements)]
+    rows = rows_of(alias, "snapshots", statements=statements)
+    held = [replace(each, statement=statement_text(each.statement)) for each in (Held(*row) for row in rows)]
     ages = [each.seconds for each in held if each.seconds is not None]
     hidden = sum(not each.is_visible for each in held)
     found = [_("No transaction is open.")]
