@@ -4,7 +4,10 @@ The classes can be registered on any site. A subclass with ``using = "alias"`` s
 one that the database routers choose. All changes are made with the public functions of the package. The
 fields of a job are read-only; the action "Edit" changes what may change while a job waits.
 
-    jobs.py        the list and the page of a job; job_fields.py its fields, job_actions.py its actions
+    jobs.py        the list of jobs; job_fields.py their fields, job_actions.py their actions
+    job_page.py    the page of a job; timeline.py and timeline_drawing.py its timeline, panels.py and
+                   own_links.py what a project adds to it, clone.py and clone_form.py "Enqueue again"
+    visible.py     a search that finds only what is shown; cut_json.py arguments that are read in part
     batches.py     batches; batch_fields.py their state and numbers, batch_actions.py cancel and retry;
                    job_links.py what a job is tied to
     console.py     the bar that leads to all pages, and the frame of pages without a model; base.py has both
@@ -41,6 +44,7 @@ from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Work
 from .batches import BatchAdmin
 from .jobs import JobAdmin
 from .limits import LimitAdmin
+from .own_links import links_for
 from .pauses import PauseAdmin
 from .payloads import PayloadAdmin
 from .queues import QueueAdmin
@@ -58,6 +62,7 @@ __all__ = [
     "QueueAdmin",
     "ScheduleAdmin",
     "WorkerAdmin",
+    "links_for",
 ]
 
 admin.site.register(Job, JobAdmin)

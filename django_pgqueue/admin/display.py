@@ -92,4 +92,4 @@ def json_block(value: Any) -> str:
     if len(text) > MOST_CHARACTERS:
         left_out = number(len(text) - MOST_CHARACTERS)
         text = text[:MOST_CHARACTERS] + "\n" + _("… and %(count)s more characters") % {"count": left_out}
-    return format_html('<pre class="pgqueue-block" tabindex="0">{}</pre>', text)
+    return format_html('<pre class="pgqueue-block" tabindex="0" data-pgqueue-json>{}</pre>', text)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from django.utils.dateparse import parse_datetime
 
 from ..redaction import redact_text
 from . import display, job_texts
+from .job_frames import application_part
 from .job_progress import progress_in_words
 
 if TYPE_CHECKING:
@@ -20,7 +22,10 @@ __all__ = ["shown_errors", "worker_ids"]
 
 def shown_errors(job: Job, worker: Callable[[int], str]) -> list[dict[str, Any]]:
     """Return what the template shows of each error. ``worker`` formats the id of a worker."""
-    return [_shown(job, error, worker) for error in reversed(job.errors)]
+    shown = [_shown(job, error, worker) for error in job.errors]
+    for before, after in pairwise(shown):
+        before["later"], after["earlier"] = after["attempt"], before["attempt"]
+    return shown[::-1]
 
 
 def worker_ids(job: Job) -> set[int]:
@@ -31,11 +36,14 @@ def worker_ids(job: Job) -> set[int]:
 
 def _shown(job: Job, error: dict[str, Any], worker: Callable[[int], str]) -> dict[str, Any]:
     key = _worker_id(error)
+    traceback = redact_text(str(error.get("traceback", "")), job.task_path)
     return {
         **error,
+        "attempt": error.get("attempt", ""),
         "kind": job_texts.breakable(str(error.get("class", ""))),
         "message": redact_text(str(error.get("message", "")), job.task_path),
-        "traceback": redact_text(str(error.get("traceback", "")), job.task_path),
+        "traceback": traceback,
+        "frames": application_part(traceback),
         "came": progress_in_words(error.get("progress"), job.task_path),
         "started": _moment(error, "started_at"),
         "ended": _moment(error, "finished_at"),

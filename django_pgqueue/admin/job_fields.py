@@ -16,12 +16,9 @@ from ..models.job import Status
 from ..redaction import redact, redact_call, redact_text
 from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
-from .job_errors import shown_errors, worker_ids
-from .job_links import batch_of, shown_links
-from .job_logs import shown_logs
-from .job_payloads import shown_payload
+from .job_errors import worker_ids
+from .job_payloads import payload_model_of
 from .job_progress import live_progress, progress_of_job, with_progress
-from .job_steps import shown_steps
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
 from .why import is_waiting, shown_why
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.db.models import Model
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
 
 __all__ = ["JobFields"]
 
@@ -44,7 +41,7 @@ _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
     "progress": lambda job: job.status == Status.RUNNING or progress_of_job(job, job.progress),
     "why": lambda job: is_waiting(job) or _reason(job, 1),
     "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
-    "arguments": lambda job: job.args or not job.kwargs,
+    "arguments": lambda job: job.args or not (job.kwargs or getattr(job, "payload_model", None)),
     "keyword_arguments": lambda job: job.kwargs,
     "noted": lambda job: job.metadata,
     "unique": lambda job: job.unique_key,
@@ -139,13 +136,17 @@ class JobFields(ReadOnlyAdmin[Job]):
         """Return the job with the time of the database, its workers, and the URLs that this user may view."""
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
         jobs = with_clock(with_progress(self.get_queryset(request)))
+        alias, _colon, number = object_id.rpartition(":")  # "other:5", as in TaskResult.id
+        if alias not in ("", jobs.db):
+            return None
         try:
-            job = jobs.get(**{field.name: field.to_python(object_id)})
+            job = jobs.get(**{field.name: field.to_python(number)})
         except (Job.DoesNotExist, ValidationError, ValueError):
             return None
         job.workers = workers_named(jobs.db, worker_ids(job))
         job.page_url = partial(page_url, self.admin_site, request)
         job.limits = job_limits.limits_of(jobs.db, job)
+        job.payload_model = payload_model_of(job)
         found: Job = job
         return found
 
@@ -163,6 +164,8 @@ class JobFields(ReadOnlyAdmin[Job]):
     @admin.display(description=_("arguments"))
     def arguments(self, job: Job) -> str:
         """The positional arguments, redacted."""
+        if not job.args:
+            return self.get_empty_value_display()
         return job_texts.json_value(redact_call(job.args, {}, job.task_path)[0])
 
     @admin.display(description=_("keyword arguments"))
@@ -266,30 +269,9 @@ class JobFields(ReadOnlyAdmin[Job]):
     @admin.display(description=_("worker"))
     def by_worker(self, job: Job) -> str:
         """The worker of the last attempt, with a link while it exists."""
-        return self._worker(job, job.worker) if job.worker is not None else self.get_empty_value_display()
+        return self.worker_name(job, job.worker) if job.worker is not None else self.get_empty_value_display()
 
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Job | None = None,
-    ) -> HttpResponse:
-        """Add the payload, what the job is tied to, its steps, and its errors and logs, the last first."""
-        full = self.has_view_arguments_permission(request)
-        context["pgqueue_payload"] = shown_payload(self.admin_site, request, obj, full=full) if obj else None
-        context["pgqueue_steps"] = shown_steps(obj, full=full) if obj else []
-        context["pgqueue_full"] = full
-        context["pgqueue_links"] = shown_links(self.admin_site, request, obj) if obj else []
-        context["pgqueue_batch"] = batch_of(self.admin_site, request, obj) if obj else None
-        context["pgqueue_errors"] = shown_errors(obj, partial(self._worker, obj)) if obj else []
-        context["pgqueue_logs"] = shown_logs(obj) if obj else []
-        context["pgqueue_heading"] = job_texts.breakable(str(obj))
-        return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def _worker(self, job: Any, key: int) -> str:
+    def worker_name(self, job: Any, key: int) -> str:
         """Return the name of a worker, or a short form of its id if it no longer exists."""
         worker = job.workers.get(key)
         if worker is not None:

@@ -1,4 +1,9 @@
-"""The kept logs of a job as they are shown on its page: the lines of each attempt as one text."""
+"""The kept logs of a job as they are shown on its page: the lines of each attempt as one text.
+
+Of a long log, the last lines are shown, and a link leads to those before them. The address of the link names
+the attempt and the line after the last one that it shows (``?log=2:500``). Kept logs do not change, so these
+addresses stay right.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +18,37 @@ from ..redaction import redact_text
 if TYPE_CHECKING:
     from ..models import Job
 
-__all__ = ["shown_logs"]
+__all__ = ["MOST_LINES", "shown_logs"]
+
+MOST_LINES = 500
 
 
-def shown_logs(job: Job) -> list[dict[str, Any]]:
-    """Return what the template shows of each attempt, the last one first."""
+def shown_logs(job: Job, place: str = "") -> list[dict[str, Any]]:
+    """Return what the template shows of each attempt, the last one first. ``place``: that of a link."""
+    attempt, _, line = place.partition(":")
+    end = int(line) if line.isdecimal() and len(line) < 10 else None
     return [
-        {
-            "attempt": entry.get("attempt", ""),
-            "count": _count(entry),
-            "text": redact_text("\n".join(_lines(entry)), job.task_path),
-        }
+        _shown(job, entry, end if str(entry.get("attempt")) == attempt else None)
         for entry in reversed(job.logs or [])
     ]
+
+
+def _shown(job: Job, entry: dict[str, Any], end: int | None) -> dict[str, Any]:
+    """Return one attempt, up to a line."""
+    # Redacted as a whole, because a pattern may be about several lines.
+    lines = redact_text("\n".join(_lines(entry)), job.task_path).split("\n")
+    count = len(lines)
+    end = count if end is None else max(1, min(end, count))
+    start = max(0, end - MOST_LINES)
+    attempt = entry.get("attempt", "")
+    return {
+        "attempt": attempt,
+        "count": _count(entry),
+        "text": "\n".join(lines[start:end]),
+        "is_chosen": end < count,
+        "before": f"{attempt}:{start}" if start else "",
+        "after": f"{attempt}:{min(end + MOST_LINES, count)}" if end < count else "",
+    }
 
 
 def _count(entry: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from ..models import PayloadTask
 from ..payloads.synchronize import payload_models
 from ..redaction import REDACTED, redact
 from .links import page_url
+from .own_links import links_of_row
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
@@ -22,26 +23,32 @@ if TYPE_CHECKING:
 
     from ..models import Job
 
-__all__ = ["shown_payload"]
+__all__ = ["payload_model_of", "shown_payload"]
 
 MOST_CHARACTERS = 500
 
 
-def shown_payload(site: AdminSite, request: HttpRequest, job: Job, *, full: bool) -> dict[str, Any] | None:
+def shown_payload(site: AdminSite, request: HttpRequest, job: Any, *, full: bool) -> dict[str, Any] | None:
     """Return what the template shows. None: the job has arguments, or this user may not view its payload.
     Unless ``full``, there are no values: this user may not view arguments.
     """
-    model = _model_of(job)
+    model = job.payload_model
     if model is None or not _may_view(site, request, model):
         return None
     row: Any = model._base_manager.using(job._state.db).filter(pk=job.pk).first()
     url = page_url(site, request, model, "change", job.pk) if row is not None else ""
     shown = model._meta.concrete_fields[1:] if row is not None and full else ()
     fields = [_field(row, field, job.task_path) for field in shown]
-    return {"title": capfirst(model._meta.verbose_name), "fields": fields, "url": url, "is_gone": row is None}
+    return {
+        "title": capfirst(model._meta.verbose_name),
+        "fields": fields,
+        "url": url,
+        "links": links_of_row(row) if full else [],
+        "is_gone": row is None,
+    }
 
 
-def _model_of(job: Job) -> type[Model] | None:
+def payload_model_of(job: Job) -> type[Model] | None:
     """Return the model of the payload of a job. For jobs with arguments, nothing is asked."""
     if job.args or job.kwargs or not payload_models():
         return None

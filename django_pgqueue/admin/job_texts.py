@@ -9,6 +9,7 @@ from typing import Any
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
+from django.utils.translation import gettext as _
 
 from .. import conf
 from ..redaction import redact_call, redact_text
@@ -21,6 +22,7 @@ __all__ = ["MOST_OF_CALL", "beginning", "breakable", "call", "json_value"]
 MOST_OF_CALL = 200
 _SHOWN_OF_CALL = 80
 _ONE_LINE = 100
+_FOLDED = 2_000
 
 _BREAKS = re.compile(r"(?<=[._/:\-])(?=\w)|(?<=[a-z0-9])(?=[A-Z])")
 
@@ -55,11 +57,19 @@ def beginning(text: str, task_path: str) -> str:
 
 
 def json_value(value: Any) -> str:
-    """Format a JSON value: in the line if it is short, otherwise as an indented block."""
+    """Format a JSON value: in the line if it is short, as an indented block, or as one that is folded. A
+    script adds a button that copies it.
+    """
     text = _compact(value)
     if len(text) <= _ONE_LINE:
-        return format_html('<code class="pgqueue-value">{}</code>', text)
-    return display.json_block(value)
+        return format_html('<code class="pgqueue-value" data-pgqueue-json>{}</code>', text)
+    block = display.json_block(value)
+    if len(text) <= _FOLDED:
+        return block
+    size = _("%(count)s characters") % {"count": display.number(len(text))}
+    beginning = Truncator(text).chars(_SHOWN_OF_CALL)
+    summary = format_html('<code class="pgqueue-value">{}</code> {}', beginning, size)
+    return format_html('<details class="pgqueue-long"><summary>{}</summary>{}</details>', summary, block)
 
 
 def _compact(value: Any) -> str:

@@ -21,7 +21,7 @@ from .failure_pages import FailurePages
 from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, clock, on_shelves
 from .graph.pages import WorkflowPages
 from .job_actions import JobActions
-from .job_fields import JobFields
+from .job_page import JobPage
 from .job_progress import COLUMNS as PROGRESS_COLUMNS
 from .job_progress import progress_view, with_progress
 from .job_search import MEANING, JobChangeList, has_index, meaning_of, search
@@ -43,8 +43,12 @@ _IN_LIST = (
 )  # fmt: skip
 
 
-class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobFields):
+class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobPage):
     """Shows jobs, and can retry them, run them now, edit them while they wait, or cancel them."""
+
+    class Media:
+        css = {"all": ["django_pgqueue/job.css"]}
+        js = ("django_pgqueue/job.js",)
 
     list_display = ("id", "task", "call", "state_and_note", "queue_and_priority", "timing")
     list_display_links = ("id", "task")

@@ -37,7 +37,7 @@ def test_the_logs_of_each_attempt_are_shown_the_last_one_first(root: Client) -> 
         "… 3 lines left out …",
         "07:08:09.123 INFO shop.tasks: the end",
     ]
-    assert (text.count("<details open>"), text.count("<details>")) == (1, 1)
+    assert (text.count('2" open>'), text.count("<details id=")) == (1, 2)
     assert "5 lines" in text
 
 
