@@ -6,7 +6,8 @@ fields of a job are read-only; the action "Edit" changes what may change while a
 
     jobs.py        the list of jobs; job_fields.py their fields, job_actions.py their actions
     job_page.py    the page of a job; timeline.py and timeline_drawing.py its timeline, panels.py and
-                   own_links.py what a project adds to it, clone.py and clone_form.py "Enqueue again"
+                   own_links.py what a project adds to it, clone.py and clone_form.py "Enqueue again",
+                   task_runs.py the chart of its task
     visible.py     a search that finds only what is shown; cut_json.py arguments that are read in part
     batches.py     batches; batch_fields.py their state and numbers, batch_actions.py cancel and retry;
                    job_links.py what a job is tied to

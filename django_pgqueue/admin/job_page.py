@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..models import Job
-from . import job_texts
+from . import charts, job_texts
 from .clone import JobClones
 from .job_errors import shown_errors
 from .job_fields import JobFields
@@ -16,6 +16,7 @@ from .job_payloads import shown_payload
 from .job_steps import shown_steps
 from .own_links import links_of
 from .panels import panel_of
+from .task_runs import task_runs
 from .timeline_drawing import timeline_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class JobPage(JobClones, JobFields):
         """Add the parts of the page. A job that has none of something costs no query for it."""
         if obj is not None:
             context.update(self.parts_of_page(request, obj))
+            if context["pgqueue_runs"] is not None:
+                context["media"] += charts.MEDIA
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def parts_of_page(self, request: HttpRequest, job: Job) -> dict[str, Any]:
@@ -57,6 +60,7 @@ class JobPage(JobClones, JobFields):
             "pgqueue_batch": batch_of(site, request, job),
             "pgqueue_links": shown_links(site, request, job),
             "pgqueue_steps": shown_steps(job, full=full),
+            "pgqueue_runs": task_runs(site, request, job),
             "pgqueue_errors": shown_errors(job, worker),
             "pgqueue_logs": shown_logs(job, request.GET.get("log", "")),
         }
