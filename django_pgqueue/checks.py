@@ -18,6 +18,7 @@ from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
 from . import conf
+from .alerts import receiver_at
 from .checks_backends import TAG, broken_entries, default_elsewhere
 from .conf_values import BUILT_IN
 from .context import variable
@@ -86,6 +87,21 @@ def check_redaction(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         return [Error(str(error), hint=hint, id=f"{TAG}.E022")]
     return []
+
+
+@register(TAG)
+def check_alerts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E023: ALERTS names something that cannot be called with an alert."""
+    found: list[CheckMessage] = []
+    if conf.problems():
+        return found
+    for path in conf.current().alerts:
+        try:
+            receiver_at(path)
+        except ImproperlyConfigured as error:
+            hint = "Write the path of a function with one parameter, such as: def mail(alert): ..."
+            found.append(Error(str(error), hint=hint, id=f"{TAG}.E023"))
+    return found
 
 
 @register(TAG)

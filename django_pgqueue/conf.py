@@ -25,6 +25,7 @@ from .conf_values import (
     modules,
     networks,
     or_none,
+    paths,
     period,
     queue_or_none,
     seconds,
@@ -115,6 +116,10 @@ class Settings:
 
     version: str = ""
     """The version of the project that runs, which is noted with each failure."""
+    alerts: tuple[str, ...] = ()
+    """The paths of callables that receive alerts."""
+    alerts_every: float = 30.0
+    """The time between two looks for what there is to tell."""
     health: Mapping[str, Thresholds] = field(default_factory=dict, hash=False)
     """When queues are not healthy, by name; "*" is for all others."""
     monitoring_token: str | None = None
@@ -220,6 +225,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "LOG_BYTES": whole(256, 2**24),
     "VERSION": version,
     "REDACT": rules,
+    "ALERTS": paths,
+    "ALERTS_EVERY": seconds(1, 86400),
     "HEALTH": thresholds,
     "MONITORING_TOKEN": token,
     "MONITORING_NETWORKS": networks,

@@ -14,8 +14,8 @@ from typing import Any
 
 __all__ = [
     "BUILT_IN", "HUNDRED_YEARS", "Thresholds", "capture_levels", "context_names", "log_level", "modules",
-    "networks", "or_none", "period", "queue_or_none", "seconds", "thresholds", "timeout", "token", "version",
-    "weight", "weights", "whole",
+    "networks", "or_none", "paths", "period", "queue_or_none", "seconds", "thresholds", "timeout", "token",
+    "version", "weight", "weights", "whole",
 ]  # fmt: skip
 
 HUNDRED_YEARS = 36525 * 86400.0
@@ -129,6 +129,15 @@ def weights(value: Any) -> dict[str, int]:
         return {name: weight(each) for name, each in value.items()}
     except ValueError as bad:
         raise ValueError(f"weights, each {bad}") from None
+
+
+def paths(value: Any) -> tuple[str, ...]:
+    """Accept the path of a callable, or a list of paths."""
+    given = (value,) if isinstance(value, str) else value
+    is_list = isinstance(given, (list, tuple)) and all(isinstance(path, str) for path in given)
+    if not is_list or not all("." in path and path.replace(".", "_").isidentifier() for path in given):
+        raise ValueError('the path of a callable, or a list of them, such as ["shop.alerts.mail"]')
+    return tuple(given)
 
 
 def version(value: Any) -> str:

@@ -125,6 +125,30 @@ def test_e018_a_context_variable_that_is_none(name: str, words: str) -> None:
     assert all(words in message.msg and "Try: python manage.py" in str(message.hint) for message in messages)
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("no.such.receiver", "cannot be imported: No module named 'no'"),
+        ("tests.settings.DATABASES", "is of type dict and cannot be called"),
+        ("tests.test_checks.queue_of", "cannot be called with one argument, the alert: "),
+        ("asyncio.sleep", "is async"),
+        ("builtins.print", ""),
+    ],
+)
+def test_e023_a_receiver_of_alerts_that_is_none(path: str, words: str) -> None:
+    with override_settings(PGQUEUE={"ALERTS": ["builtins.print", path]}):
+        messages = checks.check_alerts(None)
+    assert [message.id for message in messages] == (["pgqueue.E023"] if words else [])
+    assert all(words in message.msg and path in message.msg for message in messages)
+    with override_settings(PGQUEUE={"ALERTS": path, "NO": 1}):
+        assert checks.check_alerts(None) == []
+
+
+def queue_of(alert: object, queue: str) -> str:
+    """Has one parameter too many to receive alerts."""
+    return queue
+
+
 def test_e018_waits_until_the_settings_are_valid() -> None:
     with override_settings(PGQUEUE={"CONTEXT": ["no.such.tenant"], "NO": 1}):
         assert checks.check_context(None) == []

@@ -1,4 +1,4 @@
-"""Groups of failures: the tables, the functions that fill them, and the indexes of their jobs."""
+"""Groups of failures: the tables, the functions that fill them, the indexes of their jobs, and alerts."""
 
 import django.db.models.functions.datetime
 from django.db import migrations, models
@@ -40,11 +40,13 @@ class Migration(migrations.Migration):
                     django_pgqueue.models.fields.ArrayColumn("text", default=list, verbose_name="versions"),
                 ),
                 (
-                    "news_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(),
-                        editable=False,
-                        verbose_name="new or changed at",
+                    "is_news",
+                    models.BooleanField(db_default=True, editable=False, verbose_name="new or changed"),
+                ),
+                (
+                    "told",
+                    models.BigIntegerField(
+                        db_default=0, editable=False, verbose_name="failed at the last alert"
                     ),
                 ),
                 ("muted_at", models.DateTimeField(blank=True, null=True, verbose_name="muted at")),
@@ -127,9 +129,30 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="RaisedAlert",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("kind", models.CharField(max_length=20, verbose_name="kind")),
+                ("queue_name", models.CharField(blank=True, max_length=100, verbose_name="queue")),
+                ("text", models.TextField(verbose_name="text")),
+                ("raised_at", models.DateTimeField(verbose_name="raised at")),
+            ],
+            options={
+                "verbose_name": "alert",
+                "verbose_name_plural": "alerts",
+                "db_table": "pgqueue_alert",
+                "default_permissions": (),
+                "required_db_vendor": "postgresql",
+                "constraints": [
+                    models.UniqueConstraint(fields=("kind", "queue_name"), name="pgqueue_alert_key")
+                ],
+            },
+        ),
         RunSQLFile("job_live_fingerprint_index_v1.sql", "DROP INDEX pgqueue_job_live_fingerprint"),
         RunSQLFile("job_kept_fingerprint_index_v1.sql", "DROP INDEX pgqueue_job_kept_fingerprint"),
         RunSQLFile("note_failures_v1.sql", "DROP FUNCTION pgqueue_note_failures_v1"),
         RunSQLFile("fold_failures_v1.sql", "DROP FUNCTION pgqueue_fold_failures_v1"),
         RunSQLFile("forget_failures_v1.sql", "DROP FUNCTION pgqueue_forget_failures_v1"),
+        RunSQLFile("tell_failures_v1.sql", "DROP FUNCTION pgqueue_tell_failures_v1"),
     ]

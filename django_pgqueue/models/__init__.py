@@ -12,6 +12,7 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
     )
 
 
+from .alert import RaisedAlert
 from .batch import BatchCounts, JobBatch, Tally
 from .current import CurrentJob
 from .edge import Edge
@@ -50,6 +51,7 @@ __all__ = [
     "PayloadTask",
     "Queue",
     "QueueStatus",
+    "RaisedAlert",
     "Rate",
     "Ring",
     "Schedule",

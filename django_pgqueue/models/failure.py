@@ -27,8 +27,9 @@ class FailureGroup(models.Model):
     last_seen = models.DateTimeField(_("last seen"))
     tasks = ArrayColumn("text", verbose_name=_("tasks"), default=list)
     versions = ArrayColumn("text", verbose_name=_("versions"), default=list)
-    news_at = models.DateTimeField(_("new or changed at"), db_default=Now(), editable=False)
-    """When it was first seen, or when a change has ended that it was muted."""
+    is_news = models.BooleanField(_("new or changed"), db_default=True, editable=False)
+    """Whether no alert has told that it is new, or that a change has ended that it was muted."""
+    told = models.BigIntegerField(_("failed at the last alert"), db_default=0, editable=False)
     muted_at = models.DateTimeField(_("muted at"), null=True, blank=True)
     muted_by = models.CharField(_("muted by"), max_length=150, db_default="", blank=True)
 

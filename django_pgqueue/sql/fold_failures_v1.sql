@@ -41,9 +41,9 @@ BEGIN
                 SELECT unnest(excluded.tasks) EXCEPT SELECT unnest(known.tasks)))[:100] END,
             versions = CASE WHEN excluded.versions <@ known.versions THEN known.versions ELSE (ARRAY(
                 SELECT unnest(excluded.versions) EXCEPT SELECT unnest(known.versions)) || known.versions)[:50] END,
-            (muted_at, muted_by, news_at) = (
+            (muted_at, muted_by, is_news) = (
                 SELECT CASE WHEN NOT is_changed THEN known.muted_at END, CASE WHEN is_changed THEN '' ELSE known.muted_by END,
-                    CASE WHEN is_changed AND known.muted_at IS NOT NULL THEN clock_timestamp() ELSE known.news_at END
+                    known.is_news OR is_changed AND known.muted_at IS NOT NULL
                 FROM (SELECT excluded.first_seen > known.last_seen + interval '1 day'
                     OR NOT excluded.tasks <@ known.tasks AND cardinality(known.tasks) < 100
                     OR NOT excluded.versions <@ known.versions AS is_changed) AS change)

@@ -39,16 +39,8 @@ def one() -> Any:
     raw = connection.connection
     note(raw, "f", failed=2, task_path="shop.tasks.send", version="v7", error_class="shop.Down",
          message="<script>alert(1)</script>", traceback=TRACE, job_id=7)  # fmt: skip
-    note(
-        raw,
-        "f",
-        failed=0,
-        retried=1,
-        task_path="shop.tasks.call",
-        version="v8",
-        error_class="shop.Down",
-        traceback=TRACE,
-    )
+    note(raw, "f", failed=0, retried=1, task_path="shop.tasks.call", version="v8",
+         error_class="shop.Down", message="<script>alert(1)</script>", traceback=TRACE)  # fmt: skip
     note(raw, "g/h", queue_name="mail", error_class="", message="")
     fold(raw)
     return raw
@@ -186,6 +178,14 @@ def test_pages_that_take_too_long_say_so(root: Client, one: Any, monkeypatch: py
     monkeypatch.setattr(failure_pages, "jobs_of", slow)
     for address in (url("failures"), url("failure", "f")):
         assert "did not answer in time" in body(root, address)
+
+
+def test_messages_and_tracebacks_are_redacted(root: Client, one: Any, settings: Any) -> None:
+    settings.PGQUEUE = {"REDACT": ["re:alert.1."]}
+    for address in (url("failures"), url("failure", "f")):
+        page = body(root, address)
+        assert "[redacted]" in page
+        assert "alert(1)" not in page
 
 
 def test_counts_of_jobs_end_at_a_limit(one: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = """
     conf_values link redaction_rules
     any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
-    access keyed_jobs links paths payload routing schedules.cron session signatures time_limit
+    access alerts keyed_jobs links paths payload routing schedules.cron session signatures time_limit
     redaction
     tracing
     context poller progress step_rules why_parts

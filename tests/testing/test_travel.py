@@ -149,7 +149,7 @@ STAYS = {
     ("pgqueue_stat", "minute"), ("pgqueue_stat_rollup", "start"), ("pgqueue_stat_rollup", "updated_at"),
     ("pgqueue_failure_count", "start"), ("pgqueue_failure_group", "first_seen"),
     ("pgqueue_failure_group", "last_seen"), ("pgqueue_failure_group", "muted_at"),
-    ("pgqueue_failure_group", "news_at"), ("pgqueue_failure_note", "at"),
+    ("pgqueue_failure_note", "at"), ("pgqueue_alert", "raised_at"),
 }  # fmt: skip
 
 

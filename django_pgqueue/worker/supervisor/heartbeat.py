@@ -22,6 +22,7 @@ from ...lifecycle.arrays import number_array
 from ...schedules.fire import NEXT_LOOK
 from ...schedules.news import ScheduleNews
 from ...session import LOST_CONNECTION, connect
+from ...upkeep.alerts import AlertRounds
 from ...upkeep.limits import DeclaredLimits
 from ...upkeep.recovery import EndedProcess, EndedProcesses
 from ...upkeep.rounds import Rounds, tell_retention
@@ -79,6 +80,7 @@ class Heartbeat:
         self._alias = alias
         self._session: Session | None = None
         self._rounds = Rounds(fires=fires)
+        self._alerts = AlertRounds(alias)
         self._fires = fires
         self._news = ScheduleNews()
         self._ended = EndedProcesses()
@@ -127,8 +129,9 @@ class Heartbeat:
         """Return the seconds until ``serve`` must be called again."""
         if self._ended and self._session is not None:
             return SOON
-        next_round = float("inf") if self._session is None else self._rounds.next_round
-        return max(0.0, min(self._next_beat, next_round) - now)
+        if self._session is None:
+            return max(0.0, self._next_beat - now)
+        return max(0.0, min(self._next_beat, self._rounds.next_round, self._alerts.next_round) - now)
 
     def process_ended(self, child: Child, to_blame: list[int] | None, reason: str) -> None:
         """Record that a process has ended. The next ``serve`` requeues its jobs, before another supervisor
@@ -156,6 +159,7 @@ class Heartbeat:
             self._ended.give_back(self._session)
             self._hear(self._session)
             self._rounds.run(self._session, monotonic())
+            self._alerts.run(monotonic())
             # What arrived during these statements does not make the file readable any more.
             self._hear(self._session)
             self._outage.over()

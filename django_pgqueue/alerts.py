@@ -1,0 +1,83 @@
+"""Alerts: the queue tells the project what went wrong, and when it is over.
+
+The supervisors of workers look every ``ALERTS_EVERY`` seconds, and send each change once, over all workers:
+to the callables that the setting ``ALERTS`` names, and with the signal ``alert_sent`` (``upkeep/alerts.py``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.core.exceptions import ImproperlyConfigured
+from django.dispatch import Signal
+from django.utils.module_loading import import_string
+
+from . import conf
+
+__all__ = ["Alert", "Kind", "alert_sent", "receiver_at"]
+
+Kind = Literal[
+    "age", "depth", "no_worker", "few_workers", "unserved", "new_failure", "job_failed"
+]  # fmt: skip
+
+#: Sent for each alert, with the argument ``alert``. The sender is the class ``Alert``.
+alert_sent = Signal()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """Something that went wrong, or that is over. ``str()`` gives the text."""
+
+    kind: Kind
+    """"age", "depth", "no_worker", "few_workers" and "unserved" are problems of a queue or of the workers,
+    which are raised and end. "new_failure" and "job_failed" are events, which only happen."""
+    is_over: bool = False
+    """Whether the problem has ended."""
+    database: str
+    """The alias of the database of the queue."""
+    text: str
+    """What it is about, in one line."""
+    at: datetime
+    """When it was noticed, on the clock of the database."""
+    queue_name: str = ""
+    """The queue, if the problem is about one."""
+    fingerprint: str = ""
+    """The group of the failures, for events."""
+    error_class: str = ""
+    tasks: tuple[str, ...] = ()
+    """The paths of tasks in which the failure was seen, at most 100."""
+    job_id: int | None = None
+    """The newest job of the group."""
+    count: int = 0
+    """How many jobs have failed for good since the last alert about the group."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def receiver_at(path: str) -> Callable[[Alert], object]:
+    """Return the callable at ``path``. Raise ImproperlyConfigured if it cannot be called with an alert."""
+    name = f"{conf.NAME}['ALERTS']"
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise ImproperlyConfigured(f"{name} names {path!r}, which cannot be imported: {error}") from error
+    if not callable(found):
+        kind = type(found).__qualname__
+        raise ImproperlyConfigured(f"{name} names {path!r}, which is of type {kind} and cannot be called.")
+    if inspect.iscoroutinefunction(found):
+        raise ImproperlyConfigured(f"{name} names {path!r}, which is async. Write a plain function.")
+    try:
+        inspect.signature(found).bind(None)
+    except TypeError as error:
+        raise ImproperlyConfigured(
+            f"{name} names {path!r}, which cannot be called with one argument, the alert: {error}."
+        ) from error
+    except ValueError:  # a callable without a known signature
+        pass
+    receiver: Callable[[Alert], object] = found
+    return receiver

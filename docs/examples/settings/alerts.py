@@ -1,0 +1,12 @@
+import os
+
+PGQUEUE = {
+    "ALERTS": ["shop.alerts.mail", "shop.alerts.post_to_chat"],
+    "ALERTS_EVERY": 60,
+    # When a queue is late, and how many workers it needs.
+    "HEALTH": {"*": {"age": 300}, "mail": {"age": 60, "workers": 2}},
+    # An alert tells that a known failure has come back with another version.
+    "VERSION": os.environ.get("GIT_COMMIT", "")[:12],
+}
+ON_CALL = ["oncall@example.com"]
+CHAT_WEBHOOK = os.environ.get("CHAT_WEBHOOK", "")

@@ -1,0 +1,244 @@
+"""What alerts tell, when, and that no receiver can harm the upkeep."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.utils import timezone
+
+from django_pgqueue.alerts import Alert, alert_sent
+from django_pgqueue.lifecycle.failures import mute, unmute
+from django_pgqueue.models import FailureGroup, RaisedAlert
+from django_pgqueue.upkeep import alerts as module
+from django_pgqueue.upkeep.alerts import AlertRounds, look, send
+from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.failures import fold, note
+from tests.support.sessions import Connect, Connection, start
+from tests.support.waiting import DEADLINE
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RECEIVED: list[Alert] = []
+GATE = Event()
+
+
+def receive(alert: Alert) -> None:
+    """A receiver."""
+    RECEIVED.append(alert)
+
+
+def explode(alert: Alert) -> None:
+    """A receiver that raises."""
+    raise RuntimeError("no mail today")
+
+
+def hang(alert: Alert) -> None:
+    """A receiver that does not return until the test ends."""
+    GATE.wait(DEADLINE)
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    RECEIVED.clear()
+    GATE.clear()
+    yield
+    GATE.set()
+
+
+@pytest.fixture
+def one(connect: Connect) -> Connection:
+    return connect(autocommit=True)
+
+
+def told(*kinds: str) -> list[tuple[str, bool, str]]:
+    """Look as if it were time, and return what there is to tell of these kinds, or of all."""
+    RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - timedelta(minutes=1))
+    found = [alert for alert in look("default") if not kinds or alert.kind in kinds]
+    return [(alert.kind, alert.is_over, alert.text) for alert in found]
+
+
+def test_a_problem_is_told_once_when_it_comes_and_once_when_it_is_over() -> None:
+    worker = WorkerFactory.create()
+    assert told() == []
+    job = JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(minutes=6))
+    [(kind, is_over, text)] = told()
+    assert (kind, is_over) == ("age", False)
+    assert text.startswith("mail: the oldest ready job waits for 6 min")
+    assert told() == []
+    worker.delete()
+    assert [kind for kind, *_ in told()] == ["no_worker"]
+    WorkerFactory.create()
+    type(job).objects.filter(pk=job.pk).update(status="running")
+    assert sorted(told()) == [
+        ("age", True, f"over: {text}"),
+        ("no_worker", True, "over: no worker claims jobs"),
+    ]
+    assert told() == []
+
+
+def test_failures_are_told_by_group(one: Connection) -> None:
+    note(one, "before")
+    fold(one)
+    kinds = ("new_failure", "job_failed")
+    assert told(*kinds) == [], "what was there before the first look"
+    note(
+        one,
+        "f",
+        failed=2,
+        retried=3,
+        task_path="shop.tasks.send",
+        error_class="shop.Down",
+        message="no answer",
+    )
+    fold(one)
+    error = "shop.Down: no answer (shop.tasks.send)"
+    assert told(*kinds) == [
+        ("new_failure", False, f"new failure: {error}"),
+        ("job_failed", False, f"2 jobs failed: {error}"),
+    ]
+    assert told(*kinds) == []
+    note(one, "f", failed=0, retried=9)
+    fold(one)
+    assert told(*kinds) == [], "its jobs run again"
+    note(one, "f", job_id=77)
+    fold(one)
+    RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - timedelta(minutes=1))
+    [alert] = [alert for alert in look("default") if alert.kind == "job_failed"]
+    assert (alert.fingerprint, alert.job_id, alert.count) == ("f", 77, 1)
+    assert alert.tasks == ("shop.tasks.send", "tests.app.tasks.noop")
+    assert str(alert) == alert.text
+
+
+def test_a_muted_group_is_told_when_it_changes(one: Connection) -> None:
+    kinds = ("new_failure", "job_failed")
+    told()
+    note(one)
+    fold(one)
+    mute("default", ["f"])
+    assert told(*kinds) == []
+    note(one, failed=5)
+    fold(one)
+    assert told(*kinds) == []
+    unmute("default", ["f"])
+    assert told(*kinds) == [], "nothing new has failed since"
+    mute("default", ["f"])
+    note(one, version="v2")
+    fold(one)
+    assert [kind for kind, *_ in told(*kinds)] == ["new_failure", "job_failed"]
+
+
+def test_after_a_long_pause_old_failures_are_not_told(one: Connection) -> None:
+    told()
+    RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - timedelta(hours=2))
+    note(one)
+    fold(one)
+    assert all(not alert.fingerprint for alert in look("default"))
+    assert not FailureGroup.objects.filter(is_news=True).exists()
+
+
+def test_one_supervisor_looks_at_a_time(connect: Connect) -> None:
+    """The others neither wait nor tell the same, and none looks again too soon."""
+    other = connect()
+    other.execute("SELECT pg_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'alerts'))")
+    assert look("default") == []
+    assert not RaisedAlert.objects.exists()
+    other.rollback()
+    assert [alert.kind for alert in look("default")] == ["no_worker"]
+    RaisedAlert.objects.exclude(kind="look").delete()
+    assert look("default") == []
+
+
+def test_failures_that_are_grouped_at_this_moment_are_told_the_next_time(
+    connect: Connect, one: Connection
+) -> None:
+    upkeep = connect()
+    told()
+    for connection in (one, upkeep):
+        note(one)
+        fold(connection)
+    query = "SELECT count(*) FROM pgqueue_tell_failures_v1(10)"
+    ask: Any = lambda connection: connection.execute(query).fetchone()  # noqa: E731
+    assert start(one, ask).result() == (0,)
+    upkeep.commit()
+    assert [kind for kind, *_ in told("new_failure", "job_failed")] == ["new_failure", "job_failed"]
+
+
+def test_a_database_that_does_not_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [kind for kind, *_ in told()] == ["no_worker"]
+
+    def broken(*_: Any) -> Any:
+        raise OperationalError
+
+    monkeypatch.setattr("django_pgqueue.figures.health.depths", broken)
+    assert told() == []
+    assert RaisedAlert.objects.filter(kind="no_worker").exists()
+
+
+def alert() -> Alert:
+    return Alert(kind="age", database="default", text="late", at=timezone.now())
+
+
+def test_a_receiver_that_raises_does_not_keep_alerts_from_others(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = "tests.upkeep.test_alerts"
+    settings.PGQUEUE = {"ALERTS": [f"{path}.explode", f"{path}.missing", f"{path}.receive"]}
+
+    def by_signal(alert: Alert, **_: Any) -> None:
+        explode(alert)
+
+    alert_sent.connect(by_signal)
+    try:
+        send([alert(), alert()])
+    finally:
+        alert_sent.disconnect(by_signal)
+    assert len(RECEIVED) == 2
+    text = caplog.text
+    assert text.count("RuntimeError: no mail today") == 4
+    assert text.count("cannot be imported") == 2
+
+
+def test_a_receiver_that_hangs_holds_up_nothing(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.PGQUEUE = {"ALERTS": "tests.upkeep.test_alerts.hang"}
+    rounds = AlertRounds("default")
+    rounds.run(1.0)
+    assert vars(rounds)["_thread"] is None, "its own workers are not registered yet"
+    later = rounds.next_round + 1
+    rounds.run(later)
+    assert rounds._thread is not None
+    assert rounds._thread.is_alive()
+    rounds.run(later + 1)
+    assert not caplog.records, "it is not due"
+    rounds.run(later + 60)
+    assert "has not returned yet" in caplog.text
+    GATE.set()
+    rounds._thread.join(DEADLINE)
+    assert RaisedAlert.objects.filter(kind="no_worker").exists()
+
+
+def test_nobody_looks_if_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Thread", None)
+    rounds = AlertRounds("default")
+    rounds.run(1.0)
+    rounds.run(rounds.next_round + 1)
+    assert rounds.next_round > 40
+
+
+def test_errors_of_the_database_are_one_line(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(alias: str) -> Any:
+        raise OperationalError("gone")
+
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(module, "look", broken)
+    module._in_thread("default")
+    assert [record.getMessage() for record in caplog.records] == ["alerts: the database cannot be read: gone"]
