@@ -1,23 +1,28 @@
-"""The example of the page about alerts: the mail, the webhook and the signal."""
+"""The examples of the pages about failures and alerts: commands, a mail, a webhook and a signal."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
 from threading import Thread
 from typing import Any
 
 import pytest
 from django.core import mail
 from django.core.checks import run_checks
+from django.core.management import call_command
+from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue.alerts import Alert
 from django_pgqueue.upkeep.alerts import send
 
-from .shop import setting
+from ..support.factories import JobFactory
+from ..support.failures import fold, note
+from .shop import EXAMPLES, fresh, setting
 
 pytestmark = [pytest.mark.django_db(databases=["default", "other"]), pytest.mark.usefixtures("shop")]
 
@@ -66,3 +71,20 @@ def test_each_receiver(webhook: tuple[str, list[Any]]) -> None:
     assert "/job/failures/f00/" in mail.outbox[1].body
     assert [each["text"][2:] for each in received] == [each.text for each in alerts]
     assert example.COUNTS == {"age": 2, "new_failure": 1, "job_failed": 1}
+
+
+def test_the_commands() -> None:
+    lines = (EXAMPLES / "deployment" / "failures.sh").read_text().splitlines()
+    commands = [line.split()[2:] for line in lines if not line.startswith("#")]
+    fingerprint = commands[1][-1]
+    job = JobFactory.create(failed=True, error_fingerprint=fingerprint)
+    connection.ensure_connection()
+    note(connection.connection, fingerprint, message="no answer")
+    fold(connection.connection)
+    printed = []
+    for name, *arguments in commands:
+        out = StringIO()
+        call_command(name, *arguments, *(["--yes"] if "retry" in arguments else []), stdout=out)
+        printed.append(out.getvalue())
+    assert ["no answer" in text for text in printed] == [True, True, False]
+    assert fresh(job).status == "pending"
