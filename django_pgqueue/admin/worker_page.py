@@ -90,7 +90,7 @@ def _ended_row(admin: DatabaseAdmin[Any], request: HttpRequest, job: Ended) -> d
 def _note(history: History) -> str:
     """Return how many jobs it ended a minute, among those that ended last."""
     if history.per_minute is None:
-        return _("It has ended none of the jobs that ended last.")
+        return _("It ran no job that ended lately.")
     return _("About %(rate)s jobs a minute, over the last %(period)s.") % {
         "rate": rate_text(history.per_minute),
         "period": display.span(history.seconds),

