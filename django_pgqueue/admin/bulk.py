@@ -21,7 +21,7 @@ from ..time_limit import TimeLimitReached, time_limit
 from . import display, effects
 from .bulk_order import Order, Refused
 from .bulk_walk import Place, size_of, take
-from .history import action_words, note
+from .history import action_words, is_noted, note
 from .job_search import MEANING
 from .outcome import told
 from .selection import affected, counts
@@ -87,6 +87,8 @@ class _Work:
     def _select(self) -> tuple[QuerySet[Job], Sequence[QuerySet[Job]]]:
         """Return the jobs of the list, and those of them that change, but never the job that runs here."""
         request = self._order.request()
+        if not is_noted(self._order.user, self._job):  # somebody has enqueued a copy of the job
+            raise Refused(_("This user has not started this job. Select the jobs again."))
         jobs = self._order.jobs(request, self._alias).exclude(pk=self._job.pk)
         return jobs, affected(jobs, self._order.limits, self._order.acting(request))
 

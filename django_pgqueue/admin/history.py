@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .actions import Action
 
-__all__ = ["action_words", "filter_words", "note", "note_each"]
+__all__ = ["action_words", "filter_words", "is_noted", "note", "note_each"]
 
 _LONGEST_NAME = 200  # characters, of LogEntry.object_repr
 
@@ -65,3 +65,11 @@ def note(user: Any, words: str, job: Job | None, name: str = "") -> None:
         action_flag=CHANGE,
         change_message=words,
     )
+
+
+def is_noted(user: Any, job: Job) -> bool:
+    """Return whether this user is in the history of a job."""
+    of_job = LogEntry.objects.filter(
+        content_type=ContentType.objects.get_for_model(Job), object_id=str(job.pk)
+    )
+    return of_job.filter(user_id=user).exists()

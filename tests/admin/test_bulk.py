@@ -13,7 +13,7 @@ from django.contrib.messages import get_messages
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue import cancel, pause, retry
+from django_pgqueue import cancel, enqueue, pause, retry
 from django_pgqueue.admin import actions, bulk, bulk_order, bulk_start, bulk_walk, effects
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job
@@ -285,6 +285,18 @@ def test_an_order_that_was_changed_or_is_old_is_refused(
     reason = Job.objects.get(pk=job.pk).waiting_reason
     assert reason.startswith("This order is more than" if change == "old" else "The seal of this order")
     assert states(jobs) == ["pending"] * 3
+
+
+@pytest.mark.usefixtures("served")
+def test_a_copy_of_the_job_is_refused(root: Client) -> None:
+    jobs = JobFactory.create_batch(3, scheduled=True)
+    job = confirmed(root, ask(root, "cancel_jobs", *jobs))
+    assert ran().outcome == "done"
+    retry(jobs[0].pk)
+    copy = enqueue(bulk.run, *Job.objects.get(pk=job.pk).args)
+    assert ran().outcome == "cancelled"
+    assert Job.objects.get(pk=copy.pk).waiting_reason.startswith("This user has not started this job.")
+    assert states(jobs) == ["pending", "cancelled", "cancelled"]
 
 
 @pytest.mark.parametrize("why", ["no worker", "other queue", "everything", "queue", "task"])

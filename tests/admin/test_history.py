@@ -98,3 +98,21 @@ def test_a_pause_that_somebody_else_has_ended_is_not_in_the_history(root: Client
     root.post(url("resume", found.pk, model="pause"))
     root.post(url("resume", found.pk, model="pause"))
     assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed."]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pause", "Action: Pause. Reason: a holiday"),
+        ("resume", "Action: Resume."),
+        ("run", "Action: Run now."),
+    ],
+)
+def test_who_did_it_to_a_schedule(name: str, words: str, root: Client) -> None:
+    paused_at = timezone.now() if name == "resume" else None
+    row = ScheduleFactory.create(name="nightly", paused_at=paused_at)
+    fields = {"names": '["nightly"]', "confirmed": "1", "reason": "a holiday"}
+    assert root.post(url("act", name, model="schedule"), fields).status_code == 302
+    [entry] = LogEntry.objects.all()
+    assert (entry.user.get_username(), entry.get_change_message()) == ("root", words)
+    assert words in body(root, url("history", row.pk, model="schedule"))
