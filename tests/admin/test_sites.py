@@ -7,7 +7,9 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from django_pgqueue.admin import bulk, bulk_start
 from django_pgqueue.models import Job, JobStat, Queue, Worker
+from django_pgqueue.testing import run_jobs
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.failures import fold, note
 
@@ -57,6 +59,25 @@ def test_the_page_that_asks_is_one_of_its_site_and_database(root: Client) -> Non
     assert 'href="/admin/' not in page.html
     assert page.confirm(root) == ("2 jobs run again.", "success")
     assert set(Job.objects.using("other").values_list("status", flat=True)) == {"pending"}
+    assert Job.objects.get().status == "failed"
+
+
+def test_many_jobs_of_another_database_change_in_a_job_there(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_start, "MOST_AT_ONCE", 1)
+    here = JobFactory.create(failed=True)
+    Job.objects.using("other").bulk_create(JobFactory.build(pk=here.pk + n, failed=True) for n in range(3))
+    WorkerFactory.build().save(using="other")
+    data = {"action": "retry_jobs", "_selected_action": [here.pk], "select_across": 1, "index": 0}
+    address = "/ops/django_pgqueue/job/?status=failed"
+    page = Page(address, root.post(address, data).content.decode())
+    response = root.post(address, page.fields)
+    job = Job.objects.using("other").get(task_path=bulk.run.module_path)
+    assert response["Location"] == f"/ops/django_pgqueue/job/{job.pk}/change/"
+    [ran] = run_jobs(using="other", limit=1)
+    assert ran.result == {"changed": 3, "of": 3, "words": "3 jobs run again."}
+    assert Job.objects.using("other").filter(status="pending").count() == 3
     assert Job.objects.get().status == "failed"
 
 
