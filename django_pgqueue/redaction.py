@@ -17,6 +17,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
@@ -41,6 +42,11 @@ REDACTED = "[redacted]"
 FAILED = "[redaction failed]"
 
 logger = logging.getLogger(__name__)
+
+_PAUSE = 60.0  # seconds
+_MOST_PATHS = 4096
+_not_before: dict[str, float] = {}
+"""When the paths that could not be imported are tried again."""
 
 
 class Names(NamedTuple):
@@ -122,18 +128,27 @@ def redacting_function(path: str) -> Callable[[Any, str], Any]:
     return found  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=4096)
 def names_of_call(task_path: str) -> Names:
     """Return the names of the positional parameters of a task. There are none if this process cannot import
-    it, which is not tried again: a page would be slow.
+    it. It tries again after a minute, because an import may be slow, and a page shows many jobs.
     """
     from .paths import import_task
 
+    if _not_before.get(task_path, 0.0) > monotonic():
+        return Names()
     try:
         task = import_task(task_path)
     except UnknownTask:
+        if len(_not_before) > _MOST_PATHS:
+            _not_before.clear()
+        _not_before[task_path] = monotonic() + _PAUSE
         return Names()
-    parameters = (parameters_of_call(task.func, takes_context=task.takes_context) or {}).values()
+    return _names(task.func, task.takes_context)
+
+
+@lru_cache(maxsize=_MOST_PATHS)
+def _names(func: Callable[..., Any], takes_context: bool) -> Names:
+    parameters = (parameters_of_call(func, takes_context=takes_context) or {}).values()
     each = (each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
     rest = (each.name for each in parameters if each.kind is each.VAR_POSITIONAL)
     return Names(tuple(parameter.name for parameter in each), next(rest, ""))

@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 from copy import deepcopy
+from types import ModuleType
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_pgqueue import conf, enqueue
+from django_pgqueue import conf, enqueue, redaction
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.checks import check_redaction
-from django_pgqueue.redaction import FAILED, REDACTED, redact, redact_call, redact_text, restore
+from django_pgqueue.redaction import (
+    FAILED,
+    REDACTED,
+    Names,
+    names_of_call,
+    redact,
+    redact_call,
+    redact_text,
+    restore,
+)
 from tests.app import secret_tasks as tasks
 from tests.support.workers import run_due
 
@@ -136,6 +147,19 @@ def test_what_redact_does_not_accept(setting: Any) -> None:
         with pytest.raises(ImproperlyConfigured, match="a list of names and patterns"):
             conf.current()
         assert check_redaction(None) == []  # E003 tells it
+
+
+def test_a_task_that_could_not_be_imported_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, clock = "app_of_later.tasks.sign_in", [1000.0]
+    monkeypatch.setattr(redaction, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(redaction, "_not_before", {})
+    assert names_of_call(path) == Names()
+    later = ModuleType("app_of_later.tasks")
+    later.sign_in = tasks.sign_in  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "app_of_later.tasks", later)
+    assert names_of_call(path) == Names()
+    clock[0] += 61
+    assert names_of_call(path).each == ("user", "password")
 
 
 @pytest.mark.parametrize(

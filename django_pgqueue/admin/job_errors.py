@@ -9,8 +9,8 @@ from django.utils.dateparse import parse_datetime
 
 from ..redaction import redact_text
 from . import display, job_texts
-from .job_frames import application_part
 from .job_progress import progress_in_words
+from .traces import application_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Row", "Timeline", "timeline_of"]
 
 WIDTH, HEIGHT = 1000, 20
+#: What waits is lower than what runs, so that the kinds can be told without colors.
+_HEIGHTS = {"later": 4, "ahead": 4, "waited": 10, "blocked": 10, "backoff": 6, "between": 2}
 #: The share of the width that the shortest part gets. Otherwise, nobody would see a job of 5 ms that waited.
 _LEAST = 0.02
 
@@ -41,8 +43,8 @@ class Timeline(NamedTuple):
     """What the template shows."""
 
     drawing: str
-    legend: list[tuple[str, str]]
-    """The kinds that occur, and what they are."""
+    legend: list[tuple[str, str, int, int]]
+    """The kinds that occur, what they are, and where the mark begins and how high it is."""
     rows: list[Row]
     start: str
     end: str
@@ -56,7 +58,7 @@ def timeline_of(job: Any, worker: Callable[[int], str]) -> Timeline | None:
     kinds = {part.kind for part in parts}
     return Timeline(
         _drawing(parts),
-        [(kind, str(label)) for kind, label in KINDS.items() if kind in kinds],
+        [(kind, str(label), *_size(kind, 2)) for kind, label in KINDS.items() if kind in kinds],
         [_row(part, worker) for part in parts],
         display.time(parts[0].start),
         display.time(parts[-1].end),
@@ -83,17 +85,24 @@ def _drawing(parts: list[Part]) -> str:
     widths = [max(least, part.seconds / total) for part in parts]
     scale, place, shapes = WIDTH / sum(widths), 0.0, []
     for part, width in zip(parts, widths, strict=True):
-        shapes.append((part.kind, f"{place:.1f}", f"{width * scale:.1f}", _title(part)))
+        size = f"{place:.1f}", f"{width * scale:.1f}", *_size(part.kind)
+        shapes.append((part.kind, *size, _title(part)))
         place += width * scale
     rects = format_html_join(
         "",
-        '<rect class="pgqueue-span-{}" x="{}" width="{}" y="0" height="20"><title>{}</title></rect>',
+        '<rect class="pgqueue-span-{}" x="{}" width="{}" y="{}" height="{}"><title>{}</title></rect>',
         shapes,
     )
     return format_html(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true" focusable="false">{}</svg>',
         WIDTH, HEIGHT, rects,
     )  # fmt: skip
+
+
+def _size(kind: str, scale: int = 1) -> tuple[int, int]:
+    """Return where the shapes of a kind begin, and how high they are."""
+    height = _HEIGHTS.get(kind, HEIGHT)
+    return (HEIGHT - height) // 2 // scale, height // scale
 
 
 def _title(part: Part) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
+from ..redaction import redact_text
 from ..time_limit import time_limit
 from .spans import DAY, HOUR, MONTH, PATIENCE, WEEK
 
@@ -148,7 +149,15 @@ def parts(alias: str, fingerprint: str, span: Span, most: int = 20) -> dict[str,
 
 def _groups(alias: str, span: Span, **which: Any) -> list[FailureGroup]:
     defaults = {"fingerprint": "", "queue": "", "task": "", "muted": False, "most": 1}
-    return [FailureGroup(*row) for row in _rows(alias, _GROUPS, {**defaults, **_counts(span), **which})]
+    rows = _rows(alias, _GROUPS, {**defaults, **_counts(span), **which})
+    return [_redacted(FailureGroup(*row)) for row in rows]
+
+
+def _redacted(found: FailureGroup) -> FailureGroup:
+    """Redact the texts of the newest failure, as the page of its job does."""
+    path = found.tasks[0] if found.tasks else ""
+    found.message, found.traceback = redact_text(found.message, path), redact_text(found.traceback, path)
+    return found
 
 
 def _counts(span: Span) -> dict[str, Any]:

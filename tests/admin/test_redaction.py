@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from django.test import Client, override_settings
 
+from django_pgqueue import enqueue
 from django_pgqueue.admin.cut_json import load_cut
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.redaction import REDACTED
@@ -237,3 +238,13 @@ def test_a_search_reads_a_value_part_by_part_only_if_its_text_matches() -> None:
 
     sql = str(Job.objects.filter(Shows("kwargs", "x", "default")).query)
     assert sql.index("NOT LIKE") < sql.index("jsonb_path_exists") < sql.index("RECURSIVE")
+
+
+def test_reasons_in_the_drawing_of_a_workflow_are_redacted(root: Client) -> None:
+    first = enqueue(tasks.sign_in, "ann", "x")
+    enqueue(tasks.sign_in.using(after=first), "ann", "x")
+    Job.objects.filter(pk=first.pk).update(waiting_reason=f"card {CARD} is refused")
+    with override_settings(PGQUEUE=BY_CARD):
+        shown = body(root, url("workflow", first.pk))
+    assert CARD not in shown
+    assert f"card {REDACTED} is refused" in shown

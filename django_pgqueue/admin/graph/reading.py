@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 
 from ...link import HAS_CHILDREN
 from ...models.job import Status
+from ...redaction import redact_text
 from ...time_limit import TimeLimitReached, time_limit
 from .. import display
 from .nodes import LIVE, Arrow, Kind, Node, Workflow
@@ -205,8 +206,8 @@ def _too_long() -> str:
 
 def _job_node(job: _Job) -> Node:
     return Node(
-        job.id, Kind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch, note=job.waiting_reason,
-        is_over=Status(job.status).is_terminal,
+        job.id, Kind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch,
+        note=redact_text(job.waiting_reason, job.task_path), is_over=Status(job.status).is_terminal,
     )  # fmt: skip
 
 
