@@ -1,4 +1,4 @@
-"""The admin of the queue: jobs, queues, schedules, workers, statistics, and an overview of all of them.
+"""The admin of the queue: jobs, queues, schedules, workers, tasks, and an overview of all of them.
 
 The classes can be registered on any site. A subclass with ``using = "alias"`` shows another database than the
 one that the database routers choose. All changes are made with the public functions of the package. The
@@ -21,18 +21,21 @@ fields of a job are read-only; the action "Edit" changes what may change while a
                    way through the jobs, bulk_start.py where it runs
     overview.py    is the queue well?; overview_cures.py problems and what helps, overview_tiles.py,
                    overview_charts.py and overview_rows.py its parts, overview_pauses.py its buttons
-    depth.py       the figures of the list of queues
     failure_pages.py  failures by group; failure_rows.py what they show, failure_block.py the block of
                    the overview, traces.py the part of a traceback in the project
     fleet.py       which workers are alive, by their heartbeats, and which queues they serve
-    queues.py      queues and their settings; queue_list.py the list, which shows queues without settings, too
+    queues.py      queues and their settings; queue_list.py the list, queue_page.py what is above the
+                   settings; both show queues without settings, too
     limits.py      limits of concurrency; job_limits.py those of a job, with its place in line
     pauses.py      what is paused; paused.py the same in sentences, for the banner and the pages of queues
-    workers.py     workers and what they run; drain.py asks them to end
+    workers.py     workers; worker_page.py what one runs and has run, drain.py asks them to end
     schedules.py   schedules; schedule_fields.py the columns of the list, schedule_page.py the top of a page,
                    schedule_form.py the form, schedule_buttons.py and schedule_actions.py what can be done
     graph/         the drawing of a workflow
-    stats.py       statistics; last_hour.py the table above them, percentiles.py percentiles of the histograms
+    stats.py       the addresses of the pages below; percentiles.py percentiles of the histograms in words
+    task_list.py   how each task does; task_page.py one of them, task_policy.py its options in words,
+                   span_charts.py and span_tabs.py the charts of tasks and queues, and their span
+    database_page.py  locks, old transactions, dead rows and connections, and when to act
     payloads.py    a mixin for the admin of payload models; job_payloads.py the payload on the page of its job
     changelist.py  a list that stays fast with a long history; its filters.py and names.py
 """

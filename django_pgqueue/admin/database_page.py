@@ -18,6 +18,7 @@ from ..figures.database.part import words
 from ..figures.database.tables import Table
 from . import display
 from .console import console_page
+from .paused import paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,7 @@ def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRe
         request,
         "admin/django_pgqueue/database.html",
         _("Database"),
+        pgqueue_paused=paused(admin.admin_site, request, admin.database),
         sections=sections,
         to_act=[section.part for section in sections if section.part.state == State.ACT],
         hides_statements=not statements,

@@ -28,7 +28,7 @@ from .charts import MEDIA
 from .console import console_page
 from .job_texts import breakable
 from .links import page_url, task_url
-from .paused import details
+from .paused import details, paused
 from .percentiles import pair_text
 from .schedule_fields import how_soon, state_badge
 from .span_charts import span_charts
@@ -71,6 +71,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> Tem
         request,
         "admin/django_pgqueue/task.html",
         path,
+        pgqueue_paused=paused(admin.admin_site, request, admin.database),
         media=MEDIA,
         path=path,
         name=breakable(path),

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue.admin import worker_page
-from django_pgqueue.admin.depth import depth
 from django_pgqueue.admin.fleet import Fleet
+from django_pgqueue.figures.lost import lost_jobs
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.progress import HAS_PROGRESS
 from django_pgqueue.time_limit import TimeLimitReached
@@ -62,7 +62,7 @@ def test_the_limits_are_those_of_the_settings(settings: Any) -> None:
     worker(DEAD)
     assert [one.vital for one in Fleet("default").workers] == ["running"]
     JobFactory.create(running=True, worker=Fleet("default").workers[0].pk)
-    assert depth("default")[0].lost == 0
+    assert lost_jobs("default") == {}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_jobs_of_workers_that_are_dead_or_not_listed_are_lost() -> None:
     for pk in (1, 2, 3, 4):
         JobFactory.create(running=True, worker=pk, queue_name=f"of {pk}")
     JobFactory.create(queue_name="of 1")
-    assert [(queue.running, queue.lost) for queue in depth("default")] == [(1, 0), (1, 0), (1, 1), (1, 1)]
+    assert lost_jobs("default") == {"of 3": 1, "of 4": 1}
 
 
 def test_a_queue_that_no_worker_serves_says_so_with_its_oldest_job(root: Client) -> None:

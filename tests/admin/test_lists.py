@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import changelist, filters, names
-from django_pgqueue.admin.depth import depth
+from django_pgqueue.figures.queues import queue_figures
 from tests.app import tasks  # noqa: F401 - known to this process
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory
 
@@ -91,7 +91,7 @@ def test_filters_know_queues_and_tasks_that_only_have_live_jobs(
     for state, options in STATES.items():
         JobFactory.create(queue_name=f"queue {state}", task_path=f"shop.tasks.{state}", **options)
     queues = names.queue_names("default")
-    assert queues == [queue.name for queue in depth("default")]
+    assert queues == [queue.name for queue in queue_figures("default")[0]]
     assert queues == ["queue blocked", "queue failed", "queue pending", "queue retry", "queue running"]
     page = body(root, url("changelist"))
     for state in ("blocked", "pending", "retry", "running"):

@@ -17,7 +17,6 @@ from django.utils.html import strip_tags
 
 from django_pgqueue import pause
 from django_pgqueue.admin import overview
-from django_pgqueue.admin.depth import depth
 from django_pgqueue.figures import verdict
 from django_pgqueue.models import Pause
 from django_pgqueue.time_limit import TimeLimitReached
@@ -56,35 +55,6 @@ def cells(page: str, queue: str) -> list[str]:
         " ".join(strip_tags(cell).split())
         for cell in re.findall(r"<td.*?</td>", row_of(page, queue), re.DOTALL)
     ]
-
-
-def test_depth() -> None:
-    long_ago = timezone.now() - timedelta(minutes=10)
-    JobFactory.create(queue_name="mail", run_after=long_ago)
-    JobFactory.create(queue_name="mail", scheduled=True)
-    JobFactory.create(queue_name="mail", retrying=True)
-    JobFactory.create(queue_name="mail", retrying=True, run_after=long_ago - timedelta(minutes=10))
-    JobFactory.create(queue_name="mail", running=True)
-    JobFactory.create(queue_name="mail", status="blocked", waiting_reason="waits for jobs 1, 2")
-    JobStatFactory.create(queue_name="mail", done=5, retried=2)
-    JobStatFactory.create(queue_name="mail", done=7, retried=3, minute=timezone.now() - timedelta(hours=3))
-    JobFactory.create(queue_name="failures", failed=True)
-    JobFactory.create(queue_name="failures", failed=True, finished_at=timezone.now() - timedelta(hours=3))
-    JobFactory.create(queue_name="failures", failed=True, finished_at=timezone.now() - timedelta(days=3))
-    JobFactory.create(queue_name="failures", done=True, shelf=9)
-    JobFactory.create(queue_name="more failures", failed=True)
-    QueueFactory.create(name="unused")
-
-    by_name = {queue.name: queue for queue in depth("default")}
-    assert list(by_name) == ["failures", "mail", "more failures", "unused"]
-    mail = by_name["mail"]
-    assert (mail.pending, mail.retry, mail.running, mail.blocked, mail.ready) == (2, 2, 1, 1, 2)
-    assert mail.oldest is not None
-    assert timedelta(minutes=20) <= mail.oldest < timedelta(minutes=21)
-    assert (mail.done_hour, mail.retried_hour, mail.retried_day) == (5, 2, 5)
-    assert (by_name["failures"].failed_hour, by_name["failures"].failed_day) == (1, 2)
-    assert by_name["more failures"].failed_hour == 1
-    assert by_name["unused"].oldest is None
 
 
 def test_the_ways_to_the_overview(root: Client) -> None:
