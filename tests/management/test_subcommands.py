@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from io import BytesIO, StringIO, TextIOWrapper
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,8 @@ from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import _subcommands, subcommands
 from django_pgqueue.management._output import Marks, cells, cut, marks_for, print_json, table
 from django_pgqueue.management.commands import pgqueue
+from django_pgqueue.models import Pause
+from tests.support.factories import JobFactory, WorkerFactory
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -196,3 +198,36 @@ def test_a_table_fits_and_obeys_nobody() -> None:
 def test_failing_system_checks_do_not_stop_it() -> None:
     """A project whose checks fail must still be able to pause its work."""
     assert pgqueue.Command().requires_system_checks == ()
+
+
+def with_json() -> list[str]:
+    """The subcommands that print facts, or what they have done."""
+    names = []
+    for name, subcommand in _subcommands.found().items():
+        parser = ArgumentParser()
+        subcommand.add_arguments(parser)
+        names += [name] if any("--json" in action.option_strings for action in parser._actions) else []
+    return names
+
+
+def test_the_others_have_no_facts() -> None:
+    assert sorted({*_subcommands.found()} - {*with_json()}) == ["metrics", "run", "seed-demo", "top"]
+
+
+@pytest.mark.parametrize("name", with_json())
+def test_json_is_one_document_and_nothing_else(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also the control characters of a job do not reach the terminal."""
+    worker = WorkerFactory.create(host="app-1", pid=7)
+    job = JobFactory.create(queue_name="mail", task_path="shop.\x1b[2J")
+    JobFactory.create(failed=True)
+    Pause.objects.create(kind="queue", name="mail")
+    more = {
+        "why": [str(job.pk)], "drain": [str(worker.pk)], "cancel": [str(job.pk)],
+        "pause": ["--queue", "mail"], "resume": ["--queue", "mail"],
+        "retry": ["--status", "failed", "--yes"], "run-now": ["--queue", "mail"],
+        "health": ["--age", "600"],
+    }.get(name, [])  # fmt: skip
+    document = json.loads(run(name, *more, "--json"))
+    assert isinstance(document, (dict, list))
+    assert capfd.readouterr().out == ""
+    assert "\x1b" not in run("jobs") + run("why", str(job.pk)) + run("top") + run("stats")
