@@ -55,3 +55,14 @@ def test_pages_are_whole_on_a_wide_screen_and_without_scripts(look: str, user: s
         if look != "plain":
             assert overflow(page) == []
             assert axe(page) == []
+
+
+@pytest.mark.parametrize(("user", "sees"), [("root", True), ("operator", False), ("viewer", False)])
+def test_arguments_are_for_those_who_may_see_them(user: str, sees: bool, window: Open) -> None:
+    page = window(user=user)
+    job = Job.objects.filter(queue_name="demo-flows", kwargs__has_key="password").latest("pk")
+    for path in (change(job), f"{address('job_changelist')}?q={job.pk}"):
+        page.goto(path)
+        assert "a-secret" not in page.content(), "it is redacted for everybody"
+        if path == change(job):
+            assert ("quotes" in page.content()) is sees
