@@ -14,5 +14,9 @@ DELETE FROM pgqueue_pause WHERE name LIKE 'demo-%%' OR name LIKE 'demoshop.%%';
 DELETE FROM pgqueue_window WHERE unique_key LIKE 'demo-%%';
 DELETE FROM pgqueue_job WHERE queue_name LIKE 'demo-%%';
 DELETE FROM pgqueue_worker WHERE host LIKE 'demo-%%';
+DELETE FROM pgqueue_failure_note WHERE task_path LIKE 'demoshop.%%';
+DELETE FROM pgqueue_failure_count WHERE task_path LIKE 'demoshop.%%';
+DELETE FROM pgqueue_failure_group AS one WHERE EXISTS (
+    SELECT FROM unnest(one.tasks) AS task (path) WHERE task.path LIKE 'demoshop.%%');
 DELETE FROM pgqueue_stat WHERE queue_name LIKE 'demo-%%';
 DELETE FROM pgqueue_stat_rollup WHERE queue_name LIKE 'demo-%%';

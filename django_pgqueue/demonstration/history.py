@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["error_of", "fill", "queues"]
 
 _CLASSES = range(len(HISTOGRAM_BOUNDS) + 1)
+_FOLD_SQL = "SELECT pgqueue_fold_failures_v1(1000, 10000)"
 _OVER_SQL = "SELECT date_trunc('minute', clock_timestamp() - interval '2 minutes')"
 
 
@@ -64,6 +65,7 @@ def fill(cursor: CursorWrapper, jobs: int, waiting: int, workers: Sequence[int])
         {"jobs": waiting, "error": json.dumps(error_of(ERRORS[0])), "workers": list(workers)},
     )
     _count(cursor)
+    _group(cursor, errors)
 
 
 def error_of(error: Error) -> dict[str, Any]:
@@ -110,6 +112,16 @@ def _count(cursor: CursorWrapper) -> None:
                 {"span": each.span, "over": over, "kept": each.kept},
             )
     cursor.execute("DROP TABLE pgqueue_demo_stat")
+
+
+def _group(cursor: CursorWrapper, errors: str) -> None:
+    """Add the failed attempts to the groups of failures."""
+    bulk = [name for name in queues() if name != QUEUE]
+    cursor.execute(_sql("failures"), {"errors": errors, "queues": bulk})
+    folded = 1
+    while folded:
+        cursor.execute(_FOLD_SQL)
+        (folded,) = cursor.fetchone()
 
 
 def _sql(name: str) -> str:

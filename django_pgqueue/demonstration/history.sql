@@ -75,6 +75,8 @@ SELECT job.shelf, job.status, job.path, job.queue_name, jsonb_build_array(1000 +
         SELECT jsonb_agg(jsonb_build_object(
             'class', error.name, 'message', replace(error.message, '%%s', (1000 + job.n)::text),
             'traceback', error.traceback, 'worker', (%(workers)s::bigint[])[1]::text, 'attempt', attempt,
+            'version', CASE WHEN error.deploy THEN '2.4.0' WHEN job.minute > statement_timestamp() - interval '2 days'
+                THEN '2.4.1' ELSE '2.3.9' END,
             'started_at', job.finished_at - interval '1 second' * (job.ran + 30 * (3 - attempt)),
             'finished_at', job.finished_at - interval '1 second' * (30 * (3 - attempt))) ORDER BY attempt)
         FROM generate_series(1, CASE WHEN job.status = 'failed' THEN 3 ELSE 1 END) AS attempt

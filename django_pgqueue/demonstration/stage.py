@@ -83,6 +83,7 @@ class Stage:
             entry = json.dumps({
                 "class": known["name"], "message": known["message"].replace("%s", str(claim.id)),
                 "traceback": known["traceback"], "worker": str(claim.worker), "attempt": claim.attempt,
+                "version": "2.4.1",
             })  # fmt: skip
         given = None if result is None else json.dumps(result)
         self.do(_FINISH_SQL, claim.id, claim.lease, outcome, given, entry, fingerprint, delay, ran)

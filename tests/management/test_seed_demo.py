@@ -8,8 +8,20 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import Count
 
-from django_pgqueue.models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, StatRollup, Worker
+from django_pgqueue.models import (
+    FailureGroup,
+    Job,
+    JobBatch,
+    JobStat,
+    Limit,
+    Pause,
+    Queue,
+    Schedule,
+    StatRollup,
+    Worker,
+)
 from django_pgqueue.session import connect
 from django_pgqueue.upkeep.rounds import Rounds
 from django_pgqueue.vitals import Vital, vital, with_vitals
@@ -18,6 +30,7 @@ from tests.support.factories import JobFactory, WorkerFactory
 ROWS = 3_000
 TABLES = (
     "job step edge progress tally batch queue schedule tick limit rate pause window worker stat stat_rollup"
+    " failure_note failure_group failure_count"
 )
 
 
@@ -54,8 +67,10 @@ def test_there_is_every_kind_of_job_and_upkeep_leaves_them_as_they_are() -> None
     assert vitals == set(Vital)
     for model in (JobBatch, Limit, Pause, Queue, Schedule):
         assert model.objects.exists()
-    groups = Job.objects.filter(status="failed").values("error_fingerprint").distinct()
-    assert groups.count() >= 5
+    failed = Job.objects.filter(status="failed")
+    groups = FailureGroup.objects.exclude(failed=0).values_list("fingerprint", "failed")
+    assert dict(groups) == dict(failed.values_list("error_fingerprint").annotate(n=Count("pk")).order_by())
+    assert FailureGroup.objects.count() >= 5
 
     ran = Job.objects.exclude(finished_at=None).exclude(last_attempted_at=None)
     for status in ("done", "failed"):
