@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_after_an_outage_nothing_looks_as_if_it_ran(root: Client) -> None:
         page = body(root, address)
         assert 'class="pgqueue-status pgqueue-dead">dead<' in page
         assert 'pgqueue-status pgqueue-running">running<' not in page
-        assert "41 s ago" in page
+        assert re.search(r"\b4\d s ago", page)
     assert "worker lost, waiting for recovery" in body(root, url("change", 7, model="worker"))
     for address in (url("overview"), url("changelist", model="queue")):
         page = body(root, address)
