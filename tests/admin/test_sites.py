@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import bulk, bulk_start
-from django_pgqueue.models import Job, JobStat, Queue, Worker
+from django_pgqueue.models import Job, JobStat, Pause, Queue, Worker
 from django_pgqueue.testing import run_jobs
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.failures import fold, note
@@ -45,6 +45,15 @@ def test_another_site_on_another_database(root: Client) -> None:
     assert not Queue.objects.using("other").exists()
     assert Queue.objects.get().backoff_base is None
     assert Job.objects.get(pk=here.pk).status == "pending"
+
+
+def test_the_overview_pauses_a_queue_of_its_database(root: Client) -> None:
+    address = "/ops/django_pgqueue/job/overview/"
+    assert post(root, address, button="pause", queue="mail")[1] == "success"
+    assert not Pause.objects.exists()
+    assert Pause.objects.using("other").get().name == "mail"
+    assert 'value="resume"' in body(root, address)
+    assert 'value="resume"' not in body(root, "/admin/django_pgqueue/job/overview/")
 
 
 def test_the_page_that_asks_is_one_of_its_site_and_database(root: Client) -> None:
