@@ -5,8 +5,7 @@
 -- there may be something that is redacted, which is seldom the case. Such a value is searched part by part, and
 -- any other as one text.
 CASE
-    WHEN upper({value}::text) NOT LIKE upper(%(like)s) AND upper({value}::text) NOT LIKE upper(%(like_json)s)
-        THEN false
+    WHEN NOT upper({value}::text) LIKE ANY (ARRAY[upper(%(like)s), upper(%(like_json)s)]) THEN false
     WHEN NOT ({coarse}) THEN true
     ELSE EXISTS (
         WITH RECURSIVE part(key, value) AS (

@@ -14,11 +14,15 @@ from django.test import Client, override_settings
 
 from django_pgqueue import enqueue
 from django_pgqueue.admin.cut_json import load_cut
-from django_pgqueue.models import Job, Schedule
+from django_pgqueue.admin.visible import Shows
+from django_pgqueue.figures.failures import groups
+from django_pgqueue.figures.spans import DAY
+from django_pgqueue.models import Job, JobProgress, Schedule
 from django_pgqueue.redaction import REDACTED
 from tests.app import secret_tasks as tasks
 from tests.receipts.models import Order, Receipt
 from tests.support.factories import ERROR, JobFactory, ScheduleFactory
+from tests.support.failures import fold, note
 
 from .helpers import body, listed, staff, url
 
@@ -232,12 +236,29 @@ def test_a_form_keeps_the_values_that_it_does_not_show(
 
 def test_a_search_reads_a_value_part_by_part_only_if_its_text_matches() -> None:
     """Most jobs do not match, and a search reads many of them."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
-    from django_pgqueue.admin.visible import Shows
-
     sql = str(Job.objects.filter(Shows("kwargs", "x", "default")).query)
-    assert sql.index("NOT LIKE") < sql.index("jsonb_path_exists") < sql.index("RECURSIVE")
+    assert sql.index("NOT upper") < sql.index("jsonb_path_exists") < sql.index("RECURSIVE")
+
+
+def test_what_the_script_reads_is_redacted(root: Client) -> None:
+    job = JobFactory.create(task_path=SIGN_IN, running=True, marks=8)
+    JobProgress.objects.create(job=job, done=1, note=f"card {CARD} of ann")
+    with override_settings(PGQUEUE=BY_CARD):
+        shown = body(root, url("progress"), keys=job.pk)
+    assert f"card {REDACTED} of ann" in shown
+    assert CARD not in shown
+
+
+def test_groups_of_failures_are_redacted(root: Client) -> None:
+    raw = connection.connection
+    note(raw, "f", message=f"card {CARD} of ann", traceback=f"Down: card {CARD} of ann")
+    fold(raw)
+    with override_settings(PGQUEUE=BY_CARD):
+        [group] = groups("default", DAY)
+        shown = body(root, url("failure", "f"))
+    assert group.message == f"card {REDACTED} of ann"
+    assert CARD not in shown
+    assert shown.count(f"card {REDACTED} of ann") >= 2
 
 
 def test_reasons_in_the_drawing_of_a_workflow_are_redacted(root: Client) -> None:

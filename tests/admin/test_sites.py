@@ -140,3 +140,19 @@ def test_failures_are_those_of_the_database(root: Client) -> None:
     assert "only there" in body(root, "/ops/django_pgqueue/job/failures/f/")
     assert "only there" not in body(root, "/admin/django_pgqueue/job/failures/")
     assert post(root, "/ops/django_pgqueue/job/failures/f/mute/", action="mute")[1] == "success"
+
+
+def test_a_copy_of_a_job_is_in_the_database_of_the_site(root: Client) -> None:
+    Job.objects.using("other").bulk_create(
+        [JobFactory.build(pk=9, task_path="tests.app.tasks.noop", failed=True)]
+    )
+    page = body(root, "/ops/django_pgqueue/job/9/change/")
+    assert 'href="/ops/django_pgqueue/job/9/clone/"' in page
+    assert 'href="http://testserver/ops/django_pgqueue/job/9/change/"' in page
+    assert "9" in body(root, "/ops/django_pgqueue/job/other:9/change/")
+    assert 'href="/admin/' not in body(root, "/ops/django_pgqueue/job/9/clone/")
+    data = {"args": "[3, 4]", "kwargs": "{}", "queue_name": "", "priority": ""}
+    response = root.post("/ops/django_pgqueue/job/9/clone/", data)
+    [made] = Job.objects.using("other").exclude(pk=9)
+    assert response.headers["Location"] == f"/ops/django_pgqueue/job/{made.pk}/change/"
+    assert (made.args, Job.objects.count()) == ([3, 4], 0)
