@@ -6,11 +6,12 @@ A task that this process cannot find has the page, too: its jobs and figures are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.forms import Media
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -26,6 +27,7 @@ from ..time_limit import TimeLimitReached
 from . import display
 from .charts import MEDIA
 from .console import console_page
+from .failure_block import failure_block
 from .job_texts import breakable
 from .links import page_url, task_url
 from .paused import details, paused
@@ -72,7 +74,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> Tem
         "admin/django_pgqueue/task.html",
         path,
         pgqueue_paused=paused(admin.admin_site, request, admin.database),
-        media=MEDIA,
+        media=MEDIA + Media(css={"all": ["django_pgqueue/failures.css"]}),
         path=path,
         name=breakable(path),
         is_known=task is not None,
@@ -82,6 +84,7 @@ def task_page(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> Tem
         span_tabs=span_tabs(request),
         facts=[*_source(task), *_held_back(admin, request, path, task)],
         policy=policy(task) if task is not None else [],
+        failures=_failures(admin, request, path),
         schedules=_schedules(admin, request, path),
         callers=_callers(admin, request, path, task),
         links=list(_links(admin, request, path)),
@@ -117,6 +120,19 @@ def _tiles(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> list[F
 def _source(task: Task[..., Any] | None) -> Iterator[Fact]:
     if task is not None:
         yield Fact(_("Source"), format_html("<code>{}</code>", source_place(task)))
+
+
+def _failures(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> dict[str, Any] | None:
+    """Return the largest groups of its failures, for users who may view jobs."""
+    site = admin.admin_site
+    if not page_url(site, request, Job, "changelist"):
+        return None
+    try:
+        return failure_block(
+            cast("DatabaseAdmin[Any]", site.get_model_admin(Job)), chosen_span(request), path
+        )
+    except NoReverseMatch:  # the project has replaced the page of jobs
+        return None
 
 
 def _held_back(

@@ -23,6 +23,7 @@ from django_pgqueue.time_limit import TimeLimitReached
 from django_pgqueue.unique import Unique
 from tests.app.tasks import mail, noop
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory
+from tests.support.failures import fold, note
 from tests.support.statistics import classes
 
 from .helpers import body, staff, url
@@ -194,6 +195,20 @@ def test_the_page_of_a_task(root: Client) -> None:
     assert page.count("data-pgqueue-chart") == 3
     assert f'href="{url("changelist")}?task=tests.app.tasks.mail&amp;status=failed"' in page
     assert f'href="{url("add", model="pause")}?kind=task&amp;name=tests.app.tasks.mail"' in page
+
+
+def test_the_failures_of_a_task() -> None:
+    connection.ensure_connection()
+    raw = connection.connection
+    note(raw, "f", failed=2, task_path="tests.app.tasks.mail", error_class="shop.Down")
+    note(raw, "g", failed=1, task_path="shop.tasks.other", error_class="shop.Late")
+    fold(raw)
+    page = f"{TASKS}task/tests.app.tasks.mail/"
+    shown = body(staff("view_jobstat", "view_job"), page, span="24h")
+    assert f'href="{url("failure", "f")}"' in shown
+    assert "Late" not in shown
+    assert f'href="{url("failures")}?task=tests.app.tasks.mail"' in shown
+    assert "Down" not in body(staff("view_jobstat"), page, span="24h"), "failures are for who may view jobs"
 
 
 def test_a_task_that_this_process_does_not_know(root: Client) -> None:
