@@ -49,7 +49,7 @@ def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable
     with time_limit(alias, PATIENCE), connections[alias].cursor() as cursor:
         cursor.execute(_SQL, parameters)
         for name, place, done, failed in cursor.fetchall():
-            if 0 <= place < count:  # a minute may begin while the statement runs
+            if 0 <= place < count:  # minutes in the future are there after the clock was set back
                 found[name].done[int(place)] += done
                 found[name].failed[int(place)] += failed
     return found
