@@ -18,7 +18,7 @@ from . import display, job_limits, job_texts, job_times, job_unique
 from .base import ReadOnlyAdmin
 from .job_errors import worker_ids
 from .job_payloads import payload_model_of
-from .job_progress import live_progress, progress_of_job, with_progress
+from .job_progress import has_progress, live_progress, with_progress
 from .job_workers import has_lost_its_worker, short_name, with_clock, workers_named
 from .links import page_url
 from .why import is_waiting, shown_why
@@ -38,7 +38,7 @@ LOST = _("worker lost, waiting for recovery")
 
 #: Fields of the page that are left out if they have no value. The others are always shown.
 _SHOWN_IF: dict[str, Callable[[Any], Any]] = {
-    "progress": lambda job: job.status == Status.RUNNING or progress_of_job(job, job.progress),
+    "progress": has_progress,
     "why": lambda job: is_waiting(job) or _reason(job, 1),
     "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
     "arguments": lambda job: job.args or not (job.kwargs or getattr(job, "payload_model", None)),

@@ -1,4 +1,5 @@
-"""How far a job is, as a bar with words. The bars of running jobs are read anew while somebody looks at them.
+"""How far a job is, as a bar with words. The bars of running jobs are read anew while somebody looks at them,
+and so is that of an action on many jobs before it starts.
 
 The element of a running job names an address (``data-pgqueue-source``) and its job (``data-pgqueue-key``).
 The script ``live.js`` asks that address for all keys of a page in one request, and shows what it returns.
@@ -19,7 +20,7 @@ from django.utils.translation import gettext as _
 from ..models.job import Status
 from ..progress import stored_progress
 from ..redaction import redact_text
-from . import display, job_texts
+from . import bulk, display, job_texts
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from ..progress import Progress
 
 __all__ = [
-    "COLUMNS", "live_progress", "progress_in_words", "progress_of_job", "progress_view", "with_progress",
+    "COLUMNS", "has_progress", "live_progress", "progress_in_words", "progress_of_job", "progress_view",
+    "with_progress",
 ]  # fmt: skip
 
 MOST_KEYS = 500
@@ -73,14 +75,32 @@ def progress_in_words(stored: Any, task_path: str) -> str:
 
 def live_progress(site_name: str, job: Any) -> str:
     """Format how far a job is, for a script to show it anew while the job runs."""
-    shown = progress_of_job(job, job.progress)
-    if job.status != Status.RUNNING:
+    shown = _now(job)
+    if not _changes(job):
         return shown
     try:
         address = reverse(f"{site_name}:django_pgqueue_job_progress")
     except NoReverseMatch:  # the project has replaced the page of jobs
         return shown
     return _live(address, job.pk, shown)
+
+
+def has_progress(job: Any) -> bool:
+    """Return whether there is something to show."""
+    return _changes(job) or bool(progress_of_job(job, job.progress))
+
+
+def _changes(job: Any) -> bool:
+    """Return whether the progress changes: the job runs, or it runs an action for somebody who watches it."""
+    return job.status == Status.RUNNING or _is_awaited(job)
+
+
+def _is_awaited(job: Any) -> bool:
+    return bool(job.status == Status.PENDING and job.task_path == bulk.run.module_path)
+
+
+def _now(job: Any) -> str:
+    return _("It has not started yet.") if _is_awaited(job) else progress_of_job(job, job.progress)
 
 
 def _live(address: str, key: int, shown: str) -> str:
@@ -102,11 +122,11 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
     parts: list[str] = []
     for key in dict.fromkeys(keys[:MOST_KEYS]):
         job = found.get(key)
-        if job is None or job.status != Status.RUNNING:
+        if job is None or not _changes(job):
             over = _("It runs no more. Show how it is now.")
             parts.append(format_html('<div id="pgqueue-progress-{}"><a href="">{}</a></div>', key, over))
         else:
-            parts.append(_live(request.path, key, progress_of_job(job, job.progress)))
+            parts.append(_live(request.path, key, _now(job)))
     return HttpResponse(format_html_join("\n", "{}", ((part,) for part in parts)))
 
 

@@ -96,6 +96,18 @@ def test_many_jobs_change_in_the_background(root: Client) -> None:
 
 
 @pytest.mark.usefixtures("served")
+def test_the_page_of_the_job_is_read_anew_from_before_its_start_to_its_end(root: Client) -> None:
+    jobs = JobFactory.create_batch(3, failed=True)
+    job = confirmed(root, ask(root, "retry_jobs", *jobs))
+    assert f'data-pgqueue-key="{job.pk}"' in body(root, url("change", job.pk))
+    live = body(root, url("progress"), keys=str(job.pk))
+    assert "It has not started yet." in live
+    assert f'data-pgqueue-key="{job.pk}"' in live
+    ran()
+    assert "It runs no more." in body(root, url("progress"), keys=str(job.pk))
+
+
+@pytest.mark.usefixtures("served")
 def test_selected_rows_and_new_values(root: Client) -> None:
     jobs, other = JobFactory.create_batch(3), JobFactory.create()
     page = ask(root, "edit_jobs", *jobs)
