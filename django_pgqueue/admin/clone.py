@@ -13,13 +13,13 @@ from django.contrib import messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.translation import gettext as _
 
 from ..models import Job
 from .base import ReadOnlyAdmin
 from .clone_form import CloneForm
+from .console import console_page
 from .job_payloads import payload_model_of
 
 if TYPE_CHECKING:
@@ -60,17 +60,9 @@ class JobClones(ReadOnlyAdmin[Job]):
         made = form.enqueue() if form.is_bound else None
         if made is not None:
             return self._made(request, job, made)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Enqueue again"),
-            "opts": self.opts,
-            "media": self.media,
-            "original": job,
-            "form": form,
-            "back": self.clone_url("change", job),
-        }
-        request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_pgqueue/job/clone.html", context)
+        back = self.clone_url("change", job)
+        template, title = "admin/django_pgqueue/job/clone.html", _("Enqueue again")
+        return console_page(self, request, template, title, original=job, form=form, back=back)
 
     def clone_url(self, page: str, job: Job) -> str:
         """Return the URL of a page of a job."""
