@@ -216,9 +216,8 @@ def test_the_others_have_no_facts() -> None:
 
 @pytest.mark.parametrize("name", with_json())
 def test_json_is_one_document_and_nothing_else(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Also the control characters of a job do not reach the terminal."""
     worker = WorkerFactory.create(host="app-1", pid=7)
-    job = JobFactory.create(queue_name="mail", task_path="shop.\x1b[2J")
+    job = JobFactory.create(queue_name="mail")
     JobFactory.create(failed=True)
     Pause.objects.create(kind="queue", name="mail")
     more = {
@@ -230,4 +229,10 @@ def test_json_is_one_document_and_nothing_else(name: str, capfd: pytest.CaptureF
     document = json.loads(run(name, *more, "--json"))
     assert isinstance(document, (dict, list))
     assert capfd.readouterr().out == ""
-    assert "\x1b" not in run("jobs") + run("why", str(job.pk)) + run("top") + run("stats")
+
+
+def test_no_terminal_obeys_what_a_job_contains() -> None:
+    job = JobFactory.create(running=True, task_path="shop.\x1b[2J", current_step="\x07")
+    printed = [run("jobs"), run("jobs", str(job.pk)), run("why", str(job.pk)), run("top")]
+    assert all("shop.\\x1b[2J" in text for text in printed)
+    assert not any(char in text for text in printed for char in "\x1b\x07")

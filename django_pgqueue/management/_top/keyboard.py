@@ -44,7 +44,7 @@ def keys() -> Iterator[Callable[[float], str]]:
             typed.extend(_SEQUENCE.sub("", found))
         return typed.pop(0) if typed else ""
 
-    tty.setcbreak(descriptor)
+    tty.setcbreak(descriptor, termios.TCSADRAIN)  # keys that were pressed before count, too
     try:
         yield read
     finally:
