@@ -29,7 +29,7 @@ SELECT CASE kind WHEN 'retry' THEN 'retry' ELSE 'pending' END,
     CASE kind WHEN 'retry' THEN now - interval '1 minute' END,
     CASE kind WHEN 'retry' THEN jsonb_build_array(jsonb_build_object(
         'class', %(error)s::jsonb ->> 'name', 'message', replace(%(error)s::jsonb ->> 'message', '%%s', n::text),
-        'traceback', %(error)s::jsonb ->> 'traceback', 'worker', (%(workers)s::bigint[])[1]::text, 'attempt', 1,
+        'traceback', %(error)s::jsonb ->> 'traceback', 'worker', %(worker)s::text, 'attempt', 1,
         'version', '2.4.1',
         'started_at', now - interval '1 minute', 'finished_at', now - interval '50 seconds')) ELSE '[]' END,
     CASE kind WHEN 'retry' THEN %(error)s::jsonb ->> 'fingerprint' ELSE '' END

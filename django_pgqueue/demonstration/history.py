@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..models.stat import HISTOGRAM_BOUNDS
-from .shop import ERRORS, QUEUE, TASKS, Error
+from .shop import ERRORS, TASKS, Error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from django.db.backends.utils import CursorWrapper
 
 __all__ = ["error_of", "fill", "queues"]
 
+_RETRIED = "demo-orders"  # the queue of the jobs that wait for their next attempt
 _CLASSES = range(len(HISTOGRAM_BOUNDS) + 1)
 _FOLD_SQL = "SELECT pgqueue_fold_failures_v1(1000, 10000)"
 _OVER_SQL = "SELECT date_trunc('minute', clock_timestamp() - interval '2 minutes')"
@@ -47,22 +48,26 @@ _SUMS = (
 
 
 def queues() -> list[str]:
-    """Return the queues of the shop."""
-    return sorted({QUEUE, *(task.queue_name for task in TASKS)})
+    """Return the queues of the bulk. What happens in SQL, as in the stories, is in no statistics."""
+    return sorted({task.queue_name for task in TASKS})
 
 
-def fill(cursor: CursorWrapper, jobs: int, waiting: int, workers: Sequence[int]) -> None:
-    """Make jobs that are over, done by these workers, their statistics, and jobs that wait."""
+def fill(cursor: CursorWrapper, jobs: int, waiting: int, workers: Mapping[str, Sequence[int]]) -> None:
+    """Make jobs that are over, done by the workers of their queues, their statistics, and jobs that wait."""
     errors = json.dumps([error_of(each) for each in ERRORS])
-    tasks = json.dumps([task._asdict() for task in TASKS])
+    tasks = json.dumps([{**task._asdict(), "workers": workers[task.queue_name]} for task in TASKS])
     deployed = [error.task_path for error in ERRORS if error.deploy]
     cursor.execute(
         _sql("history"),
-        {"jobs": jobs, "tasks": tasks, "errors": errors, "deployed": deployed, "workers": list(workers)},
+        {"jobs": jobs, "tasks": tasks, "errors": errors, "deployed": deployed},
     )
     cursor.execute(
         _sql("backlog"),
-        {"jobs": waiting, "error": json.dumps(error_of(ERRORS[0])), "workers": list(workers)},
+        {
+            "jobs": waiting,
+            "error": json.dumps(error_of(ERRORS[0])),
+            "worker": workers[_RETRIED][0],
+        },
     )
     _count(cursor)
     _group(cursor, errors)
@@ -116,8 +121,7 @@ def _count(cursor: CursorWrapper) -> None:
 
 def _group(cursor: CursorWrapper, errors: str) -> None:
     """Add the failed attempts to the groups of failures."""
-    bulk = [name for name in queues() if name != QUEUE]
-    cursor.execute(_sql("failures"), {"errors": errors, "queues": bulk})
+    cursor.execute(_sql("failures"), {"errors": errors, "queues": queues()})
     folded = 1
     while folded:
         cursor.execute(_FOLD_SQL)

@@ -5,7 +5,7 @@
 -- drops them when they are as old as the setting says. Nothing but the guard of updates is attached to these tables.
 WITH task AS (
     SELECT * FROM jsonb_to_recordset(%(tasks)s) AS task (
-        path text, queue_name text, weight float8, seconds float8, waits float8, failing float8)
+        path text, queue_name text, weight float8, seconds float8, waits float8, failing float8, workers bigint[])
 ), slot AS (
     SELECT task.*, minute,
         task.weight * (0.3 + greatest(0, sin((extract(epoch FROM minute) / 43200 - 0.5) * pi()))) AS share,
@@ -62,11 +62,11 @@ INSERT INTO pgqueue_job (
 SELECT job.shelf, job.status, job.path, job.queue_name, jsonb_build_array(1000 + job.n),
     CASE WHEN job.n %% 5 = 0 THEN '{"locale": "en"}'::jsonb ELSE '{}' END,
     job.finished_at - interval '1 second' * (job.ran + job.waited),
-    job.finished_at - interval '1 second' * (job.ran + job.waited),
+    job.finished_at - interval '1 second' * (job.ran + job.waited + tries.took),
     CASE WHEN job.status = 'failed' THEN 3 WHEN job.status = 'cancelled' THEN 0 WHEN error.name IS NOT NULL THEN 2
         ELSE 1 END,
-    CASE WHEN job.status <> 'cancelled' THEN (%(workers)s::bigint[])[1 + job.n %% cardinality(%(workers)s::bigint[])] END,
-    CASE WHEN job.status <> 'cancelled' THEN job.finished_at - interval '1 second' * job.ran END,
+    CASE WHEN job.status <> 'cancelled' THEN job.workers[1 + job.n %% cardinality(job.workers)] END,
+    CASE WHEN job.status <> 'cancelled' THEN job.finished_at - interval '1 second' * (job.ran + tries.took) END,
     CASE WHEN job.status <> 'cancelled' THEN job.finished_at - interval '1 second' * job.ran END,
     job.finished_at,
     CASE WHEN job.status <> 'cancelled' THEN job.ran END,
@@ -74,7 +74,7 @@ SELECT job.shelf, job.status, job.path, job.queue_name, jsonb_build_array(1000 +
     CASE WHEN error.name IS NULL THEN '[]' ELSE (
         SELECT jsonb_agg(jsonb_build_object(
             'class', error.name, 'message', replace(error.message, '%%s', (1000 + job.n)::text),
-            'traceback', error.traceback, 'worker', (%(workers)s::bigint[])[1]::text, 'attempt', attempt,
+            'traceback', error.traceback, 'worker', job.workers[1 + (job.n + attempt) %% cardinality(job.workers)]::text, 'attempt', attempt,
             'version', CASE WHEN error.deploy THEN '2.4.0' WHEN job.minute > statement_timestamp() - interval '2 days'
                 THEN '2.4.1' ELSE '2.3.9' END,
             'started_at', job.finished_at - interval '1 second' * (job.ran + 30 * (3 - attempt)),
@@ -91,4 +91,6 @@ LEFT JOIN error ON error.task_path = job.path
     AND (job.status = 'failed' OR job.status = 'done' AND job.chance < 0.02)
     AND error.deploy = (job.status = 'failed' AND job.deployed AND job.path = ANY (%(deployed)s))
     AND job.wait_luck >= error.low AND job.wait_luck < error.high
+-- A job that failed before was tried again after 30 seconds, so its last attempt ended a minute after its first one.
+CROSS JOIN LATERAL (SELECT CASE WHEN error.name IS NULL THEN 0 ELSE 60 END AS took) AS tries
 ORDER BY job.minute

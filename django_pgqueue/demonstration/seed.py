@@ -9,12 +9,14 @@ from django.db import connections, transaction
 
 from ..vitals import listed
 from .crew import beat, enlist
-from .history import fill
+from .history import fill, queues
 from .stage import Stage
 from .stories import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from .crew import Hand
 
 __all__ = ["clear", "keep_alive", "seed", "used_by"]
 
@@ -46,12 +48,16 @@ def seed(alias: str, rows: int) -> int:
         crew = enlist(cursor)
         tell(Stage(cursor, crew))
         waiting = round(rows * WAITING)
-        fill(cursor, rows - waiting, waiting, [pk for hand, pk in crew.items() if hand.state == "running"])
+        fill(cursor, rows - waiting, waiting, {queue: _serving(crew, queue) for queue in queues()})
         beat(cursor)
         cursor.execute("SELECT count(*) FROM pgqueue_job WHERE queue_name LIKE 'demo-%%'")
         (made,) = cursor.fetchone()
         cursor.execute(f"ANALYZE {_TABLES}")
     return int(made)
+
+
+def _serving(crew: Mapping[Hand, int], queue: str) -> list[int]:
+    return [pk for hand, pk in crew.items() if queue in hand.queues and hand.state != "silent"]
 
 
 def clear(alias: str) -> None:
