@@ -52,10 +52,13 @@ class Stage:
     def __init__(self, cursor: CursorWrapper, crew: Mapping[Hand, int]) -> None:
         self.cursor = cursor
         self.crew = crew
+        self._turn = 0
 
     def worker(self, queue: str, state: str = "running") -> int:
-        """Return a worker that serves a queue."""
-        return next(pk for hand, pk in self.crew.items() if queue in hand.queues and hand.state == state)
+        """Return a worker that serves a queue: another one each time."""
+        found = [pk for hand, pk in self.crew.items() if queue in hand.queues and hand.state == state]
+        self._turn += 1
+        return found[self._turn % len(found)]
 
     def enqueue(
         self, task: str, *args: Any, queue: str = QUEUE, priority: int = 0, delay: float = 0, **options: Any

@@ -15,7 +15,7 @@ from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.urls import URLPattern, URLResolver, reverse
 
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.models import Job, JobBatch, Queue, Worker
 
 __all__ = ["NAMES", "address", "change"]
 
@@ -69,6 +69,10 @@ def _object(name: str) -> Any:
     if model is Queue:
         return "demo-orders"
     rows = model._default_manager.all()
+    if model is JobBatch:
+        rows = rows.filter(name__contains="Monday")
+    if model is Worker:
+        rows = rows.filter(host="demo-app-1", pid=4211)
     if model is Job:
         wanted = {"cancel": "pending", "run": "pending", "edit": "pending", "extend": "running"}
         rows = rows.filter(status=wanted.get(name.split("_")[1], "failed"), queue_name__startswith="demo-")

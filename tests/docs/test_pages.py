@@ -19,12 +19,21 @@ from django_pgqueue import conf, testing
 from django_pgqueue.models import Job, QueueStatus
 from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED
+from tests.browser.pictures import FOLDER, PICTURES
 
 from .shop import (
     DOCS,
     EXAMPLES,
     PAGES,
 )
+
+
+def test_every_picture_of_the_admin_is_on_its_page_in_light_and_dark() -> None:
+    page = (DOCS / "howto" / "admin-pictures.md").read_text()
+    names = {f"{name}{look}.webp" for name in PICTURES for look in ("", "-dark")}
+    assert (
+        set(re.findall(r"_static/console/(\S+)", page)) == names == {path.name for path in FOLDER.iterdir()}
+    )
 
 
 def test_every_example_is_on_a_page() -> None:
