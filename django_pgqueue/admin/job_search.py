@@ -117,7 +117,7 @@ def search(
         return jobs.filter(batch_id=_batch(term))
     if meaning == "fingerprint":
         # The condition of the indexes. Other jobs of the group have succeeded, or are no longer kept.
-        of_group = Q(error_fingerprint=_fingerprint(term)) & ~Q(error_fingerprint="")
+        of_group = Q(error_fingerprint=_fingerprint(term)) & ~Q(error_fingerprint="") & ~Q(status="done")
         return jobs.filter(of_group, shelf__in=(LIVE_SHELF, KEPT_SHELF))
     if meaning == "id":
         return jobs.filter(pk=results.parse_id(term)[1])

@@ -1,9 +1,16 @@
 -- One row for each of these groups and each step of the span, oldest first.
-SELECT known.fingerprint, step.start, coalesce(sum(counted.failed), 0)::bigint, coalesce(sum(counted.retried), 0)::bigint
+WITH sums AS (
+    SELECT counted.fingerprint, date_bin(%(step)s, counted.start, 'epoch') AS start, sum(counted.failed)::bigint AS failed,
+        sum(counted.retried)::bigint AS retried
+    FROM pgqueue_failure_count AS counted
+    WHERE counted.span = %(source)s AND counted.fingerprint = ANY (%(fingerprints)s::text[])
+        AND counted.start >= date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch')
+    GROUP BY 1, 2
+)
+SELECT known.fingerprint, step.start, coalesce(sums.failed, 0), coalesce(sums.retried, 0)
 FROM unnest(%(fingerprints)s::text[]) AS known (fingerprint)
 CROSS JOIN generate_series(
     date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch'), statement_timestamp(), %(step)s
 ) AS step (start)
-LEFT JOIN pgqueue_failure_count AS counted ON counted.fingerprint = known.fingerprint AND counted.span = %(source)s
-    AND counted.start >= step.start AND counted.start < step.start + %(step)s
-GROUP BY 1, 2 ORDER BY 1, 2
+LEFT JOIN sums ON sums.fingerprint = known.fingerprint AND sums.start = step.start
+ORDER BY 1, 2

@@ -106,6 +106,7 @@ def test_the_search_finds_the_jobs_of_a_group(root: Client, status: str) -> None
     job = JobFactory.create(**state[status], error_fingerprint="f")
     JobFactory.create(**state[status], error_fingerprint="g")
     JobFactory.create(done=True, error_fingerprint="f")
+    JobFactory.create(done=True, shelf=9, error_fingerprint="f")
     assert listed(root, q="fingerprint:f") == [job.pk]
     assert listed(root, q=" fingerprint: f", status=status) == [job.pk]
 
