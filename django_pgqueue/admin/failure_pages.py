@@ -79,7 +79,10 @@ class FailurePages(DatabaseAdmin[M]):
         try:
             found = groups(self.database, span, **chosen, muted=muted, most=MOST + 1)
             rows = [
-                row(each, self._failures_page("failure", quote(each.fingerprint)), span) for each in found
+                row(
+                    each, self._failures_page("failure", quote(each.fingerprint)) + f"?span={span.name}", span
+                )
+                for each in found
             ]
         except TimeLimitReached:
             is_slow = True
@@ -95,6 +98,7 @@ class FailurePages(DatabaseAdmin[M]):
             is_slow=is_slow,
             spans=_spans(span, kept),
             span=span.name,
+            source="?" + urlencode({"span": span.name, **kept}),
             muted=muted,
             queues=_choices(queue_names(self.database), chosen["queue"]),
             tasks=_choices(task_paths(self.database), chosen["task"]),

@@ -61,7 +61,9 @@ def test_the_list(root: Client, one: Any) -> None:
     assert rows[1][0].startswith("without an error")
     assert "<script>alert" not in page
     assert page.count("pgqueue-spark ") == 2
-    assert f'href="{url("failure", "f")}"' in page
+    assert f'href="{url("failure", "f")}?span=24h"' in page
+    refreshed = body(root, url("failures"), queue="mail", span="7d")
+    assert 'data-pgqueue-source="?span=7d&amp;queue=mail" data-pgqueue-pause="15"' in refreshed
     assert [row[1] for row in cells(body(root, url("failures"), queue="mail"))] == ["1"]
     assert [row[1] for row in cells(body(root, url("failures"), task="shop.tasks.call"))] == ["0"]
     assert "Nothing has failed" in body(root, url("failures"), queue="\0", task="none", span="1h")
