@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from ..models import Job, Limit
-from ..why_facts import count
+from ..why.facts import count
 from . import display, job_texts
 from .job_search import KEY
 

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Worker
 from ..time_limit import TimeLimitReached, time_limit
 from ..why import Why, explain
-from ..why_parts import Moment, Reference, Sentence
-from ..why_words import sentence
+from ..why.parts import Moment, Reference, Sentence
+from ..why.words import sentence
 from . import display, job_texts
 from .job_search import KEY
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobQuerySet", "LiveJob", "Status"]
 
-
 _NOT_DELETED = (
     "Jobs cannot be deleted, because they would be missing from the history. Use "
     "django_pgqueue.cancel(job) to cancel a job. Finished jobs are removed after PGQUEUE['RETENTION'] and "

@@ -54,7 +54,7 @@ def names(client: Client, **query: Any) -> list[str]:
 
 def test_every_task_that_ran_or_is_known(root: Client) -> None:
     ran("shop.sync", 600, failed=4, retried=2)
-    found = {row.path: row for row in rows(root)}
+    found = {row.path: row for row in [*rows(root, q="shop.sync"), *rows(root, q="tests.app.tasks.mail")]}
     sync = found["shop.sync"]
     assert sync.cells == ["10", "600", "4", "2", "1.0 %", "1.5 ms", "1.9 ms", "768 ms", "998 ms"]
     assert not sync.is_known
@@ -62,9 +62,10 @@ def test_every_task_that_ran_or_is_known(root: Client) -> None:
     idle = found["tests.app.tasks.mail"]
     assert idle.is_known
     assert idle.cells == ["0", *[""] * 8]
-    page = body(root, TASKS)
-    assert "not known to this process" in page
+    page = body(root, TASKS, q="tests.app.tasks.mail")
     assert f'<a href="{TASKS}task/tests.app.tasks.mail/">tests.<wbr>app.<wbr>tasks.<wbr>mail</a>' in page
+    page = body(root, TASKS, q="shop.sync")
+    assert "not known to this process" in page
     assert '<td class="pgqueue-alarm">4</td>' in page
 
 
@@ -159,7 +160,7 @@ def test_a_part_that_is_too_slow_does_not_keep_the_others(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with too_slow(monkeypatch, (task_list, "breakdown"), (task_list, "trends")):
-        page = body(root, TASKS)
+        page = body(root, TASKS, q="tests.app.tasks.mail")
     assert "The statistics could not be read in time" in page
     assert "tests.<wbr>app.<wbr>tasks.<wbr>mail" in page
     with too_slow(monkeypatch, (task_page, "series"), (task_page, "breakdown"), (task_page, "callers")):

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
     from pytest_django.plugin import DjangoDbBlocker
 
-# The driver has an event loop on this thread, where the tests use the ORM between its calls.
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-
 #: To look at a few pages while they are written, fewer rows will do.
 ROWS = int(os.environ.get("BROWSER_ROWS", "1000000"))
 #: How the pages are looked at.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tests.settings import *  # noqa: F403
 from tests.settings import INSTALLED_APPS as THEIRS
 from tests.settings import MIDDLEWARE as USUAL
@@ -15,3 +17,6 @@ MIDDLEWARE = [
 ]
 ALLOWED_HOSTS = ["*"]
 DEBUG = False
+
+# The driver has an event loop on this thread, where the tests use the ORM between its calls.
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"

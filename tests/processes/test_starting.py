@@ -53,7 +53,7 @@ def test_no_server(start: Start) -> None:
 def test_missing_migrations(start: Start) -> None:
     with fresh_database() as name:
         said = complaint(start(env=with_default(NAME=name)))
-    assert said.startswith("The database 'default' lacks pgqueue_batch, ")
+    assert said.startswith("The database 'default' lacks pgqueue_alert, ")
     assert "manage.py migrate --database default" in said
 
 

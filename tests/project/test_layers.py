@@ -29,9 +29,8 @@ LAYERS = """
     access alerts keyed_jobs links paths payload routing schedules.cron session signatures time_limit
     redaction
     tracing
-    context poller progress step_rules why_parts
-    job_log middleware task_results why_facts
-    why_cures why_words
+    context poller progress step_rules
+    job_log middleware task_results
     concurrency unique validation
     grouping payloads
     rates

@@ -18,3 +18,6 @@ FROM pgqueue_failure_count;
 
 SELECT setval(pg_get_serial_sequence('pgqueue_failure_note', 'id'), coalesce(max(id), 0) + 1000000)
 FROM pgqueue_failure_note;
+
+SELECT setval(pg_get_serial_sequence('pgqueue_alert', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_alert;

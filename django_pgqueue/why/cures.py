@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
-from .public_ids import public_id
+from ..public_ids import public_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """``explain()``: why a job does not run, or what has become of it.
 
 The reason comes from ``pgqueue_why`` (``sql/why_v1.sql``), which the page of a job, the command, the shell
-and plain SQL ask alike. Here it gets its words (``why_words``) and what helps against it (``why_cures``).
+and plain SQL ask alike. Here it gets its words (``words``) and what helps against it (``cures``).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from . import conf
-from .lifecycle.control import locate
-from .redaction import redact_text
-from .why_cures import cure
-from .why_parts import plain
-from .why_words import sentence
+from .. import conf
+from ..lifecycle.control import locate
+from ..redaction import redact_text
+from .cures import cure
+from .parts import plain
+from .words import sentence
 
 if TYPE_CHECKING:
-    from .compat import TaskResult
-    from .models import Job
+    from ..compat import TaskResult
+    from ..models import Job
 
 __all__ = ["Why", "aexplain", "explain"]
 

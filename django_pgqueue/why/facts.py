@@ -10,8 +10,8 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .why_parts import Moment, Reference, Sentence
-from .wording import period
+from ..wording import period
+from .parts import Moment, Reference, Sentence
 
 if TYPE_CHECKING:
     from datetime import datetime
