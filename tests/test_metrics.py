@@ -181,7 +181,7 @@ def test_the_view_of_health() -> None:
     assert (response.status_code, response.content) == (503, b"default: unhealthy: no worker claims jobs\n")
     WorkerFactory.create(queues=["default"])
     assert get(views.health, path=f"{DEFAULT}&queue=mail").content == (
-        b"default: unhealthy: mail: served by 0 of at least 1 workers\n"
+        b"default: unhealthy: mail: served by 0 of at least 1 worker\n"
     )
     response = get(views.health, path="/?queue=default&database=default")
     assert (response.status_code, response.content[:17]) == (200, b"default: healthy:")

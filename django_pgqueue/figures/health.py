@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import Error
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from .. import conf
 from ..conf_values import Thresholds
@@ -155,8 +156,12 @@ def _without_workers(crew: Crew, limit: Thresholds) -> list[Problem]:
         return []
     if alive:
         numbers = {"alive": alive, "least": limit.workers}
-        text = _("workers: %(alive)d, at least %(least)d are expected") % numbers
-        return [Problem("few_workers", "", text)]
+        text = ngettext(
+            "%(alive)d worker claims jobs, at least %(least)d are expected",
+            "%(alive)d workers claim jobs, at least %(least)d are expected",
+            alive,
+        )
+        return [Problem("few_workers", "", text % numbers)]
     text = _("no worker claims jobs")
     if crew.count(Vital.DRAINING):
         text = _("no worker claims jobs, because all are stopping")
@@ -174,7 +179,12 @@ def _late(depth: Depth, limit: Thresholds) -> list[Problem]:
         text = _("%(queue)s: the oldest ready job waits for %(age)s, longer than %(most)s") % ages
         found.append(Problem("age", name, text))
     if limit.depth is not None and depth.ready > limit.depth:
-        text = _("%(queue)s: more than %(most)d jobs are ready") % {"queue": name, "most": limit.depth}
+        text = ngettext(
+            "%(queue)s: more than %(most)d job is ready",
+            "%(queue)s: more than %(most)d jobs are ready",
+            limit.depth,
+        )
+        text %= {"queue": name, "most": limit.depth}
         found.append(Problem("depth", name, text))
     return found
 
@@ -185,5 +195,9 @@ def _unserved(depth: Depth, crew: Crew, limit: Thresholds) -> list[Problem]:
     if depth.is_paused or serving >= limit.workers:
         return []
     numbers = {"queue": depth.queue_name, "serving": serving, "least": limit.workers}
-    text = _("%(queue)s: served by %(serving)d of at least %(least)d workers") % numbers
-    return [Problem("unserved", depth.queue_name, text)]
+    text = ngettext(
+        "%(queue)s: served by %(serving)d of at least %(least)d worker",
+        "%(queue)s: served by %(serving)d of at least %(least)d workers",
+        limit.workers,
+    )
+    return [Problem("unserved", depth.queue_name, text % numbers)]

@@ -112,7 +112,7 @@ def held() -> None:
     [
         (no_worker, "no worker claims jobs", "<code>manage.py runqueueworker</code>"),
         (no_worker, "no worker claims jobs", '<a href="/admin/django_pgqueue/worker/">Workers</a>'),
-        (unserved, "mail: served by 0 of at least 1 workers", "<code>manage.py runqueueworker</code>"),
+        (unserved, "mail: served by 0 of at least 1 worker", "<code>manage.py runqueueworker</code>"),
         (
             late,
             "mail: the oldest ready job waits for 1 h",

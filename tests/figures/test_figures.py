@@ -164,7 +164,7 @@ def test_each_threshold() -> None:
     assert [str(problem) for problem in problems] == [
         "default: the oldest ready job waits for 5 min, longer than 1 min",
         "many: more than 3 jobs are ready",
-        "many: served by 0 of at least 1 workers",
+        "many: served by 0 of at least 1 worker",
         "slow: served by 1 of at least 2 workers",
     ]
     assert health("default", ["mail"]).is_healthy
@@ -172,7 +172,7 @@ def test_each_threshold() -> None:
         "unhealthy: mail: the oldest ready job waits for 5 min, longer than 1 min"
     )
     assert health("default", ["idle"]).problems == (
-        Problem("unserved", "idle", "idle: served by 0 of at least 1 workers"),
+        Problem("unserved", "idle", "idle: served by 0 of at least 1 worker"),
     )
     pause(everything=True)
     assert health("default").is_healthy, "the jobs wait on purpose"
@@ -186,7 +186,7 @@ def test_missing_workers_are_told_once() -> None:
     assert health("default", workers=0).is_healthy
     WorkerFactory.create()
     assert health("default", workers=2).problems == (
-        Problem("few_workers", "", "workers: 1, at least 2 are expected"),
+        Problem("few_workers", "", "1 worker claims jobs, at least 2 are expected"),
     )
 
 

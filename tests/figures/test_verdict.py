@@ -128,7 +128,7 @@ def test_problems_of_the_health_come_first() -> None:
         "idle: paused, and 1 job waits"
     )
     with override_settings(PGQUEUE={"HEALTH": {"*": {"workers": 0}, "wanted": {"workers": 1}}}):
-        assert verdict("default").problems[0].text == "wanted: served by 0 of at least 1 workers"
+        assert verdict("default").problems[0].text == "wanted: served by 0 of at least 1 worker"
 
 
 @pytest.mark.parametrize("part", ["depths", "Crew", "lost_jobs", "series"])
