@@ -71,10 +71,15 @@ def _where(jobs: str, **filters: str) -> str:
 def _ready(state: State, minutes: Sequence[Figures], url: str) -> Tile:
     value, note = _UNKNOWN, ""
     if state.depths is not None:
-        ready = sum(depth.ready for depth in state.depths.values())
-        oldest = max((depth.oldest_ready for depth in state.depths.values()), default=0.0)
+        open_ = [depth for depth in state.depths.values() if not depth.is_paused]
+        ready = sum(depth.ready for depth in open_)
+        held = sum(depth.ready for depth in state.depths.values()) - ready
+        oldest = max((depth.oldest_ready for depth in open_), default=0.0)
         value = count_text(ready)
         note = _("the oldest waits %(age)s") % {"age": age(oldest)} if ready else _("nothing waits")
+        if held:
+            more = _("%(count)s in paused queues") % {"count": count_text(held)}
+            note = _("%(note)s; %(more)s") % {"note": note, "more": more}
     line = sparkline([each.waited(0.95) for each in minutes], "second")
     return Tile(_("Ready"), value, note, url, line, _("how long jobs waited, p95"))
 

@@ -192,6 +192,16 @@ def test_the_tiles(root: Client) -> None:
     )
 
 
+def test_what_waits_in_paused_queues_is_not_late(root: Client) -> None:
+    WorkerFactory.create()
+    JobFactory.create(queue_name="mail", run_after=ago(minutes=20))
+    JobFactory.create_batch(2, queue_name="held", run_after=ago(hours=3))
+    pause(queue="held")
+    board = page_of(root).split('id="pgqueue-board"')[1]
+    note = "the oldest waits 20 min; 2 in paused queues"
+    assert re.findall(r'pgqueue-tile-note">(.*?)<', board)[0] == note
+
+
 def test_the_row_of_a_queue(root: Client) -> None:
     dead = WorkerFactory.create(heartbeat_at=ago(hours=1))
     WorkerFactory.create(exclude_queues=["never"])
