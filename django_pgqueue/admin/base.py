@@ -10,6 +10,7 @@ from django.contrib import admin
 from django.db import router
 from django.db.models import Model
 from django.forms import Script
+from django.utils.text import capfirst
 
 from .console import navigation
 from .paused import paused
@@ -56,8 +57,9 @@ class DatabaseAdmin(ModelAdmin[M]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Add the bar with all pages, and the banner that everything is paused."""
+        """Add the bar, the title that it has for the page, and the banner that everything is paused."""
         frame = {
+            "title": capfirst(self.opts.verbose_name_plural),
             "pgqueue_nav": navigation(self.admin_site, request),
             "pgqueue_paused": paused(self.admin_site, request, self.database),
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import django
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext_lazy as _
@@ -75,12 +76,15 @@ def console_page(
     """
     site = admin.admin_site
     request.current_app = site.name
+    tabs = navigation(site, request)
     frame = {
         **site.each_context(request),
         "title": title,
         "opts": admin.opts,
         "media": admin.media if media is None else admin.media + media,
-        "pgqueue_nav": navigation(site, request),
+        "pgqueue_nav": tabs,
+        "pgqueue_crumb": next((tab.label for tab in tabs if tab.current == "page"), title),
+        "pgqueue_crumbs_are_listed": django.VERSION >= (6, 1),
     }
     return TemplateResponse(request, template, {**frame, **context})
 

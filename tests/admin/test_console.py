@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.template.loader import render_to_string
 from django.test import Client
+from django.utils.html import strip_tags
 from django.utils.translation import override
 
 from django_pgqueue.admin.charts import Chart, Series
@@ -50,6 +51,18 @@ def test_a_page_below_another_one_belongs_to_it(root: Client) -> None:
         assert {name: current for name, (_, current) in found.items() if current} == {label: "true"}
     found = bar(body(root, url("overview")))
     assert {name: current for name, (_, current) in found.items() if current} == {"Overview": "page"}
+
+
+@pytest.mark.django_db
+def test_the_way_to_a_page_leads_over_the_app_and_the_page_above(root: Client) -> None:
+    def way(page: str) -> str:
+        crumbs = page.split('class="breadcrumbs"')[1].partition(">")[2].split("</nav>")[0]
+        return " ".join(strip_tags(crumbs).replace("&rsaquo;", "").split())
+
+    assert way(body(root, url("overview"))) == "Home Job queue Overview"
+    assert way(body(root, url("changelist", model="job"))) == "Home Job queue Jobs"
+    task = url("task", "shop.tasks.sync", model="jobstat")
+    assert way(body(root, task)) == "Home Job queue Tasks shop.tasks.sync"
 
 
 @pytest.mark.django_db
