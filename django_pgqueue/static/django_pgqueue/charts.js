@@ -83,7 +83,10 @@
         return {
             width, height: HEIGHT, tzDate: (seconds) => (
                 zone ? uPlot.tzDate(new Date(seconds * 1000), zone) : new Date(seconds * 1000)), cursor: {y: false, drag: {x: false, y: false}},
-            legend: {markers: {width: 3, dash: (_plot, place) => table.heads[place - 1]?.dataset.stroke}},
+            legend: {markers: {
+                width: 3, dash: (plot, place) => (plot.series[place].dash?.length ? table.heads[place - 1].dataset.stroke : "solid"),
+                fill: (plot, place) => (plot.series[place].dash?.length ? null : plot.series[place].stroke(plot, place)),
+            }},
             scales: {
                 x: {range: (_plot, low, high) => [low - edge, high + edge]},
                 y: isSeconds ? {distr: 3, log: 10} : {range: (_plot, _low, high) => [0, high > 0 ? high * 1.05 : 1]},
@@ -92,7 +95,8 @@
                 axis(figure, {size: 32, values: times(language, zone)}),
                 axis(figure, isSeconds
                     ? {size: 58, splits: (_plot, _axis, low, high) => [...TIMES.keys()].filter((each) =>
-                        low <= each && each <= high), values: (_plot, ticks) => ticks.map((tick) => TIMES.get(tick))}
+                        low <= each && each <= high), values: (_plot, ticks) => ticks.map((tick) => TIMES.get(tick)),
+                        filter: (_plot, ticks) => ticks} // uPlot would leave out what is no power of ten
                     : {size: 58, values: (_plot, ticks) => ticks.map((tick) => short.format(tick))}),
             ],
             // Stacked bars are drawn from the highest sum to the lowest, each over the one before.
@@ -111,10 +115,11 @@
         };
     };
 
-    // Without a cursor, the legend has the newest figures.
+    // Without a cursor, the legend has the newest figures. In the minute that has just begun, there may be none yet.
     const newest = (plot) => {
         if ((plot.legend.idx ?? null) === null && plot.data[0].length) {
-            plot.setLegend({idx: plot.data[0].length - 1}, false);
+            const last = Math.max(...plot.data.slice(1).map((values) => values.findLastIndex((value) => value)));
+            plot.setLegend({idx: last < 0 ? plot.data[0].length - 1 : last}, false);
         }
     };
 
