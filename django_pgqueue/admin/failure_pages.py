@@ -25,6 +25,7 @@ from .charts import MEDIA
 from .console import console_page
 from .failure_rows import detail, jobs_of, parts_rows, row
 from .names import queue_names, task_paths
+from .span_tabs import LABELS, SpanTab
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -39,12 +40,6 @@ M = TypeVar("M", bound=Model)
 MUTE = "django_pgqueue.mute_failuregroup"
 MOST = 100  # groups on the list
 _TEMPLATES = "admin/django_pgqueue"
-_SPAN_NAMES = {
-    "1h": gettext_lazy("last hour"),
-    "24h": gettext_lazy("last 24 hours"),
-    "7d": gettext_lazy("last 7 days"),
-    "30d": gettext_lazy("last 30 days"),
-}
 _PARTS = {
     "task": gettext_lazy("Tasks"),
     "queue": gettext_lazy("Queues"),
@@ -183,10 +178,11 @@ def _span(request: HttpRequest) -> Span:
     return SPANS.get(_given(request, "span"), DAY)
 
 
-def _spans(current: Span, kept: dict[str, str]) -> list[tuple[Any, str, bool]]:
-    """Return the name, the query and whether it is the current one, for each span."""
+def _spans(current: Span, kept: dict[str, str]) -> list[SpanTab]:
+    """Return the links to the other spans."""
     return [
-        (_SPAN_NAMES[name], "?" + urlencode({"span": name, **kept}), name == current.name) for name in SPANS
+        SpanTab(str(LABELS[name]), "?" + urlencode({"span": name, **kept}), name == current.name)
+        for name in SPANS
     ]
 
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext_lazy as _
 
-from ..figures.spans import DAY, HOUR, WEEK, Span
+from ..figures.spans import DAY, HOUR, MONTH, WEEK, Span
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-__all__ = ["SpanTab", "address", "chosen_span", "span_tabs"]
+__all__ = ["LABELS", "SpanTab", "address", "chosen_span", "span_tabs"]
 
 SPAN_VAR = "span"
-_LABELS = {HOUR.name: _("1 hour"), DAY.name: _("24 hours"), WEEK.name: _("7 days")}
+#: The names of all spans. Failures are the only ones that are kept for a month.
+LABELS = {HOUR.name: _("1 hour"), DAY.name: _("24 hours"), WEEK.name: _("7 days"), MONTH.name: _("30 days")}
 _SPANS = {span.name: span for span in (HOUR, DAY, WEEK)}
 
 
@@ -37,8 +38,8 @@ def span_tabs(request: HttpRequest) -> list[SpanTab]:
     """Return the links, which keep the rest of the address."""
     chosen = chosen_span(request)
     return [
-        SpanTab(str(label), address(request, {SPAN_VAR: name, "p": None}), name == chosen.name)
-        for name, label in _LABELS.items()
+        SpanTab(str(LABELS[name]), address(request, {SPAN_VAR: name, "p": None}), name == chosen.name)
+        for name in _SPANS
     ]
 
 
