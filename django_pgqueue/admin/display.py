@@ -17,8 +17,8 @@ from ..models.job import Status
 from ..wording import period
 
 __all__ = [
-    "badge", "capped", "json_block", "number", "period", "plain_time", "seconds", "span", "status_badge",
-    "time",
+    "badge", "capped", "json_block", "later_time", "number", "period", "plain_time", "seconds", "span",
+    "status_badge", "time",
 ]  # fmt: skip
 
 MOST_CHARACTERS = 20_000
@@ -30,6 +30,16 @@ def time(moment: datetime | None) -> str:
         return ""
     return format_html(
         '<time class="pgqueue-time" datetime="{}">{}</time>', moment.isoformat(), plain_time(moment)
+    )
+
+
+def later_time(moment: datetime, before: datetime | None) -> str:
+    """Format a time that follows another one: without the date if it is of the same day."""
+    full = plain_time(moment)
+    if before is None or plain_time(before)[:10] != full[:10]:
+        return time(moment)
+    return format_html(
+        '<time class="pgqueue-time" datetime="{}" title="{}">{}</time>', moment.isoformat(), full, full[11:]
     )
 
 

@@ -59,12 +59,16 @@ def line(job: Any) -> str:
         (None if job.is_over else job.expires_at, _("expires"), ""),
     ]
     there = sorted((step for step in steps if step[0] is not None), key=lambda step: step[0])
+    before = [None, *(moment for moment, _words, _more in there)]
     return format_html(
         '<ol class="pgqueue-line">{}</ol>',
         format_html_join(
             "",
             "<li>{} {}{}</li>",
-            ((words, display.time(moment), _in_brackets(more)) for moment, words, more in there),
+            (
+                (words, display.later_time(moment, last), _in_brackets(more))
+                for last, (moment, words, more) in zip(before, there, strict=False)
+            ),
         ),
     )
 

@@ -61,7 +61,7 @@ def timeline_of(job: Any, worker: Callable[[int], str]) -> Timeline | None:
         [(kind, str(label), *_size(kind, 2)) for kind, label in KINDS.items() if kind in kinds],
         [_row(part, worker) for part in parts],
         display.time(parts[0].start),
-        display.time(parts[-1].end),
+        display.later_time(parts[-1].end, parts[0].start),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest_django
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin import job_texts
+from django_pgqueue.admin import display, job_texts
 from tests.support.factories import ERROR, JobFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, ask, body, staff, url
@@ -135,6 +135,14 @@ def test_the_times_are_a_line_in_their_order(root: Client) -> None:
     assert re.findall(r"<li>([a-z ]+) <", line) == ["enqueued", "run after", "started", "finished"]
     assert "(waited 1 min)" in line
     assert "(ran 1 min)" in line
+
+
+def test_the_date_of_a_later_time_is_told_if_it_is_another_one() -> None:
+    first = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert 'title="2026-07-01 12:05:00">12:05:00<' in display.later_time(first + timedelta(minutes=5), first)
+    assert ">2026-07-02 00:00:00<" in display.later_time(first + timedelta(hours=12), first)
+    with timezone.override("Asia/Tokyo"):
+        assert ">2026-07-02 00:00:00<" in display.later_time(first + timedelta(hours=3), first)
 
 
 def test_times_are_in_the_time_zone_of_the_viewer(root: Client) -> None:
