@@ -25,17 +25,18 @@ SELECT CASE kind WHEN 'retry' THEN 'retry' ELSE 'pending' END,
     jsonb_build_array(n),
     CASE kind WHEN 'ready' THEN 'shop-' || n %% 7 END,
     CASE kind WHEN 'retry' THEN 1 ELSE 0 END,
-    CASE kind WHEN 'retry' THEN now - interval '1 minute' END,
-    CASE kind WHEN 'retry' THEN now - interval '1 minute' END,
+    CASE kind WHEN 'retry' THEN now - interval '1 second' * (10 + n %% 1740) END,
+    CASE kind WHEN 'retry' THEN now - interval '1 second' * (10 + n %% 1740) END,
     CASE kind WHEN 'retry' THEN jsonb_build_array(jsonb_build_object(
         'class', %(error)s::jsonb ->> 'name', 'message', replace(%(error)s::jsonb ->> 'message', '%%s', n::text),
         'traceback', %(error)s::jsonb ->> 'traceback', 'worker', %(worker)s::text, 'attempt', 1,
         'version', '2.4.1',
-        'started_at', now - interval '1 minute', 'finished_at', now - interval '50 seconds')) ELSE '[]' END,
+        'started_at', now - interval '1 second' * (10 + n %% 1740),
+        'finished_at', now - interval '1 second' * (n %% 1740))) ELSE '[]' END,
     CASE kind WHEN 'retry' THEN %(error)s::jsonb ->> 'fingerprint' ELSE '' END
 FROM statement_timestamp() AS now, generate_series(1, %(jobs)s) AS n, LATERAL (
     SELECT CASE
-        WHEN n %% 20 = 7 THEN 'retry' WHEN n %% 20 IN (3, 11, 15) THEN 'paused' WHEN n %% 100 = 0 THEN 'ready'
+        WHEN n %% 100 = 7 THEN 'retry' WHEN n %% 20 IN (3, 11, 15) THEN 'paused' WHEN n %% 100 = 0 THEN 'ready'
         ELSE 'later'
     END AS kind
 ) AS kinds

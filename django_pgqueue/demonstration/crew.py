@@ -41,6 +41,7 @@ CREW = (
     Hand("demo-images-1", 902, ("demo-images",), 4),
     Hand("demo-node-1", 77, ("demo-mail",), 2, "silent"),
     Hand("demo-search-1", 5120, ("demo-search",), 4, "dead"),
+    Hand("demo-search-1", 5121, ("demo-search",), 4),
 )
 
 _ENLIST_SQL = """

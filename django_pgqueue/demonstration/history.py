@@ -61,6 +61,8 @@ def fill(cursor: CursorWrapper, jobs: int, waiting: int, workers: Mapping[str, S
         _sql("history"),
         {"jobs": jobs, "tasks": tasks, "errors": errors, "deployed": deployed},
     )
+    _count(cursor)
+    # Last, since it has jobs that are due, and the statements above take minutes.
     cursor.execute(
         _sql("backlog"),
         {
@@ -69,7 +71,6 @@ def fill(cursor: CursorWrapper, jobs: int, waiting: int, workers: Mapping[str, S
             "worker": workers[_RETRIED][0],
         },
     )
-    _count(cursor)
     _group(cursor, errors)
 
 
@@ -106,6 +107,7 @@ def _count(cursor: CursorWrapper) -> None:
     }
     bounds = list(HISTOGRAM_BOUNDS)
     cursor.execute(_sql("measure").format(**counts), {"queues": queues(), "bounds": bounds})
+    cursor.execute(_sql("shift"))
     cursor.execute(_OVER_SQL)
     (over,) = cursor.fetchone()
     cursor.execute(_sql("minutes"), {"over": over})

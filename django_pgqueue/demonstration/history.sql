@@ -74,7 +74,7 @@ SELECT job.shelf, job.status, job.path, job.queue_name, jsonb_build_array(1000 +
     CASE WHEN error.name IS NULL THEN '[]' ELSE (
         SELECT jsonb_agg(jsonb_build_object(
             'class', error.name, 'message', replace(error.message, '%%s', (1000 + job.n)::text),
-            'traceback', error.traceback, 'worker', job.workers[1 + (job.n + attempt) %% cardinality(job.workers)]::text, 'attempt', attempt,
+            'traceback', error.traceback, 'worker', job.workers[1 + (job.n + 3 - attempt) %% cardinality(job.workers)]::text, 'attempt', attempt,
             'version', CASE WHEN error.deploy THEN '2.4.0' WHEN job.minute > statement_timestamp() - interval '2 days'
                 THEN '2.4.1' ELSE '2.3.9' END,
             'started_at', job.finished_at - interval '1 second' * (job.ran + 30 * (3 - attempt)),

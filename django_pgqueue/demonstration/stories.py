@@ -153,7 +153,7 @@ def _on_workers_in_trouble(stage: Stage) -> None:
         for claim in stage.claim(1, queue, state):
             stage.age(claim.id, 700)
     for number in range(40):
-        stage.age(stage.enqueue("demoshop.search.index_product", number, queue="demo-search"), 240 + number)
+        stage.age(stage.enqueue("demoshop.search.index_product", number, queue="demo-search"), number)
 
 
 def _waiting(stage: Stage) -> None:
