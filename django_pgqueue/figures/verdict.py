@@ -146,11 +146,13 @@ def _healthy(state: State, found: Health) -> str:
 
 
 def rate_text(per_second: float) -> str:
-    """Return a rate in words: "214 jobs/s", "2.5 jobs/s", "12 jobs/min"."""
+    """Return a rate in words: "214 jobs/s", "2.5 jobs/s", "12 jobs/min", "< 0.1 jobs/min"."""
     is_slow = per_second < 1
     count = per_second * 60 if is_slow else per_second
     digits = 1 if 0 < count < 9.95 else 0
-    text = number_format(round(count, digits), digits, use_l10n=True, force_grouping=True)
+    is_tiny = 0 < count < 0.05
+    text = number_format(0.1 if is_tiny else round(count, digits), digits, use_l10n=True, force_grouping=True)
+    text = f"< {text}" if is_tiny else text
     return (_("%(count)s jobs/min") if is_slow else _("%(count)s jobs/s")) % {"count": text}
 
 

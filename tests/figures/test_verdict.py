@@ -46,6 +46,7 @@ def test_all_is_well() -> None:
     ("rate", "text"),
     [
         (0, "0 jobs/min"),
+        (2 / 3600, "< 0.1 jobs/min"),
         (0.2, "12 jobs/min"),
         (0.02, "1.2 jobs/min"),
         (2.46, "2.5 jobs/s"),
