@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import reverse
 
 from django_pgqueue.models import Job
 
@@ -55,3 +56,8 @@ def test_markup_in_a_job_is_text(window: Open) -> None:
     job = Job.objects.filter(queue_name="demo-flows", kwargs__has_key="note").earliest("pk")
     page.goto(change(job))
     assert "<b>markup</b>" in page.locator("#content").inner_text()
+
+
+def test_the_name_of_a_task_breaks_on_a_phone(window: Open) -> None:
+    path = reverse("admin:django_pgqueue_jobstat_task", args=["shop." + "very_long_name_" * 6])
+    look_at(window("phone"), path)
