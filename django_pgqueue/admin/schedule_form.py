@@ -11,6 +11,7 @@ from zoneinfo import available_timezones
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.html import escape
 from django.utils.translation import gettext as _
 
 from ..discovery import known_tasks
@@ -73,6 +74,7 @@ class ScheduleForm(ModelForm):
         for name, field in self.fields.items():
             if name in declared and declared[name] != here.get(name):
                 text = _("Declared: %(value)s") % {"value": value_text(declared[name], name, path)}
+                text = escape(text)  # Django shows help texts as HTML, and the value may be an argument
                 field.help_text = f"{text}. {field.help_text}" if field.help_text else f"{text}."
 
 
