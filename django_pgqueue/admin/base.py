@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from django.contrib import admin
+from django.core.exceptions import FieldDoesNotExist
 from django.db import router
 from django.db.models import Model
 from django.forms import Script
@@ -85,6 +86,16 @@ class DatabaseAdmin(ModelAdmin[M]):
         frame = {"pgqueue_nav": navigation(self.admin_site, request), "media": self.media}
         return super().history_view(request, object_id, {**(extra_context or {}), **frame})
 
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Permit the filters of the list, and no other field in the address. With
+        ``?kwargs__token__startswith=a``, users would find out what they may not view, and what is redacted.
+        """
+        name = lookup.partition("__")[0]
+        filters = {_parameter(each) for each in self.get_list_filter(request)}
+        if name not in {*filters, self.opts.pk.name, self.date_hierarchy} and _is_field(self.opts, name):
+            return False
+        return bool(super().lookup_allowed(lookup, value, request))
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
         """The rows of the database that this class shows."""
         rows = super().get_queryset(request)
@@ -105,3 +116,17 @@ class ReadOnlyAdmin(DatabaseAdmin[M]):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Never permit this."""
         return False
+
+
+def _parameter(each: Any) -> str:
+    """Return the name that a filter of a list has in the address, without its lookup."""
+    each = each[0] if isinstance(each, (list, tuple)) else each
+    return str(getattr(each, "parameter_name", each)).partition("__")[0]
+
+
+def _is_field(opts: Any, name: str) -> bool:
+    try:
+        opts.get_field(name)
+    except FieldDoesNotExist:
+        return False
+    return True

@@ -126,7 +126,7 @@ def hostile_jobs(batch: Any, worker: int) -> list[Job]:
         {}, {"retrying": True}, {"blocked": True}, {"running": True, "worker": worker},
         {"done": True, "result": value()}, {"failed": True}, {"cancelled": True},
     ]  # fmt: skip
-    jobs = []
+    jobs: list[Job] = []
     for place, state in enumerate(states):
         over = {"steps": [step]} if {"done", "failed"} & state.keys() else {}
         made = JobFactory.create(
@@ -154,7 +154,8 @@ def rows() -> dict[str, Any]:
     limit = Limit.objects.create(name=HOSTILE, running=1, declared_by=HOSTILE, declared=2)
     schedule = ScheduleFactory.create(
         name=HOSTILE, task_path=HOSTILE, args=[HOSTILE], kwargs=value(), queue_name=SHORT,
-        pause_reason=HOSTILE, paused_by=HOSTILE, declared={"cron": HOSTILE, "kwargs": value()}, overridden=["cron", "kwargs"],
+        pause_reason=HOSTILE, paused_by=HOSTILE, declared={"cron": HOSTILE, "kwargs": value()},
+        overridden=["cron", "kwargs"],
     )  # fmt: skip
     stat = JobStatFactory.create(queue_name=SHORT, task_path=HOSTILE)
     for span in Span:
@@ -168,7 +169,7 @@ def rows() -> dict[str, Any]:
         message=HOSTILE, traceback=HOSTILE, job_id=jobs[5].pk,
     )  # fmt: skip
     fold(raw)
-    made = {
+    made: dict[str, Any] = {
         "job": jobs, "jobbatch": [batch], "worker": [worker], "pause": pauses, "limit": [limit],
         "schedule": [schedule], "queue": [QueueFactory.create(name=SHORT)], "jobstat": [stat],
     }  # fmt: skip

@@ -187,6 +187,29 @@ def test_without_the_permission_arguments_and_messages_are_not_searched() -> Non
     assert "no job" in str(viewer.post(f"{url('changelist')}?q=seen", data, follow=True).content).lower()
 
 
+@pytest.mark.parametrize(
+    ("model", "lookup"),
+    [
+        ("job", "kwargs__api_key__startswith"), ("job", "args__1"), ("job", "result__accessToken"),
+        ("job", "errors__0__message__contains"), ("job", "waiting_reason__contains"),
+        ("job", "steps__isnull"), ("job", "live_progress__note"),
+        ("schedule", "kwargs__api_key__startswith"), ("schedule", "declared__kwargs__isnull"),
+    ],
+)  # fmt: skip
+def test_no_filter_in_the_address_finds_what_is_not_shown(model: str, lookup: str, root: Client) -> None:
+    secret()
+    for client in (root, staff(f"view_{model}")):
+        response = client.get(url("changelist", model=model), {lookup: "hunter2"})
+        assert response.status_code == 400
+
+
+def test_filters_of_the_list_may_be_in_the_address(root: Client, schedule: Schedule) -> None:
+    job = secret()
+    assert listed(root, status="done", task=SIGN_IN, pk__in=job.pk) == listed(root, id=job.pk) == [job.pk]
+    response = root.get(url("changelist", model="schedule"), {"source__exact": "admin", "state": "active"})
+    assert [row.pk for row in response.context["cl"].result_list] == ["nightly"]
+
+
 @pytest.fixture
 def schedule() -> Schedule:
     return ScheduleFactory.create(
