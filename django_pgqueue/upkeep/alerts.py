@@ -159,4 +159,11 @@ def _failures(alias: str, now: datetime) -> Iterator[Alert]:
 
 
 def _alert(kind: Any, alias: str, now: datetime, text: str, **more: Any) -> Alert:
-    return Alert(kind=kind, database=alias, at=now, text=text, **more)
+    return Alert(kind=kind, database=alias, at=now, text=_in_one_line(text), **more)
+
+
+def _in_one_line(text: str) -> str:
+    """Return a text without line breaks and control characters, which the messages of errors may contain.
+    A mail whose subject has one is refused by Django, and an alert is sent only once.
+    """
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -242,3 +242,19 @@ def test_errors_of_the_database_are_one_line(
     monkeypatch.setattr(module, "look", broken)
     module._in_thread("default")
     assert [record.getMessage() for record in caplog.records] == ["alerts: the database cannot be read: gone"]
+
+
+def test_the_text_of_an_alert_is_one_line_whatever_an_error_says(one: Connection) -> None:
+    """A line break in the subject of a mail is refused by Django, and nobody would hear of the failure."""
+    look("default")
+    note(
+        one,
+        message="no relation\r\nLINE 1: SELECT\x85\u2028\tx",
+        error_class="shop.Down\nBcc: all@example.com",
+    )
+    fold(one)
+    texts = [text for *_, text in told("new_failure", "job_failed")]
+    assert len(texts) == 2
+    for text in texts:
+        assert "shop.Down Bcc: all@example.com: no relation LINE 1: SELECT x" in text
+        assert text.isprintable()
