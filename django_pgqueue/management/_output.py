@@ -84,9 +84,20 @@ def terminal_size(stdout: Any) -> tuple[int, int]:
 
 
 def print_json(stdout: OutputWrapper, document: Any) -> None:
-    """Print one document. Outputs that are not in UTF-8 get ASCII only."""
+    """Print one document. Outputs that are not in UTF-8 get ASCII only.
+
+    JSON permits some control characters in texts, such as U+009B, which terminals obey, so they are escaped.
+    """
     is_ascii = not _encoding(stdout).startswith("utf")
-    stdout.write(json.dumps(document, indent=2, ensure_ascii=is_ascii))
+    text = json.dumps(document, indent=2, ensure_ascii=is_ascii)
+    stdout.write("\n".join(_escaped(line) for line in text.split("\n")))
+
+
+def _escaped(line: str) -> str:
+    """Return a line of JSON in which all characters can be printed."""
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
 
 
 def plain(text: str) -> str:

@@ -18,6 +18,7 @@ from ..redaction import redact_call
 from ..schedules import board, words
 from ..schedules.cron import zone
 from ..wording import counted, period
+from ._output import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -66,7 +67,7 @@ def listing(alias: str, schedules: Sequence[Any]) -> str:
     width = _width()
     lines = _blocks(rows, width) if width < _WIDE else _table(rows, width)
     head = f"{counted(len(rows), 'schedule')} {where}. Times are in {words.zone_name()}."
-    return "\n".join([head, "", *lines])
+    return "\n".join([head, "", *map(plain, lines)])
 
 
 def details(schedule: Any, ticks: Sequence[ScheduleTick]) -> str:
@@ -80,7 +81,7 @@ def details(schedule: Any, ticks: Sequence[ScheduleTick]) -> str:
     ]
     if ticks:
         lines += ["", "Last ticks:", *(f"  {_tick(tick)}" for tick in ticks)]
-    return "\n".join(lines)
+    return "\n".join(map(plain, lines))
 
 
 def next_run(schedule: Any) -> str:

@@ -21,7 +21,14 @@ from django_pgqueue.management import _subcommands, subcommands
 from django_pgqueue.management._output import Marks, cells, cut, marks_for, print_json, table
 from django_pgqueue.management.commands import pgqueue
 from django_pgqueue.models import Pause
-from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.factories import (
+    ERROR,
+    JobFactory,
+    JobStatFactory,
+    ScheduleFactory,
+    WorkerFactory,
+)
+from tests.support.failures import fold, note
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -231,8 +238,34 @@ def test_json_is_one_document_and_nothing_else(name: str, capfd: pytest.CaptureF
     assert capfd.readouterr().out == ""
 
 
-def test_no_terminal_obeys_what_a_job_contains() -> None:
-    job = JobFactory.create(running=True, task_path="shop.\x1b[2J", current_step="\x07")
-    printed = [run("jobs"), run("jobs", str(job.pk)), run("why", str(job.pk)), run("top")]
-    assert all("shop.\\x1b[2J" in text for text in printed)
-    assert not any(char in text for text in printed for char in "\x1b\x07")
+@pytest.mark.parametrize("json_too", [(), ("--json",)])
+def test_no_terminal_obeys_what_a_job_contains(json_too: tuple[str, ...]) -> None:
+    """U+009B is ESC and "[" in one, and JSON permits it in texts. U+202E turns the text around."""
+    bad = "a\x1b[2J\x9b2J\x07\x7f\u202e\r\nb"
+    error = {**ERROR, "message": bad, "class": bad, "traceback": bad}
+    worker = WorkerFactory.create(host=bad, version=bad)
+    line = {"at": bad, "level": bad, "logger": bad, "message": bad}
+    JobFactory.create(running=True, worker=worker.pk, task_path=bad, queue_name=bad, current_step=bad)
+    job = JobFactory.create(
+        failed=True, task_path=bad, queue_name=bad, args=[bad], kwargs={bad: bad}, unique_key=bad,
+        errors=[error], logs=[{"attempt": 1, "lines": [line]}],
+        steps=[{"name": bad, "kind": bad, "attempt": 1, "seconds": 1, "result": bad}],
+    )  # fmt: skip
+    Pause.objects.create(kind="task", name=bad, reason=bad, author=bad)
+    ScheduleFactory.create(name=bad, task_path=bad, args=[bad], pause_reason=bad)
+    JobStatFactory.create(task_path=bad, queue_name=bad)
+    note(
+        connection.connection, "f00", task_path=bad, message=bad, error_class=bad, traceback=bad, version=bad
+    )
+    fold(connection.connection)
+    commands: list[tuple[str, ...]] = [
+        ("jobs",), ("jobs", str(job.pk)), ("why", str(job.pk)), ("workers",), ("pauses",), ("schedules",),
+        ("schedules", "show", bad), ("stats",), ("tasks",), ("failures",), ("failures", "f00"), ("database",),
+    ]  # fmt: skip
+    printed = {command: run(*command, *json_too) for command in commands + [("top",)] * (not json_too)}
+    obeyed = {
+        command: {char for char in text if not char.isprintable()} - {"\n"}
+        for command, text in printed.items()
+    }
+    assert {command: found for command, found in obeyed.items() if found} == {}
+    assert sum("\\x9b" in text or "\\u009b" in text for text in printed.values()) > 6

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from ...figures.health import health
 from .._arguments import at_least
-from .._output import print_json
+from .._output import plain, print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -43,6 +43,6 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if options.get("json"):
         print_json(stdout, {"healthy": found.is_healthy, **asdict(found)})
     elif found.is_healthy:
-        stdout.write(found.line)
+        stdout.write(plain(found.line))
     if not found.is_healthy:
-        raise CommandError(found.line)
+        raise CommandError(plain(found.line))

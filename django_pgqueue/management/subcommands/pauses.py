@@ -37,6 +37,6 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         author = f" by {plain(pause.author)}" if pause.author else ""
         end = f", until {clock(pause.until)}" if pause.until else ""
         reason = f": {plain(pause.reason)}" if pause.reason else ""
-        stdout.write(f"{pause} paused{author} since {clock(pause.paused_at)}{end}{reason}")
+        stdout.write(f"{plain(str(pause))} paused{author} since {clock(pause.paused_at)}{end}{reason}")
     if not pauses:
         stdout.write("Nothing is paused.")

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 from ...redaction import redact
 from ...worker.one_job import run_job
 from .._ids import job_id
+from .._output import plain, plain_lines
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -34,13 +35,13 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     result = run_job(pk, alias or options["database"])
     row, outcome, failure = result.row, result.outcome, result.failure
     if failure is not None:
-        stdout.write("".join(format_exception(failure.error)).rstrip())
+        stdout.write("\n".join(plain_lines("".join(format_exception(failure.error)))))
     what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
     if outcome.kind == "done":
         shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
-        stdout.write(f"{what}: done in {result.ran:.3f} s. Result: {shown}")
+        stdout.write(plain(f"{what}: done in {result.ran:.3f} s. Result: {shown}"))
         return
     if failure is not None and options.get("pdb"):
         pdb.post_mortem(failure.error.__traceback__)
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
-    raise CommandError(f"{what}: {then}{f' ({outcome.reason})' if outcome.reason else ''}.")
+    raise CommandError(plain(f"{what}: {then}{f' ({outcome.reason})' if outcome.reason else ''}."))

@@ -15,7 +15,7 @@ from ...models import Schedule
 from ...schedules import board, words
 from ...schedules.control import require
 from .. import _schedule_texts as texts
-from .._output import print_json
+from .._output import plain, print_json
 from .._subcommands import accept_options
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
         stdout.write(_("%(name)s is paused.") % {"name": name})
     else:
         note = words.pause_note(_find(options))
-        stdout.write(_("%(name)s was already paused") % {"name": name} + (f" ({note})." if note else "."))
+        text = _("%(name)s was already paused") % {"name": name}
+        stdout.write(plain(text + (f" ({note})." if note else ".")))
 
 
 def _resume(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -103,7 +104,7 @@ def _run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         stdout.write(_("No job is enqueued: job %(id)d has the unique key of the schedule.") % {"id": job.pk})
         return
     text = _("Job %(id)d of %(task)s is enqueued in the queue %(queue)s.")
-    stdout.write(text % {"id": job.pk, "task": job.task_path, "queue": job.queue_name})
+    stdout.write(plain(text % {"id": job.pk, "task": job.task_path, "queue": job.queue_name}))
 
 
 _ACTIONS = {"list": _list, "show": _show, "pause": _pause, "resume": _resume, "run": _run}

@@ -14,7 +14,7 @@ from ...figures.verdict import verdict
 from ...time_limit import TimeLimitReached, time_limit
 from .. import _figures_texts as texts
 from .._conditions import warn_of_unknown_queues
-from .._output import marks_for, print_json, width_of
+from .._output import marks_for, plain, print_json, width_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -71,7 +71,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         print_json(stdout, found)
         return
     fit = width_of(stdout), marks_for(stdout)
-    stdout.write(state.line)
+    stdout.write(plain(state.line))
     stdout.write("")
     stdout.write(texts.depth_table(queues, *fit) if queues else "No queue has live jobs.")
     stdout.write("")
