@@ -1,8 +1,9 @@
 """The order of the list of jobs for each status: the jobs that matter most come first.
 
-These orders use existing indexes. Waiting jobs are in the order of the claim, for each queue. Jobs that are
-over have an index on the time when they ended; in the kept leaf, it starts with the queue. Running jobs are
-few, and are sorted. Blocked jobs, and jobs with any status, are in the order of their key, newest first.
+These orders use existing indexes. Waiting jobs are in the order of the claim, for each queue; in its index,
+those with a group stand apart. Jobs that are over have an index on the time when they ended; in
+the kept leaf, it starts with the queue. Running jobs are few, and are sorted. Blocked jobs, and jobs with any
+status, are in the order of their key, newest first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.db.models import BooleanField
+from django.db.models.expressions import Col, F
 
 from ..models.job import Status
 from ..queue_names import KEPT_QUEUES
@@ -31,6 +34,23 @@ _STARTED = (Column("last_attempted_at", is_time=True), Column("id"))
 _FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", descending=True))
 
 
+class _Grouped(F):
+    """Whether a job has a group: a column of the table that is not a field of the model, because PostgreSQL
+    computes it. A condition on ``group_key`` would not be the one that the index of the claim begins with.
+    """
+
+    conditional = True
+
+    def resolve_expression(self, query: Any = None, *args: Any, **kwargs: Any) -> Col:
+        """Return the column of the jobs of this query."""
+        column = BooleanField()
+        column.set_attributes_from_name("is_grouped")
+        return Col(query.get_initial_alias(), column)
+
+
+_GROUPED = _Grouped("is_grouped")
+
+
 def order_of_jobs(alias: str, status: str, queue: str) -> Order:
     """Return the order for jobs with this status and queue; both may be empty."""
     if status not in Status.values:
@@ -45,7 +65,8 @@ def order_of_jobs(alias: str, status: str, queue: str) -> Order:
         return NEWEST
 
     def waiting(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
-        return [jobs.filter(queue_name=name) for name in queues]
+        kinds = [~_GROUPED, _GROUPED]
+        return [jobs.filter(kind, queue_name=name) for name in queues for kind in kinds]
 
     def over(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
         past = jobs.filter(shelf__gt=LIVE_SHELF, shelf__lt=KEPT_SHELF)

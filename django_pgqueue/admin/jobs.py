@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from ..models import Job
 from ..models.job import Status
 from .failure_pages import FailurePages
-from .filters import FinishedFilter, QueueFilter, StatusFilter, TaskFilter, clock, on_shelves
+from .filters import LIVE_SHELF, FinishedFilter, QueueFilter, StatusFilter, TaskFilter, clock, on_shelves
 from .graph.pages import WorkflowPages
 from .job_actions import JobActions
 from .job_page import JobPage
@@ -108,16 +108,22 @@ class JobAdmin(FailurePages[Job], WorkflowPages[Job], JobActions, JobPage):
 
     def searched_rows(self, changelist: JobChangeList) -> QuerySet[Job] | None:
         """Return the jobs that these filters read one by one. None if there are no filters, or if an index
-        supports them; also None for live jobs, because they are few, and the oldest of them matter most.
+        supports them; also None for running jobs, because they are few.
+
+        No index tells jobs that wait for their first attempt from those that wait for their next one, and
+        none has all blocked jobs. So one of these states alone is a filter, too.
         """
         if has_index(changelist.root_queryset.db, changelist.query):
             return None
-        chosen = set(changelist.get_filters_params())
-        served = {"status", "queue", "finished"} if changelist.chosen("status") == Status.FAILED else set()
-        if changelist.is_live or not (chosen - served or changelist.query):
-            return None
         jobs: QuerySet[Job] = changelist.root_queryset
-        return on_shelves(changelist.chosen("status"), jobs)
+        status = changelist.chosen("status")
+        if changelist.is_live:
+            waits = [state for state in Status if state.is_claimable]
+            read = waits if status in waits else [*waits, Status.BLOCKED]
+            return None if status == Status.RUNNING else jobs.filter(shelf=LIVE_SHELF, status__in=read)
+        chosen = set(changelist.get_filters_params())
+        served = {"status", "queue", "finished"} if status == Status.FAILED else set()
+        return on_shelves(status, jobs) if chosen - served or changelist.query else None
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Job], search_term: str

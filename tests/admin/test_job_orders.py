@@ -31,7 +31,7 @@ def waiting() -> list[Job]:
         JobFactory.create(queue_name="a", priority=5, run_after=ago(-60)),
         JobFactory.create(queue_name="b", run_after=ago(100)),
         JobFactory.create(queue_name="a", run_after=ago(50)),
-        JobFactory.create(queue_name="b", run_after=ago(50)),
+        JobFactory.create(queue_name="b", run_after=ago(50), group_key="g"),
         JobFactory.create(queue_name="a", run_after=ago(50)),
         JobFactory.create(queue_name="a", run_after=ago(10)),
         JobFactory.create(queue_name="b", priority=-5, run_after=ago(500)),
@@ -93,7 +93,25 @@ def test_a_filter_that_no_index_serves_looks_at_so_many_rows_in_this_order(
     rare = JobFactory.create(done=True, task_path="rare.task", finished_at=ago(100))
     for n in range(10):
         JobFactory.create(done=True, finished_at=ago(n), shelf=9 if n % 2 else 3)
-    response = root.get(url("changelist"), {"status": "done", "task": "rare.task"})
+    assert seen_while_looking_back(root, status="done", task="rare.task") == [[], [], [rare.pk]]
+
+
+@pytest.mark.parametrize(("status", "others"), [("retry", "pending"), ("blocked", "pending")])
+def test_a_rare_state_of_waiting_jobs_is_looked_for_in_parts(
+    root: Client, monkeypatch: pytest.MonkeyPatch, status: str, others: str
+) -> None:
+    monkeypatch.setattr(changelist.KeysetChangeList, "window", 4)
+    rare = JobFactory.create(status=status, run_after=ago(-100))
+    for n in range(10):
+        JobFactory.create(
+            status=others, run_after=ago(n), queue_name="ab"[n % 2], group_key="g" if n % 3 else None
+        )
+    assert seen_while_looking_back(root, status=status) == [[], [], [rare.pk]]
+
+
+def seen_while_looking_back(root: Client, **query: str) -> list[list[int]]:
+    """Return the jobs of each page, until there is no link to a further one."""
+    response = root.get(url("changelist"), query)
     found: list[list[int]] = []
     while True:
         found.append([row.pk for row in response.context["cl"].result_list])
@@ -102,7 +120,7 @@ def test_a_filter_that_no_index_serves_looks_at_so_many_rows_in_this_order(
             break
         assert response.context["cl"].cut
         response = root.get(url("changelist") + link)
-    assert found == [[], [], [rare.pk]]
+    return found
 
 
 def test_with_many_queues_the_newest_come_first(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
+from django_pgqueue.admin.job_orders import order_of_jobs
 from django_pgqueue.lifecycle.claim import claim_sql
 from django_pgqueue.management._job_filters import Filters
 from django_pgqueue.management._job_rows import readable
+from django_pgqueue.models import Job
 from django_pgqueue.models.job import Status
 from django_pgqueue.poller import LIVE_SQL
 from tests.support.jobs import LONG_AGO, Range, add, cancel, claim, finish, retry, value
@@ -208,3 +212,17 @@ def test_a_list_of_jobs_by_command_reads_as_many_rows_as_it_shows(
     with reads(one) as counts:
         one.execute(sql, parameters)
     assert counts.of(LIVE, *HISTORY) <= most, counts
+
+
+@pytest.mark.usefixtures("one")
+@pytest.mark.parametrize("queue", ["", "mail"])
+def test_the_list_of_waiting_jobs_reads_the_index_of_the_claim_in_its_order(queue: str) -> None:
+    jobs = Job.objects.filter(shelf=0, status="pending", **({"queue_name": queue} if queue else {}))
+    with CaptureQueriesContext(connection) as captured:
+        assert len(order_of_jobs("default", "pending", queue).keys(jobs, None, BATCH)) == BATCH
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {captured[-1]['sql']}")
+        [(found,)] = cursor.fetchall()
+    read = [node for node in nodes(found[0]["Plan"]) if node["Node Type"].endswith("Scan")]
+    assert {node["Index Name"] for node in read} == {CLAIM_INDEX}
+    assert all(node["Actual Rows"] <= BATCH for node in read)
