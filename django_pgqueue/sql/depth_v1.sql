@@ -1,8 +1,10 @@
 -- Return the depth of each queue that has live jobs, and the ages in seconds of its oldest ready and its longest
 -- running job. Jobs are counted up to p_most: ready and scheduled ones for each queue, running and blocked ones of
 -- all queues together. A count that ends there is replaced by the planner's estimate, if that is larger; that of all
--- running or blocked jobs is shared out as they were found. So the time depends on the number of queues and
--- priorities, not on the backlog. The result has several rows for some queues: add them up.
+-- running or blocked jobs is shared out as they were found. Planning is most of the work, so a queue has one estimate,
+-- divided into due and scheduled jobs as all waiting jobs are: the planner takes the queue and the time as independent,
+-- too. So the time depends on the number of queues and priorities, not on the backlog. The result has several rows for
+-- some queues: add them up.
 --
 -- The functions of a session keep their plans, and the share of each status changes by the minute. So a scan of the
 -- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the
@@ -14,11 +16,13 @@ CREATE FUNCTION pgqueue_depth_v1(p_most integer) RETURNS TABLE (
 SET enable_seqscan TO off SET enable_bitmapscan TO off SET jit TO off AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
-    waiting text := format('status IN (''pending'', ''retry'') AND run_after %%s %L AND queue_name = %%L', moment);
+    waiting constant text := 'status IN (''pending'', ''retry'')';
     name text;
     first record;
     counted bigint;
     total bigint;
+    estimate double precision;
+    share double precision;  -- of the waiting jobs, those that are due
     oldest timestamptz;
 BEGIN
     running := 0;
@@ -35,6 +39,8 @@ BEGIN
         LOOP
             IF first.run_after <= moment THEN
                 oldest := least(oldest, first.run_after);
+            END IF;
+            IF first.run_after <= moment AND ready < p_most THEN
                 -- From the first job on: what was before it has been claimed, and its dead entries may still be there.
                 SELECT count(*) INTO counted FROM (
                     SELECT FROM pgqueue_job_live AS job
@@ -45,20 +51,27 @@ BEGIN
                 ) AS part;
                 ready := ready + counted;
             END IF;
-            SELECT count(*) INTO counted FROM (
-                SELECT FROM pgqueue_job_live AS job
-                WHERE job.status IN ('pending', 'retry') AND job.queue_name = name
-                    AND job.is_grouped = first.is_grouped AND job.priority = first.priority
-                    AND job.run_after > moment
-                LIMIT p_most - scheduled
-            ) AS part;
-            scheduled := scheduled + counted;
+            IF scheduled < p_most THEN
+                SELECT count(*) INTO counted FROM (
+                    SELECT FROM pgqueue_job_live AS job
+                    WHERE job.status IN ('pending', 'retry') AND job.queue_name = name
+                        AND job.is_grouped = first.is_grouped AND job.priority = first.priority
+                        AND job.run_after > moment
+                    LIMIT p_most - scheduled
+                ) AS part;
+                scheduled := scheduled + counted;
+            END IF;
         END LOOP;
-        IF ready >= p_most THEN
-            ready := greatest(ready, pgqueue_estimate_v1(format(waiting, '<=', name)));
-        END IF;
-        IF scheduled >= p_most THEN
-            scheduled := greatest(scheduled, pgqueue_estimate_v1(format(waiting, '>', name)));
+        IF ready >= p_most OR scheduled >= p_most THEN
+            share := coalesce(share, pgqueue_estimate_v1(format(waiting || ' AND run_after <= %L', moment))
+                / pgqueue_estimate_v1(waiting));
+            estimate := pgqueue_estimate_v1(format(waiting || ' AND queue_name = %L', name));
+            IF ready >= p_most THEN
+                ready := greatest(ready, estimate * share);
+            END IF;
+            IF scheduled >= p_most THEN
+                scheduled := greatest(scheduled, estimate * (1 - share));
+            END IF;
         END IF;
         oldest_ready := greatest(0, date_part('epoch', moment - oldest));
         RETURN NEXT;
@@ -66,6 +79,7 @@ BEGIN
     ready := 0;
     scheduled := 0;
     oldest_ready := NULL;
+    estimate := NULL;
     -- The order is that of the index, which is therefore read only as far as needed.
     FOR queue_name, running, total, longest_running IN
         SELECT part.queue_name, count(*), sum(count(*)) OVER (),
@@ -76,12 +90,14 @@ BEGIN
         ) AS part GROUP BY part.queue_name
     LOOP
         IF total >= p_most THEN
-            running := greatest(running, pgqueue_estimate_v1('status = ''running''') * running / total);
+            estimate := coalesce(estimate, pgqueue_estimate_v1('status = ''running'''));
+            running := greatest(running, estimate * running / total);
         END IF;
         RETURN NEXT;
     END LOOP;
     running := 0;
     longest_running := NULL;
+    estimate := NULL;
     -- Each kind of blocked jobs has an index of its own: those of concurrency keys, paused tasks, and parents.
     FOR queue_name, blocked, total IN
         SELECT part.queue_name, count(*), sum(count(*)) OVER () FROM (
@@ -100,7 +116,8 @@ BEGIN
         ) AS part GROUP BY part.queue_name
     LOOP
         IF total >= p_most THEN
-            blocked := greatest(blocked, pgqueue_estimate_v1('status = ''blocked''') * blocked / total);
+            estimate := coalesce(estimate, pgqueue_estimate_v1('status = ''blocked'''));
+            blocked := greatest(blocked, estimate * blocked / total);
         END IF;
         RETURN NEXT;
     END LOOP;
