@@ -12,13 +12,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def set_up() -> None:
+def set_up(settings: str = "benchmarks.settings") -> None:
     """Find or start the server, create the tables, and print the versions."""
     if not os.environ.get("DATABASE_URL"):
         from .server import server_url
 
         os.environ["DATABASE_URL"] = server_url()
-    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = settings
     import django
     from django.core.management import call_command
 

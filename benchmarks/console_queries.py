@@ -40,17 +40,23 @@ def main(finished: int, waiting: int, tasks: int) -> None:
     set_up()
     if finished < 0:  # measure what an earlier run has left
         return report()
+    fill(finished, waiting, tasks)
+    return report()
+
+
+def fill(finished: int, waiting: int, tasks: int, more: Callable[[], Any] = lambda: None) -> None:
+    """Replace everything that is in the tables, with ``more`` at the end."""
     empty()
     execute("TRUNCATE pgqueue_stat_rollup")
     began = perf_counter()
     fill_history(finished)
     fill_live(waiting)
     fill_statistics(tasks)
+    more()
     execute("VACUUM ANALYZE")
     sizes = one("SELECT pg_size_pretty(sum(pg_total_relation_size(oid))) FROM pg_class WHERE relname LIKE"
                 " 'pgqueue%' AND relkind = 'r'")  # fmt: skip
     print(f"{finished} finished, {waiting} waiting, {tasks} tasks: {sizes}, {perf_counter() - began:.0f} s")
-    return report()
 
 
 def report() -> None:
@@ -209,21 +215,28 @@ def pages() -> list[tuple[str, float, Callable[[], Any]]]:
     return found
 
 
-def measure(name: str, limit: float, call: Callable[[], Any]) -> bool:
-    """Print how long the statements of a call take, and return whether the median is within the limit."""
+def measure(
+    name: str, limit: float, call: Callable[[], Any], *, rounds_of: int = ROUNDS, names_longest: bool = False
+) -> bool:
+    """Print how long the statements of a call take, and return whether the median is within the limit.
+
+    ``names_longest``: print the longest one, too.
+    """
     from django.db import connection
 
     rounds: list[float] = []
     longest = statements = 0.0
+    slowest = ""
 
     def watch(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        nonlocal longest, statements
+        nonlocal longest, statements, slowest
         began = perf_counter()
         try:
             return execute(sql, params, many, context)
         finally:
             took = 1000 * (perf_counter() - began)
-            longest = max(longest, took)
+            if took > longest:
+                longest, slowest = took, " ".join(str(sql).split())
             statements += 1
             rounds[-1] += took
 
@@ -231,15 +244,16 @@ def measure(name: str, limit: float, call: Callable[[], Any]) -> bool:
     pid = int(one("SELECT pg_backend_pid()"))
     worked, began = processor_time(pid), perf_counter()
     with connection.execute_wrapper(watch):
-        for _ in range(ROUNDS):
+        for _ in range(rounds_of):
             rounds.append(0.0)
             call()
-    whole = 1000 * (perf_counter() - began) / ROUNDS
-    work = None if worked is None else ((processor_time(pid) or worked) - worked) / ROUNDS
+    whole = 1000 * (perf_counter() - began) / rounds_of
+    work = None if worked is None else ((processor_time(pid) or worked) - worked) / rounds_of
     print(
         f"{name + ':':<28}{'' if work is None else f'{work:6.1f} ms of work,'}{median(rounds):7.1f} ms"
-        f" ({min(rounds):.1f} to {max(rounds):.1f}), {statements / ROUNDS:.0f} statements, the longest"
+        f" ({min(rounds):.1f} to {max(rounds):.1f}), {statements / rounds_of:.0f} statements, the longest"
         f" {longest:.1f} ms, with Python {whole:.1f} ms"
+        f"{chr(10) + ' ' * 28 + slowest[:200] if names_longest else ''}"
     )
     return (median(rounds) if work is None else work) <= limit
 
