@@ -6,6 +6,7 @@
     python3 dev.py ledger [options]    run many jobs, kill processes at random, and check that no job is lost
     python3 dev.py screenshots         draw the pictures of the admin for the docs, with Chromium
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
+    python3 dev.py messages            write the messages that are to be translated into the catalogs
     python3 dev.py manage COMMAND ...  run any other command of the example project's manage.py
 
 Each command creates the environment .venv if necessary, and then runs in it. If DATABASE_URL is set, it names
@@ -42,6 +43,7 @@ COMMANDS = {
         PYTEST + ["-m", "ledger", "-s", "tests/chaos/test_ledger.py", "tests/chaos/test_limit_ledger.py"],
     ),
     "manage": ("demo", [MANAGE]),
+    "messages": ("test", ["-m", "tests.support.catalogs"]),
     "screenshots": (
         "browser",
         PYTEST + ["-n", "0", "--ds", "tests.browser.settings", "-m", "browser", "tests/browser/pictures.py"],

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-#: Buttons and boxes that change something.
-CHANGES = "#content form[method=post] button, #content input.action-select"
+#: Buttons and boxes that change something. Others only copy.
+CHANGES = "#content form[method=post] button:not([type=button]), #content input.action-select"
 
 
 def test_who_may_only_look_finds_nothing_to_press(window: Open) -> None:
