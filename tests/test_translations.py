@@ -57,7 +57,7 @@ def test_pages_speak_the_language_of_the_user(client: Client, language: str) -> 
     client.force_login(User.objects.create_superuser("root"))
     job = JobFactory.create(failed=True)
     with translation.override(language):
-        for address, english in ((url("overview"), _TITLE), (url("change", job.pk), "Timeline")):
+        for address, english in ((url("overview"), _TITLE), (url("change", job.pk), "Attempts")):
             translated = translation.gettext(english)
             assert translated != english
             assert translated in body(client, address)
