@@ -82,5 +82,5 @@ def _seconds(found: float | None) -> float | None:
 
 
 def _rate(rate: float) -> str:
-    digits = 1 if 0 < rate < 10 else 0
+    digits = 1 if rate < 10 and not float(rate).is_integer() else 0
     return number_format(round(rate, digits), digits, use_l10n=True, force_grouping=True)

@@ -45,7 +45,7 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Do what the button says, and show the overview again."""
     queue, button = request.POST.get("queue", ""), request.POST.get("button", "")
     allowed = {"pause": may_pause, "resume": may_resume}.get(button)
-    if allowed is None or not queue:
+    if allowed is None or not queue or "\0" in queue:
         return HttpResponseBadRequest()
     if not allowed(admin.admin_site, request):
         raise PermissionDenied

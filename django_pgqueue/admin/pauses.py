@@ -94,6 +94,14 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         form.using = self.database
         return form
 
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Leave out the end. Django passes on a text, which the field for a time cannot show."""
+        return {
+            name: value
+            for name, value in super().get_changeform_initial_data(request).items()
+            if name != "until"
+        }
+
     def get_readonly_fields(self, request: HttpRequest, obj: Pause | None = None) -> tuple[str, ...]:
         """Make what is paused read-only in an existing pause."""
         return () if obj is None else ("kind", "name", "author", "since")

@@ -53,7 +53,7 @@ ADMINS = {
 NAMES = (
     "q", "p", "o", "e", "status", "queue", "task", "finished", "span", "part", "keys", "log", "muted", "kind",
     "name", "state", "source", "overridden", "again", "page", "next", "_changelist_filters", "_popup",
-    "reason",
+    "reason", "until",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from django_pgqueue import pause
-from django_pgqueue.admin import overview
+from django_pgqueue.admin import overview, overview_charts
 from django_pgqueue.figures import verdict
 from django_pgqueue.models import Pause
 from django_pgqueue.time_limit import TimeLimitReached
@@ -367,6 +367,7 @@ def test_a_form_that_somebody_has_changed(root: Client) -> None:
         {"button": "drop", "queue": "mail"},
         {"button": "pause"},
         {"button": "pause", "queue": "a b"},
+        {"button": "resume", "queue": "a\0b"},
     ):
         assert root.post(url("overview"), data).status_code == 400
     strict = Client(enforce_csrf_checks=True)
@@ -384,3 +385,10 @@ def test_pages_need_no_inline_script_or_style(root: Client) -> None:
         assert not re.search(r"<script(?![^>]* src=)(?![^>]*application/json)", page)
         assert not re.search(r" on\w+=", page)
         assert "django_pgqueue/admin.css" in page
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(0, "0"), (2.0, "2"), (2.25, "2.2"), (12.5, "12"), (1234.0, "1,234")]
+)
+def test_a_whole_rate_has_no_decimals(rate: float, text: str) -> None:
+    assert overview_charts._rate(rate) == text
