@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from dataclasses import replace
@@ -190,7 +189,7 @@ def test_ctrl_c_ends_it_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     before = signal.getsignal(signal.SIGINT)
 
     def pressed(rows: Any) -> int:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return retry(rows)
 
     monkeypatch.setattr(subcommand, "_CHANGE", replace(subcommand._CHANGE, run=pressed))
@@ -203,10 +202,10 @@ def test_ctrl_c_ends_it_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_second_ctrl_c_interrupts() -> None:
     with _changing.interruptible() as interruption:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert interruption.is_asked
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_count_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
