@@ -42,6 +42,7 @@ _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 #: The last hour, and the one before.
 _SPAN = Span("2h", 2 * _HOUR, _MINUTE, stat.Span.MINUTE, _HOUR, stat.Span.HOUR)
 _FEW_FAILURES = 10
+_FEW_OF_ALL = 0.01  # of the attempts
 
 
 @dataclass(slots=True)
@@ -183,7 +184,8 @@ def _silent(state: State) -> list[Problem]:
 
 def _failures(state: State) -> list[Problem]:
     now, before = state.failed
-    if now < _FEW_FAILURES or now <= 2 * before:
+    attempts = sum(each.attempts for each in state.hour)
+    if now < max(_FEW_FAILURES, _FEW_OF_ALL * attempts) or now <= 2 * before:
         return []
     text = _("%(now)d jobs failed in the last hour, %(before)d in the hour before")
     return [Problem("failures", "", text % {"now": now, "before": before})]

@@ -78,6 +78,10 @@ def failing_as_before() -> None:
     JobStatFactory.create(minute=minute(70), failed=20)
 
 
+def failing_seldom() -> None:
+    JobStatFactory.create(minute=minute(5), done=4_080, failed=41)
+
+
 def paused() -> None:
     JobFactory.create_batch(2, queue_name="mail", run_after=ago(hours=1))
     pause(queue="mail")
@@ -101,6 +105,7 @@ def pause_is_over() -> None:
     [
         (silent, [("silent", "", "1 worker has sent no heartbeat for 1")]),
         (lost, [("lost", "", "3 running jobs have lost their workers, and wait for recovery")]),
+        (failing_seldom, []),
         (failing, [("failures", "", "41 jobs failed in the last hour, 20 in the hour before")]),
         (failing_as_before, []),
         (paused, [("paused", "mail", "mail: paused, and 2 jobs wait")]),
