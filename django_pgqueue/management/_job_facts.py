@@ -7,14 +7,12 @@ import textwrap
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import F
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
+from ..figures.steps import moment, recorded_steps
 from ..models.job import Status
 from ..models.step import Step
 from ..redaction import redact, redact_call, redact_text
-from ..step_rules import HAS_STEPS
 from ..why import explain
 from ..wording import counted, period
 from . import _job_rows as rows
@@ -32,7 +30,6 @@ __all__ = ["as_json", "text"]
 _WIDTH = 100
 _INDENT = " " * 16
 _BAR = 20
-_STEPS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "result")
 
 
 def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
@@ -55,7 +52,7 @@ def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "after": job.parent_ids or [],
         "user": job.user_id,
         "traceparent": job.traceparent,
-        "steps": [_step_json(job, step) for step in _steps(job)],
+        "steps": [_step_json(job, step) for step in recorded_steps(job)],
         "errors": [_redacted(job, error) for error in job.errors],
         "logs": [_redacted(job, log) for log in job.logs or []],
     }
@@ -71,7 +68,7 @@ def text(job: Any, workers: dict[int, str], width: int | None, marks: Marks) -> 
             lines += textwrap.wrap(
                 f"  {f'{label}:':<14}{plain(value)}", width, subsequent_indent=_INDENT, break_on_hyphens=False
             )
-    if steps := _steps(job):
+    if steps := recorded_steps(job):
         head = ("Step", "Kind", "Attempt", "Took", "Ended")
         shown = table(head, [_step_row(step) for step in steps], width=width - 2, marks=marks)
         lines += ["", *(f"  {line}" for line in shown.splitlines())]
@@ -136,7 +133,7 @@ def _errors(job: Job, workers: dict[int, str]) -> Iterator[str]:
     for error in job.errors:
         name = str(error.get("class", "")).removeprefix("builtins.")
         where = f", step {error['step']}" if error.get("step") else ""
-        at = _moment(error.get("finished_at"))
+        at = moment(error.get("finished_at"))
         when = f", {clock(at)}" if at else ""
         message = redact_text(str(error.get("message", "")), job.task_path)
         yield plain(f"  attempt {error.get('attempt', '?')}{when}{where}: {name}: {message}")
@@ -160,33 +157,22 @@ def _logs(job: Job) -> Iterator[str]:
         yield f"    ({counted(left_out, 'line')} left out)"
 
 
-def _steps(job: Job) -> list[dict[str, Any]]:
-    """Return the steps: of live jobs from their table, of others from the row."""
-    if job.is_over:
-        return job.steps or []
-    if not job.marks & HAS_STEPS:
-        return []
-    steps = Step.objects.using(job._state.db).filter(job_id=job.pk)
-    return list(steps.order_by(F("finished_at").asc(nulls_last=True)).values(*_STEPS))
-
-
 def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
     return {
-        **{name: step.get(name) for name in ("name", "kind", "attempt", "seconds")},
-        "wake_at": iso(_moment(step.get("wake_at"))),
-        "finished_at": iso(_moment(step.get("finished_at"))),
-        "result": redact(step.get("result"), job.task_path),
+        **{name: step[name] for name in ("name", "kind", "attempt", "seconds")},
+        "wake_at": iso(step["wake_at"]),
+        "finished_at": iso(step["finished_at"]),
+        "result": redact(step["result"], job.task_path),
     }
 
 
 def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
-    ended, wakes = _moment(step.get("finished_at")), _moment(step.get("wake_at"))
-    waits = "waits" if wakes is None or step.get("kind") == Step.Kind.SIGNAL else f"until {clock(wakes)}"
-    seconds = step.get("seconds")
+    ended, wakes, seconds = step["finished_at"], step["wake_at"], step["seconds"]
+    waits = "waits" if wakes is None or step["kind"] == Step.Kind.SIGNAL else f"until {clock(wakes)}"
     return (
-        str(step.get("name", "")),
-        str(step.get("kind", "")),
-        str(step.get("attempt") or ""),
+        str(step["name"] or ""),
+        str(step["kind"] or ""),
+        str(step["attempt"] or ""),
         "" if seconds is None else _seconds(seconds),
         clock(ended) if ended else waits,
     )
@@ -221,13 +207,3 @@ def _time(time: datetime | None) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 60 else period(timedelta(seconds=seconds))
-
-
-def _moment(value: Any) -> datetime | None:
-    """Return a time, which is text in the history."""
-    if not isinstance(value, str):
-        return value  # type: ignore[no-any-return]
-    try:
-        return parse_datetime(value)
-    except ValueError:
-        return None
