@@ -3,7 +3,7 @@
 
     python3 dev.py demo [options]      run the demonstration of the example project (--help for its options)
     python3 dev.py test [options]      run the tests; options are passed to pytest
-    python3 dev.py ledger [options]    run many jobs, kill processes at random, and check that no job is lost
+    python3 dev.py chaos [options]     make faults under load, and check that nothing is lost (--help)
     python3 dev.py screenshots         draw the pictures of the admin for the docs, with Chromium
     python3 dev.py bench [options]     measure this queue and others (--help for its options)
     python3 dev.py messages            write the messages that are to be translated into the catalogs
@@ -37,11 +37,8 @@ MANAGE = os.path.join(ROOT, "example_project", "manage.py")
 PYTEST = ["-m", "pytest", "--rootdir", ROOT]
 COMMANDS = {
     "bench": ("bench", ["-m", "benchmarks"]),
+    "chaos": ("chaos", ["-m", "tests.chaos.harness.program"]),
     "demo": ("demo", [MANAGE, "demo"]),
-    "ledger": (
-        "test",
-        PYTEST + ["-m", "ledger", "-s", "tests/chaos/test_ledger.py", "tests/chaos/test_limit_ledger.py"],
-    ),
     "manage": ("demo", [MANAGE]),
     "messages": ("test", ["-m", "tests.support.catalogs"]),
     "screenshots": (
@@ -78,9 +75,9 @@ def main() -> None:
     try:
         if not is_ready(group):
             prepare(group)
-        if group in ("bench", "browser", "test"):
+        if group in ("bench", "browser", "chaos", "test"):
             os.chdir(ROOT)
-        if group in ("browser", "test"):
+        if group in ("browser", "chaos", "test"):
             # Lets pytest store each file with rewritten asserts, so that not every pytest worker rewrites it.
             os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     except OSError as error:

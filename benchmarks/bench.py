@@ -1,4 +1,4 @@
-"""What ``benchmarks.recovery`` needs: a durable server, an empty queue, a worker, and queries."""
+"""What some of these programs need: a durable server, an empty queue, a worker, and queries."""
 
 from __future__ import annotations
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import string
-import time
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django_pgqueue import task
@@ -75,16 +72,6 @@ def flaky(number: int) -> None:
     if number not in _tried:
         _tried.add(number)
         raise ConnectionError("the first attempt fails")
-
-
-@task
-def hold(path: str) -> None:
-    """Record the time of the start, then run until the file exists."""
-    file = os.open(f"{path}.runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(file, f"{time.monotonic()}\n".encode())
-    os.close(file)
-    while not Path(path).exists():
-        time.sleep(0.01)
 
 
 #: The kinds of jobs that every contestant runs, and those of our own scenarios.

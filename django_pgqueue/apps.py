@@ -1,9 +1,9 @@
-"""The app config: the label of the app, its name in the admin, its checks, and what follows ``migrate``."""
+"""The app config: the label of the app, its name in the admin, its checks, and what ``migrate`` entails."""
 
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class PgQueueConfig(AppConfig):
@@ -14,12 +14,14 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks, and what follows a ``migrate``; remember the databases before anything
+        """Register the system checks, and what a ``migrate`` entails; remember the databases before anything
         changes them.
         """
-        from . import checks, checks_backends, checks_database, database_settings  # noqa: F401
+        from . import checks, checks_backends, checks_database, database_settings, roles_kept  # noqa: F401
 
         database_settings.remember()
+        pre_migrate.connect(roles_kept.before_migrate, sender=self)
+        post_migrate.connect(roles_kept.after_migrate, sender=self)
         if not checks.check_django_tasks(None):
             from . import checks_payloads, checks_schedules  # noqa: F401
             from .payloads.synchronize import after_migrate

@@ -27,6 +27,7 @@ from django.db.models import Model
 from . import conf
 from .checks import TAG, check_django_tasks, queue_databases
 from .models import LiveJob, Ring
+from .roles_kept import kept_roles, lacking, shortened
 
 __all__ = ["check_database", "database_problems"]
 
@@ -72,7 +73,8 @@ def database_problems(alias: str) -> list[CheckMessage]:
 
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
     history has lost its row. W004: there are functions of another version. W005: the ring has another
-    retention than PGQUEUE. Raises ``OperationalError`` if the server cannot be reached.
+    retention than PGQUEUE. W009: roles lack rights. Raises ``OperationalError`` if the server cannot be
+    reached.
     """
     if connections[alias].vendor != "postgresql":
         return []  # E001 reports this
@@ -111,6 +113,21 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
             id=f"{TAG}.W004",
         )
     yield from _ring(alias)
+    yield from _roles(alias)
+
+
+def _roles(alias: str) -> Iterator[CheckMessage]:
+    kept = kept_roles(alias)
+    if lacks := lacking(alias, kept):
+        names = [f" --enqueuer {name}" for name in kept.enqueuers[:1]]
+        names += [f" --worker {name}" for name in kept.workers[:1]]
+        yield CheckWarning(
+            f"The roles of manage.py pgqueue roles in the database {alias!r} do not fit this version: "
+            f"{shortened(lacks)}.",
+            hint="Run with the owner of the tables: "
+            f"python manage.py pgqueue roles --apply --database {alias}{''.join(names)}",
+            id=f"{TAG}.W009",
+        )
 
 
 def _ring(alias: str) -> Iterator[CheckMessage]:

@@ -120,6 +120,8 @@ class Settings:
     """The paths of callables that receive alerts."""
     alerts_every: float = 30.0
     """The time between two looks for what there is to tell."""
+    alerts_over_after: float = 300.0
+    """How long a problem must be gone until it is told to be over."""
     health: Mapping[str, Thresholds] = field(default_factory=dict, hash=False)
     """When queues are not healthy, by name; "*" is for all others."""
     monitoring_token: str | None = None
@@ -227,6 +229,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "REDACT": rules,
     "ALERTS": paths,
     "ALERTS_EVERY": seconds(1, 86400),
+    "ALERTS_OVER_AFTER": seconds(0, 86400),
     "HEALTH": thresholds,
     "MONITORING_TOKEN": token,
     "MONITORING_NETWORKS": networks,

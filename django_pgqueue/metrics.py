@@ -144,7 +144,7 @@ class _Page:
         """Add the samples of a database."""
         for name, depth in found.items():
             labels = [alias, name]
-            for state in ("ready", "scheduled", "running", "blocked"):
+            for state in ("ready", "scheduled", "retrying", "running", "blocked"):
                 self.jobs.add_metric([*labels, state], getattr(depth, state))
             self.age.add_metric(labels, depth.oldest_ready)
             self.longest.add_metric(labels, depth.longest_running)

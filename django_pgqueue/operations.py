@@ -1,4 +1,8 @@
-"""Migration operations: one that installs an object from its file in ``sql/``, and ``PayloadTriggers``."""
+"""Migration operations: one that installs an object from its file in ``sql/``, and ``PayloadTriggers``.
+
+Both may need a lock on a table that is in use. Whoever waits for a lock holds up everybody who comes later,
+so they wait shortly and try again (``short_locks``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import migrations
 from django.db.migrations.operations.base import Operation
+
+from .short_locks import patiently
 
 if TYPE_CHECKING:
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
@@ -46,8 +52,8 @@ class RunSQLFile(migrations.RunSQL):
         if schema_editor.connection.vendor != "postgresql":
             return
         # Each is run as one string with its comments: Django need not split it into statements.
-        for sql in [sqls] if isinstance(sqls, str) else sqls:
-            schema_editor.execute(sql, params=None)
+        texts = [sqls] if isinstance(sqls, str) else sqls
+        patiently(schema_editor, self.describe(), [(sql, None) for sql in texts])
 
 
 class PayloadTriggers(Operation):
@@ -129,4 +135,4 @@ class PayloadTriggers(Operation):
         model = state.apps.get_model(app_label, self.model_name)
         if connection.vendor == "postgresql" and self.allow_migrate_model(connection.alias, model):
             table = connection.ops.quote_name(model._meta.db_table)
-            schema_editor.execute(query, [table, *more])
+            patiently(schema_editor, self.describe(), [(query, [table, *more])])

@@ -27,6 +27,7 @@ from . import conf
 from .exceptions import UnknownTask
 from .redaction_rules import DEFAULT_NAMES
 from .signatures import parameters_of_call
+from .stored_json import TOO_DEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,9 +65,12 @@ class Names(NamedTuple):
 def redact(value: Any, task_path: str = "") -> Any:
     """Return a JSON value as it may be shown. For the arguments of a job, use ``redact_call``."""
     rules = conf.current().redact
-    if rules.function:
-        return _by_function(rules.function, value, task_path)
-    return _by_rules(value, rules)
+    try:
+        if rules.function:
+            return _by_function(rules.function, value, task_path)
+        return _by_rules(value, rules)
+    except RecursionError:
+        return TOO_DEEP
 
 
 def redact_call(
@@ -75,14 +79,11 @@ def redact_call(
     """Return the arguments of a call as they may be shown. A positional argument has the name of its
     parameter, if this process can import the task.
     """
-    rules = conf.current().redact
     names = names_of_call(task_path) if args else Names()
-    if rules.function:
-        return _args_by_function(rules.function, args, names, task_path), _kwargs_by_function(
-            rules.function, kwargs, task_path
-        )
-    named = _by_rules(dict(enumerate(args)), rules, names)
-    return list(named.values()), _by_rules(dict(kwargs), rules)
+    try:
+        return _call_by_rules(args, kwargs, names, task_path)
+    except RecursionError:
+        return [TOO_DEEP] * len(args), dict.fromkeys(kwargs, TOO_DEEP)
 
 
 def redact_text(text: str, task_path: str = "") -> str:
@@ -172,6 +173,18 @@ def _by_rules(value: Any, rules: Rules, names: Names | None = None) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return REDACTED if any(pattern.search(str(value)) for pattern in rules.patterns) else value
     return value
+
+
+def _call_by_rules(
+    args: Sequence[Any], kwargs: Mapping[str, Any], names: Names, task_path: str
+) -> tuple[list[Any], dict[str, Any]]:
+    rules = conf.current().redact
+    if rules.function:
+        return _args_by_function(rules.function, args, names, task_path), _kwargs_by_function(
+            rules.function, kwargs, task_path
+        )
+    named = _by_rules(dict(enumerate(args)), rules, names)
+    return list(named.values()), _by_rules(dict(kwargs), rules)
 
 
 def _by_function(path: str, value: Any, task_path: str) -> Any:

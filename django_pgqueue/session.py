@@ -6,7 +6,8 @@ timeouts and the role are set in each transaction. A pooler is detected because 
 from the process id that the connection was given.
 
 A worker needs the primary and refuses a standby with a separate error. Both ends of a connection notice
-within half a minute that the other end has vanished; the server then releases the locks of the worker.
+within half a minute that the other end has vanished (``half_open``), and the worker that its answer will not
+come (``answers``). The server then releases the locks of the worker.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import psycopg
 from django.db import connections
 from psycopg.types.string import TextLoader
 
+from .answers import PatientConnection
+from .half_open import client_parameters, tell_server
 from .prepared import PreparedStatements, fetch_rows
 
 if TYPE_CHECKING:
@@ -32,23 +35,13 @@ logger = logging.getLogger(__name__)
 STATEMENT_TIMEOUT = 60_000
 LOCK_TIMEOUT = 2_000
 
-#: How the driver notices that the server has vanished, unless OPTIONS say otherwise: within 10 s while data
-#: is sent (milliseconds), within 25 s when the connection is idle (seconds). No effect on a Unix socket.
-_HALF_OPEN = {
-    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000,
-}  # fmt: skip
-
-#: How the server notices that the worker has vanished, unless its configuration sets this already.
-_HALF_OPEN_SERVER = """
-    SELECT set_config(name, given, false)
-    FROM (VALUES ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'),
-        ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '10000')) AS ours (name, given)
-    JOIN pg_settings USING (name) WHERE source = 'default'
-"""
-
 _SETTINGS = {
     "statement_timeout": str(STATEMENT_TIMEOUT),
     "lock_timeout": str(LOCK_TIMEOUT),
+    # A role or a database may have these for web requests. A worker listens for hours, and its transactions
+    # are idle only while its process is stopped.
+    "idle_session_timeout": "0",
+    "idle_in_transaction_session_timeout": str(2 * STATEMENT_TIMEOUT),
     # Reports are the exception. Claims, heartbeats and recoveries that a server crash loses are repeated.
     "synchronous_commit": "off",
     # Times are returned as text and compared as text.
@@ -90,7 +83,7 @@ class Session:
     def set_up(self) -> None:
         """Set the session's parameters, once. Behind a pooler each transaction sets them instead."""
         self.connection.execute(*_set(self._settings(), local=False))
-        self.connection.execute(_HALF_OPEN_SERVER)
+        tell_server(self.connection)
         self.connection.execute("SET plan_cache_mode TO force_generic_plan")
         self.connection.execute("SET default_transaction_isolation TO 'read committed'")
 
@@ -192,10 +185,17 @@ def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) 
     Raise ``StandbyError`` if the server is a standby, unless ``standby`` allows one, and another
     ``psycopg.OperationalError`` if no server can be reached.
     """
-    connection = psycopg.connect(**_parameters(alias, name), autocommit=True)
+    parameters = _parameters(alias, name)
+    connection = PatientConnection.connect(**parameters, autocommit=True)
     try:
         role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
-        return _enter(connection, role, standby=standby)
+        connection.not_known_yet(parameters)
+        session = _enter(connection, role, standby=standby)
+        if session.pooled:
+            connection.found_pooled()
+        else:
+            connection.found_direct(parameters)
+        return session
     except BaseException:
         connection.close()
         raise
@@ -219,10 +219,10 @@ def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
     parameters = connections[alias].get_connection_params()
     for unwanted in ("cursor_factory", "context", "autocommit"):
         parameters.pop(unwanted, None)
-    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
-    defaults = {"application_name": name, "connect_timeout": 10, **_HALF_OPEN}
     return {
-        **{key: value for key, value in defaults.items() if key in known},  # an old libpq has fewer
+        "application_name": name,
+        "connect_timeout": 10,
+        **client_parameters(),
         **parameters,
         "prepare_threshold": None,  # nothing is prepared before it is known that there is no pooler
     }

@@ -21,6 +21,7 @@ from .redaction import redact_call, redact_text
 from .results import parse_id
 from .routing import default_backend
 from .why import explain
+from .why.cures import cure
 from .worker.one_job import run_job
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def why(job: Job | int | str, *, using: str | None = None) -> None:
     """Print why a job does not run, or how it ended, and what helps."""
     found = _fresh(job, using)
     reason = explain(found)
-    print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason} {reason.cure}".rstrip())  # noqa: T201
+    helps = cure(reason.code, reason.facts, reason.job_id, reason.database, in_shell=True)
+    print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason} {helps}".rstrip())  # noqa: T201
 
 
 def run(job: Job | int | str, *, using: str | None = None) -> Any:

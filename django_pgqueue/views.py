@@ -18,6 +18,7 @@ from django.views.decorators.http import require_safe
 from .access import may_monitor
 from .checks import queue_databases
 from .figures import health as figures
+from .wording import plain
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -63,7 +64,7 @@ def health(request: HttpRequest) -> HttpResponse:
     if unknown := set(wanted).difference(databases):
         return HttpResponse(f"No jobs go to the database {min(unknown)!r}.\n", _PLAIN, status=404)
     found = [figures.health(alias, queues) for alias in databases]
-    text = "".join(f"{each.database}: {each.line}\n" for each in found)
+    text = "".join(f"{each.database}: {plain(each.line)}\n" for each in found)
     is_healthy = all(each.is_healthy for each in found)
     return HttpResponse(text, content_type=_PLAIN, status=200 if is_healthy else 503)
 

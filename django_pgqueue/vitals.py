@@ -24,7 +24,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from . import conf
 from .models import LiveJob, Worker
@@ -48,7 +48,7 @@ __all__ = [
 class Vital(TextChoices):
     """The state of a worker."""
 
-    RUNNING = "running", gettext_lazy("running")
+    RUNNING = "running", pgettext_lazy("worker", "running")
     DRAINING = "draining", gettext_lazy("draining")
     SILENT = "silent", gettext_lazy("silent")
     DEAD = "dead", gettext_lazy("dead")
@@ -109,7 +109,7 @@ def queues_text(worker: Worker) -> str:
         return ", ".join(worker.queues)
     if worker.exclude_queues:
         return _("all but %(queues)s") % {"queues": ", ".join(worker.exclude_queues)}
-    return _("all")
+    return pgettext("queues", "all")
 
 
 def state_text(worker: Any) -> str:

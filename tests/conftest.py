@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -19,6 +20,8 @@ import pytest
 from example_project.embedded import ensure_server, remove_server
 from tests.settings import databases
 from tests.support.clusters import kept_cluster, remove_cluster
+from tests.support.everything_pooled import leftovers_found, skip_what_needs_a_session
+from tests.support.loggers import LoggersKept
 from tests.support.sessions import connect, settled_server  # noqa: F401 - fixtures for all tests
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,8 +30,38 @@ SERVER = pytest.StashKey[Path]()
 hypothesis.settings.register_profile("fuzz", max_examples=20_000, deadline=None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of ``python3 dev.py test --pooler``."""
+    parser.addoption("--pooler", action="store_true", help="run pgbouncer between everything and the server")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _everything_pooled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--pooler``, let everything go through a pooler."""
+    if not request.config.option.pooler:
+        yield
+        return
+    from tests.support.poolers import between  # imports the models
+
+    request.getfixturevalue("django_db_setup")
+    with (
+        request.getfixturevalue("django_db_blocker").unblock(),
+        between("default", "other") as pooler,
+        leftovers_found(request.config.pluginmanager, pooler),
+    ):
+        yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--pooler``, leave out what is about direct connections."""
+    if config.option.pooler:
+        skip_what_needs_a_session(items)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server, but only in the controller."""
+    """Watch the loggers, and start the server, the latter only in the controller."""
+    config.pluginmanager.register(LoggersKept())
+    gc.disable()  # until all tests are collected: nearly everything that is made before is kept
     if os.environ.get("DATABASE_URL") or config.option.collectonly:
         return
     _remove_left_servers()
@@ -57,6 +90,7 @@ def pytest_collection_finish() -> None:
     """Exclude all current objects from later garbage collections, because they are kept anyway."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> str:

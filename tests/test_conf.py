@@ -44,6 +44,7 @@ DEFAULTS: dict[str, Any] = {
     "version": "",
     "alerts": (),
     "alerts_every": 30.0,
+    "alerts_over_after": 300.0,
     "health": {},
     "monitoring_token": None,
     "monitoring_networks": (),

@@ -619,10 +619,15 @@ def test_find_task_says_why_not(path: str, cause: type) -> None:
     ("source", "error"), [("1 / 0", ZeroDivisionError), ("raise SystemExit", SystemExit)]
 )
 def test_find_task_survives_a_module_that_raises(
-    source: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: str,
+    error: type[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
 ) -> None:
     (tmp_path / "module_that_raises.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
+    settings.SETTINGS_MODULE = "module_that_raises.settings"  # so that it is the project's
     with pytest.raises(UnknownTask, match=error.__name__) as caught:
         find_task("module_that_raises.run")
     assert isinstance(caught.value.__cause__, error)

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_pgqueue import checks, conf, discovery
-from django_pgqueue.admin.schedule_form import suggestions
+from django_pgqueue.admin.schedules.form import suggestions
 from django_pgqueue.definition import find_task
 from django_pgqueue.discovery import discover, known_tasks, task_modules
 from django_pgqueue.queue_names import declared_queues
@@ -113,5 +113,5 @@ def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) ->
 
 
 def test_the_task_of_the_admin_is_not_one_of_the_project() -> None:
-    assert find_task("django_pgqueue.admin.bulk.run").priority == 100
+    assert find_task("django_pgqueue.admin.bulk.task.run").priority == 100
     assert not [path for path in known_tasks() if path.startswith("django_pgqueue.")]

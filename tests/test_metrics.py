@@ -183,6 +183,10 @@ def test_the_view_of_health() -> None:
     assert get(views.health, path=f"{DEFAULT}&queue=mail").content == (
         b"default: unhealthy: mail: served by 0 of at least 1 worker\n"
     )
+    odd = get(views.health, path=f"{DEFAULT}&queue=%1b[2J%0adefault:%20healthy%e2%80%ae")
+    assert odd.content == (
+        rb"default: unhealthy: \x1b[2J\ndefault: healthy\u202e: served by 0 of at least 1 worker" + b"\n"
+    ), "a name is no line, and no terminal obeys it"
     response = get(views.health, path="/?queue=default&database=default")
     assert (response.status_code, response.content[:17]) == (200, b"default: healthy:")
     assert get(views.health).status_code == 503, "the other database has no worker"

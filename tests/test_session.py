@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from django.db import connections
 
+from django_pgqueue.answers import PatientConnection
 from django_pgqueue.models import Worker
 from django_pgqueue.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
@@ -77,6 +78,17 @@ def test_an_old_libpq_is_not_told_what_it_does_not_know(monkeypatch: pytest.Monk
         assert tcp_options(session) == (10, 5, 3, 0)
 
 
+def test_timeouts_of_the_role_do_not_apply_to_workers() -> None:
+    theirs = {
+        "statement_timeout": "50", "lock_timeout": "50", "idle_session_timeout": "50",
+        "idle_in_transaction_session_timeout": "50",
+    }  # fmt: skip
+    options = " ".join(f"-c {name}={milliseconds}" for name, milliseconds in theirs.items())
+    with alias("impatient", OPTIONS={"options": options}) as name, closing(connect(name)) as session:
+        rows = session.run(*((f"SHOW {timeout}", None) for timeout in theirs))
+        assert [row[0] for (row,) in rows] == ["1min", "2s", "0", "2min"]
+
+
 def test_a_unix_socket(pooler: Pooler) -> None:
     with (
         alias("by_socket", opened=False, **pooler.socket_address()) as name,
@@ -88,13 +100,13 @@ def test_a_unix_socket(pooler: Pooler) -> None:
 
 def test_a_session_that_cannot_be_set_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Connection] = []
-    open_one = psycopg.connect
+    open_one = PatientConnection.connect
 
     def remember(**parameters: Any) -> Connection:
         opened.append(open_one(**parameters))
         return opened[-1]
 
-    monkeypatch.setattr(psycopg, "connect", remember)
+    monkeypatch.setattr(PatientConnection, "connect", remember)
     settings = {"OPTIONS": {"assume_role": "nobody_has_this_role"}}
     with alias("odd", opened=False, **settings) as name, pytest.raises(psycopg.Error, match="nobody_has"):
         connect(name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
+from django.core.management import load_command_class
 from django.db import connection, transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -191,11 +193,11 @@ CASES = {
     "failed": Case(
         "failed", lambda: waiting(failed=True),
         f"It failed at {ENDED}, after 1 attempt: shop.errors.GatewayDown: no answer from the gateway\\.",
-        r"To run it again: retry\(<job>\)",
+        r"To run it again: manage\.py pgqueue retry <job>$",
     ),
     "cancelled": Case(
         "cancelled", lambda: waiting(cancelled=True, cancel_requested_at=NOW()),
-        f"It was cancelled at {ENDED}: somebody asked for it\\.", r"retry\(<job>\)",
+        f"It was cancelled at {ENDED}: somebody asked for it\\.", "pgqueue retry <job>$",
     ),
     "expired before": Case(
         "cancelled", lambda: waiting(cancelled=True, waiting_reason="expired at noon"), "expired at noon"
@@ -213,25 +215,25 @@ CASES = {
         "It was asked to stop 1 min ago, and still runs: attempt 1", "cancel_requested",
     ),
     "expired": Case(
-        "expired", lambda: waiting(expired=True), f"It expired at {ENDED}, so it will", r"retry\(<job>\)"
+        "expired", lambda: waiting(expired=True), f"It expired at {ENDED}, so it will", "pgqueue retry <job>$"
     ),
     "scheduled": Case(
         "scheduled", lambda: waiting(run_after=NOW() + 2 * HOUR), f"due in 1 h 59 min, at {ENDED}",
-        r"To run it now: retry\(<job>\)",
+        r"To run it now: manage\.py pgqueue run-now <job>$",
     ),
     "retry": Case(
         "retry",
         lambda: waiting(retrying=True, last_attempted_at=NOW() - 5 * timedelta(days=365 * 4)),
         "Attempt 1 failed: shop.errors.GatewayDown: no answer from the gateway. The next one is due",
-        "retry",
+        "run-now <job>$",
     ),
     "snoozed": Case(
         "snoozed", lambda: waiting(retrying=True, started_at=NOW(), last_attempted_at=NOW()),
-        "Its task has put it off", "retry",
+        "Its task has put it off", "run-now <job>$",
     ),
     "put back": Case(
         "put_back", lambda: waiting(scheduled=True, waiting_reason="the worker failed"),
-        "It was put back: the worker failed. It is due in", "retry",
+        "It was put back: the worker failed. It is due in", "run-now <job>$",
     ),
     "sleeping": Case(
         "sleeping", step("sleep", NOW() + HOUR), "It sleeps at the step 'wait'. It goes on in", "^$"
@@ -269,11 +271,12 @@ CASES = {
     ),
     "after a failed job": Case(
         "after_failed", lambda: after(BatchFactory.create(is_open=True), JobFactory.create(failed=True)),
-        r"It waits for job \d+ \(tests.app.tasks.add, failed\), batch", r"what has failed: retry\(\d+\)",
+        r"It waits for job \d+ \(tests.app.tasks.add, failed\), batch",
+        r"what has failed: manage\.py pgqueue retry \d+$",
     ),
     "after a failed batch": Case(
         "after_failed", lambda: after(BatchFactory.create(over=True, outcome="failed")),
-        r"batch \d+", r"Batch.get\(\d+\)\.retry_failed\(\)",
+        r"batch \d+", r"manage\.py pgqueue retry --batch \d+$",
     ),
     "after what is over": Case("after_over", lambda: after(JobFactory.create(done=True)), "Upkeep"),
     "all paused": Case(
@@ -301,7 +304,7 @@ CASES = {
     "limit of all": Case("limit", limited_queue("*"), r"The limit \* is full"),
     "rate": Case(
         "rate", rated,
-        f"The rate send/5 \\(1 start in 1 min\\) is used up: the next start is in .*, at {ENDED}. It is the",
+        f"The rate send/5 \\(1 a minute\\) is used up: the next start is in .*, at {ENDED}. It is the",
         "set_limit",
     ),
     "rate of a queue": Case("rate", rated_queue, "The rate queue:mail"),
@@ -353,6 +356,9 @@ def test_the_reason(case: Case) -> None:
     assert re.search(case.text, str(why)), str(why)
     assert re.search(case.cure.replace("<job>", str(job)), why.cure), why.cure
     assert "%(" not in why.text + why.cure
+    if "manage.py pgqueue" in why.cure:
+        parser = load_command_class("django_pgqueue", "pgqueue").create_parser("manage.py", "pgqueue")
+        parser.parse_args(shlex.split(why.cure.split("manage.py pgqueue")[1]))
 
 
 def test_every_reason_has_a_case() -> None:
@@ -433,4 +439,4 @@ def test_another_database() -> None:
     assert why.cure == "Start a worker: manage.py runqueueworker --queues mail --database other"
     assert explain(pk, using="other").code == "no_worker"
     Job.objects.using("other").filter(pk=pk).update(run_after=NOW() + HOUR)
-    assert explain(pk, using="other").cure == f"To run it now: retry('other:{pk}')"
+    assert explain(pk, using="other").cure == f"To run it now: manage.py pgqueue run-now other:{pk}"

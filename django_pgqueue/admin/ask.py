@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.utils.html import format_html
 
 from .console import console_page
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from .base import DatabaseAdmin
 
-__all__ = ["Effect", "ask", "is_confirmed"]
+__all__ = ["Effect", "about", "ask", "is_confirmed"]
 
 FIELD = "confirmed"
 _KEPT = ("action",)  # the fields of a list that Django needs to find the action again
@@ -29,11 +30,18 @@ _KEPT = ("action",)  # the fields of a list that Django needs to find the action
 class Effect(NamedTuple):
     """What would happen to a row."""
 
-    name: str
     sentence: Any
-    """It follows the name."""
+    """It contains the name (``about``)."""
     acts: bool = True
     """Whether the row would change."""
+
+
+def about(row: Any, sentence: Any, **values: Any) -> Any:
+    """Return a sentence about a row, with the name of the row in the place of ``{name}``.
+
+    The name is a part of the sentence, because it does not come first in every language.
+    """
+    return format_html(str(sentence), name=format_html("<strong>{}</strong>", row), **values)
 
 
 def is_confirmed(request: HttpRequest) -> bool:

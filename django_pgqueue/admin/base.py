@@ -11,9 +11,12 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db import router
 from django.db.models import Model
 from django.forms import Script
+from django.urls import URLPattern
 from django.utils.text import capfirst
 
-from .console import navigation
+from .console import bar
+from .controls import readable
+from .page_limit import limited
 from .paused import paused
 
 if TYPE_CHECKING:
@@ -46,9 +49,19 @@ class DatabaseAdmin(ModelAdmin[M]):
     class Media:
         css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/keys.css"]}
         js: ClassVar[list[Any]] = [
+            Script("django_pgqueue/times.js", defer=True),
             Script("django_pgqueue/live.js", defer=True),
             Script("django_pgqueue/keys.js", defer=True),
         ]
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        """The URLs for the site. Their pages have a time limit, and no control characters in their texts."""
+        found = list(self.get_urls())
+        for each in found:
+            if isinstance(each, URLPattern):  # a project may include the URLs of others
+                each.callback = readable(limited(self, each.callback))
+        return found
 
     @property
     def database(self) -> str:
@@ -61,7 +74,7 @@ class DatabaseAdmin(ModelAdmin[M]):
         """Add the bar, the title that it has for the page, and the banner that everything is paused."""
         frame = {
             "title": capfirst(self.opts.verbose_name_plural),
-            "pgqueue_nav": navigation(self.admin_site, request),
+            **bar(self.admin_site, request),
             "pgqueue_paused": paused(self.admin_site, request, self.database),
         }
         return super().changelist_view(request, {**(extra_context or {}), **frame})
@@ -76,14 +89,15 @@ class DatabaseAdmin(ModelAdmin[M]):
         obj: Any = None,
     ) -> HttpResponse:
         """Add the bar with all pages."""
-        context["pgqueue_nav"] = navigation(self.admin_site, request)
+        context.update(bar(self.admin_site, request))
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Add the bar with all pages."""
-        frame = {"pgqueue_nav": navigation(self.admin_site, request), "media": self.media}
+        """Add the bar with all pages. The times are texts that Django formats, so no script changes them."""
+        frame = {**bar(self.admin_site, request), "media": self.media}
+        frame["pgqueue_zone"] = frame["pgqueue_zone"]._replace(is_kept=True)
         return super().history_view(request, object_id, {**(extra_context or {}), **frame})
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:

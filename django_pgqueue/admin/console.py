@@ -16,6 +16,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
+from .moments import page_zone
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from .base import DatabaseAdmin
 
-__all__ = ["Tab", "console_page", "navigation"]
+__all__ = ["Tab", "bar", "console_page", "navigation"]
 
 _PAGES: list[tuple[_StrPromise, str, type[Model]]] = [
     (_("Overview"), "job_overview", Job),
@@ -76,17 +77,22 @@ def console_page(
     """
     site = admin.admin_site
     request.current_app = site.name
-    tabs = navigation(site, request)
-    frame = {
+    frame = bar(site, request)
+    tabs: list[Tab] = frame["pgqueue_nav"]
+    frame |= {
         **site.each_context(request),
         "title": title,
         "opts": admin.opts,
         "media": admin.media if media is None else admin.media + media,
-        "pgqueue_nav": tabs,
         "pgqueue_crumb": next((tab.label for tab in tabs if tab.current == "page"), title),
         "pgqueue_crumbs_are_listed": django.VERSION >= (6, 1),
     }
     return TemplateResponse(request, template, {**frame, **context})
+
+
+def bar(site: AdminSite, request: HttpRequest) -> dict[str, Any]:
+    """Return the context of the bar: the pages, and the time zone of the times below it."""
+    return {"pgqueue_nav": navigation(site, request), "pgqueue_zone": page_zone()}
 
 
 def navigation(site: AdminSite, request: HttpRequest) -> list[Tab]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from ..figures.database import Part, State, database
 from ..figures.database.part import words
@@ -102,7 +103,10 @@ def _wait(wait: Wait) -> Row:
     return Row(
         _session(wait.pid, wait.program),
         [words(wait.seconds), wait.table, wait.lock, blocker, wait.blocker_state, since],
-        _statements((_("waits"), wait.statement), (_("blocks"), wait.blocker_statement)),
+        _statements(
+            (pgettext("statement", "waits"), wait.statement),
+            (pgettext("statement", "blocks"), wait.blocker_statement),
+        ),
     )
 
 
@@ -159,12 +163,12 @@ def _traffic(traffic: Traffic) -> Row:
 #: The columns of each part that has a table, and what makes its rows.
 _TABLES: dict[str, tuple[Callable[[], list[str]], Callable[[Any], Row]]] = {
     "locks": (
-        lambda: [_("Waits"), _("for"), _("table"), _("lock"), _("Blocked by"), _("state"),
+        lambda: [_("Waiting session"), _("how long"), _("table"), _("lock"), _("Blocked by"), _("state"),
                  _("transaction open for")],
         _wait,
     ),
     "snapshots": (
-        lambda: [_("Name"), _("kind"), _("state"), _("for"), _("transactions since"), _("role")],
+        lambda: [_("Name"), _("kind"), _("state"), _("how long"), _("transactions since"), _("role")],
         _held,
     ),
     "tables": (
@@ -173,8 +177,8 @@ _TABLES: dict[str, tuple[Callable[[], list[str]], Callable[[Any], Row]]] = {
         _table,
     ),
     "sessions": (
-        lambda: [_("Program"), _("connections"), _("active"), _("idle in a transaction"), _("not visible"),
-                 _("in this database")],
+        lambda: [_("Program"), _("connections"), pgettext("connections", "active"),
+                 _("idle in a transaction"), _("not visible"), _("in this database")],
         _program,
     ),
     "traffic": (

@@ -1,13 +1,12 @@
-"""Format values: times to the second, periods in words, JSON as an indented block."""
+"""Format values: times as elements, periods in words, JSON as an indented block."""
 
 from __future__ import annotations
 
 import json
 import math
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
 from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -15,38 +14,15 @@ from django.utils.translation import gettext as _
 from ..figures.depth import MOST
 from ..models.job import Status
 from ..wording import period
+from .moments import clock, clock_time, filled, later_time, stored_time, time, timed, zone_name, zone_time
 
 __all__ = [
-    "badge", "capped", "json_block", "later_time", "number", "period", "plain_time", "seconds", "span",
-    "status_badge", "time",
+    "about", "badge", "capped", "clock", "clock_time", "filled", "json_block", "later_time", "number",
+    "period", "seconds", "span", "status_badge", "stored_time", "time", "timed", "zone_name",
+    "zone_time",
 ]  # fmt: skip
 
 MOST_CHARACTERS = 20_000
-
-
-def time(moment: datetime | None) -> str:
-    """Format a time in the current time zone, to the second; empty for None (the admin shows a dash)."""
-    if moment is None:
-        return ""
-    return format_html(
-        '<time class="pgqueue-time" datetime="{}">{}</time>', moment.isoformat(), plain_time(moment)
-    )
-
-
-def later_time(moment: datetime, before: datetime | None) -> str:
-    """Format a time that follows another one: without the date if it is of the same day."""
-    full = plain_time(moment)
-    if before is None or plain_time(before)[:10] != full[:10]:
-        return time(moment)
-    return format_html(
-        '<time class="pgqueue-time" datetime="{}" title="{}">{}</time>', moment.isoformat(), full, full[11:]
-    )
-
-
-def plain_time(moment: datetime) -> str:
-    """Format a time in the same way, without markup."""
-    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
-    return f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def seconds(count: float | None) -> str:
@@ -81,9 +57,12 @@ def number(count: int) -> str:
 
 def capped(count: int, most: int = MOST) -> str:
     """Format a count that is exact up to a limit, and the estimate of the planner beyond it."""
-    if count < most:
-        return number(count)
-    return f"\N{ALMOST EQUAL TO} {number(round(count, 1 - math.floor(math.log10(count))))}"
+    return number(count) if count < most else about(count)
+
+
+def about(count: int) -> str:
+    """Format the estimate of a count, with two digits."""
+    return f"\N{ALMOST EQUAL TO} {number(round(count, 1 - math.floor(math.log10(count))) if count else 0)}"
 
 
 def status_badge(status: str) -> str:

@@ -2,6 +2,9 @@
 
 An action on one job, or on a few, is in the history of each of them. An action that runs as a job of its own
 is in the history of that job, when it starts and when it ends.
+
+More users read the history than may view arguments. So it never contains a text that was searched, since
+such a search also finds arguments, nor the value of a filter that this package does not know.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR
+from django.contrib.admin.views.main import ERROR_FLAG, PAGE_VAR, SEARCH_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -22,11 +25,15 @@ if TYPE_CHECKING:
 
     from django.http import QueryDict
 
-    from .actions import Action
+    from .bulk.actions import Action
 
 __all__ = ["action_words", "filter_words", "is_noted", "note", "note_each"]
 
 _LONGEST_NAME = 200  # characters, of LogEntry.object_repr
+#: The filters whose values say nothing about arguments, and what a search term is if it says nothing, either.
+_TOLD = {"status", "queue", "task", "worker", "enqueued", "finished"}
+_TOLD_TERMS = {"id", "key", "batch", "fingerprint"}
+_HIDDEN = "…"
 
 
 def action_words(action: Action, details: str = "") -> str:
@@ -35,10 +42,18 @@ def action_words(action: Action, details: str = "") -> str:
     return _("Action: %(action)s.") % {"action": label}
 
 
-def filter_words(query: QueryDict) -> str:
-    """Return the filters of a list, such as "status=failed, queue=mail"; "" if it has none."""
-    pairs = [(name, text) for name, texts in query.lists() for text in texts if text]
-    return ", ".join(f"{name}={text}" for name, text in pairs if name not in {PAGE_VAR, ERROR_FLAG})
+def filter_words(query: QueryDict, meaning: str) -> str:
+    """Return the filters of a list, such as "status=failed, queue=mail"; "" if it has none.
+
+    ``meaning``: what the search term was (``jobs.search.meaning_of``), if there was one.
+    """
+    told = {*_TOLD, SEARCH_VAR} if meaning in _TOLD_TERMS else _TOLD
+    return ", ".join(
+        f"{name}={text if name in told else _HIDDEN}"
+        for name, texts in query.lists()
+        for text in texts
+        if text and name not in {PAGE_VAR, ERROR_FLAG}
+    )
 
 
 def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str) -> None:

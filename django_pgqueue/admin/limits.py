@@ -14,12 +14,13 @@ from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
+from .. import wording
 from ..lifecycle.limits import set_limit, write_limit
 from ..models import Limit
 from ..rates import rate_problem
 from . import display
 from .base import DatabaseAdmin
-from .job_texts import breakable
+from .jobs.texts import breakable
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -47,10 +48,10 @@ def rate_text(starts: int | None, period: timedelta | None, burst: int | None) -
     """Return a rate in words; "" without one."""
     if starts is None or period is None:
         return ""
-    words = _("%(starts)s in %(period)s, burst %(burst)s") % {
-        "starts": display.number(starts), "period": period, "burst": display.number(burst or 1),
-    }  # fmt: skip
-    return str(words)
+    words = wording.rate(starts, period)
+    if burst is None or burst == 1:
+        return words
+    return str(_("%(rate)s, burst %(burst)s") % {"rate": words, "burst": display.number(burst)})
 
 
 def declared_numbers(limit: Limit) -> str:

@@ -73,15 +73,23 @@ def target(pause: Pause) -> str:
 
 def details(pause: Pause) -> Any:
     """Return who has paused it, why, and until when: "paused by ann until 12:00: the bank is down"."""
-    text = _("paused by %(author)s") % {"author": pause.author} if pause.author else _("paused")
-    end = format_html(_(" until {}"), display.time(pause.until)) if pause.until else ""
-    reason = f": {pause.reason}" if pause.reason else ""
-    return format_html("{}{}{}", text, end, reason)
+    text = {
+        (False, False): _("paused"),
+        (True, False): _("paused by {author}"),
+        (False, True): _("paused until {end}"),
+        (True, True): _("paused by {author} until {end}"),
+    }[bool(pause.author), pause.until is not None]
+    words = format_html(text, author=pause.author, end=display.time(pause.until))
+    return format_html("{}: {}", words, pause.reason) if pause.reason else words
 
 
 def _sentence(pause: Pause) -> Any:
-    what = target(pause)
-    return format_html(_("{what} is {details}."), what=what[:1].upper() + what[1:], details=details(pause))
+    text = {
+        Pause.Kind.ALL: _("Everything is {details}."),
+        Pause.Kind.QUEUE: _("Queue {name} is {details}."),
+        Pause.Kind.TASK: _("Task {name} is {details}."),
+    }[Pause.Kind(pause.kind)]
+    return format_html(text, name=pause.name, details=details(pause))
 
 
 def _linked(text: Any, site: AdminSite, request: HttpRequest, pause: Pause) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
@@ -11,19 +12,18 @@ from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import path, reverse
-from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext_lazy
 
 from .. import validation
 from ..compat import InvalidTask
 from ..lifecycle.pause import pause, resume
 from ..models import Pause
+from ..server_time import server_now
 from . import display
-from .ask import Effect, ask, is_confirmed
+from .ask import Effect, about, ask, is_confirmed
 from .base import DatabaseAdmin
-from .names import queue_names, task_paths
+from .lists.names import queue_names, task_paths
 from .paused import details, target
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class PauseForm(ModelForm):
         self.instance._state.db = self.using
         if "name" in self.fields:
             self.fields["name"].widget.attrs["list"] = _SUGGESTIONS
+        if "until" in self.fields:
+            words = _("In the time zone %(zone)s. Empty: until somebody resumes it.")
+            self.fields["until"].help_text = words % {"zone": display.zone_name()}
 
     def clean(self) -> dict[str, Any]:
         """Refuse what ``pause()`` would refuse."""
@@ -70,7 +73,7 @@ class PauseForm(ModelForm):
             }
             self.add_error("name", text[kind])
         end = cleaned.get("until")
-        if end is not None and not timezone.now() < end <= timezone.now() + validation.CENTURY:
+        if end is not None and not timedelta(0) < end - server_now(self.using) <= validation.CENTURY:
             self.add_error("until", _("Enter a time in the future, within 100 years."))
         return cleaned
 
@@ -178,7 +181,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
             context["pgqueue_resume"] = self._url("resume", quote(obj.pk))
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    @admin.display(description=_("what"))
+    @admin.display(description=pgettext_lazy("pause", "what"))
     def what(self, row: Pause) -> str:
         """What is paused."""
         return target(row)
@@ -194,7 +197,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         return display.time(row.until) or str(_("it is resumed"))
 
     def _ask(self, request: HttpRequest, pauses: list[Pause], back: str) -> HttpResponse:
-        effects = [Effect(target(row), _would_resume(row)) for row in pauses]
+        effects = [Effect(_would_resume(row)) for row in pauses]
         return ask(self, request, _("Resume"), effects, pauses, back=back)
 
     def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:
@@ -218,7 +221,7 @@ def _hurts(pauses: list[Pause]) -> bool:
 
 
 def _would_resume(row: Pause) -> Any:
-    return format_html(str(_("is {details}. Its jobs would start again.")), details=details(row))
+    return about(target(row), _("{name} is {details}. Its jobs would start again."), details=details(row))
 
 
 def _arguments(row: Pause) -> dict[str, Any]:

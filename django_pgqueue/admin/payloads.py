@@ -17,7 +17,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
-from . import display, job_texts
+from . import display
+from .jobs import texts
 from .links import page_url
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class PayloadAdmin(Base):
         if not row.pgqueue_reason:
             return badge
         return format_html(
-            '{}<span class="pgqueue-more">{}</span>', badge, job_texts.breakable(row.pgqueue_reason)
+            '{}<span class="pgqueue-more">{}</span>', badge, texts.breakable(row.pgqueue_reason)
         )
 
     @admin.display(description=_("job"), ordering="pk")

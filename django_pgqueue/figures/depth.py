@@ -35,7 +35,9 @@ class Depth:
     ready: int = 0
     """Jobs that a worker may claim now."""
     scheduled: int = 0
-    """Jobs that are not due yet, including those that wait for their next attempt."""
+    """Jobs that are not due yet, and have not been attempted."""
+    retrying: int = 0
+    """Jobs that have been attempted, and whose next attempt is not due yet: they back off or snooze."""
     running: int = 0
     blocked: int = 0
     """Jobs that wait for their concurrency key, for other jobs, or until their task is no longer paused."""
@@ -44,6 +46,11 @@ class Depth:
     longest_running: float = 0.0
     """How many seconds the longest running job has been running; 0 if there is none."""
     is_paused: bool = False
+
+    @property
+    def needs_workers(self) -> bool:
+        """Whether there is work for a worker."""
+        return bool(self.ready or self.scheduled or self.retrying or self.running or self.blocked)
 
 
 def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str, Depth]:
@@ -54,10 +61,11 @@ def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str,
     found = {name: Depth(name) for name in names}
     with connections[alias].cursor() as cursor:
         cursor.execute(_SQL, [most])
-        for name, ready, scheduled, running, blocked, oldest, longest in cursor.fetchall():
+        for name, ready, scheduled, retrying, running, blocked, oldest, longest in cursor.fetchall():
             depth = found.setdefault(name, Depth(name))
             depth.ready += ready
             depth.scheduled += scheduled
+            depth.retrying += retrying
             depth.running += running
             depth.blocked += blocked
             depth.oldest_ready = max(depth.oldest_ready, oldest or 0.0)

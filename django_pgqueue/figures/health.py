@@ -74,7 +74,7 @@ class Health:
             return _("unhealthy: %(problems)s") % {"problems": "; ".join(map(str, self.problems))}
         return _("healthy: workers %(workers)d, ready jobs %(ready)s, the oldest for %(age)s") % {
             "workers": self.workers,
-            "ready": f"about {self.ready}" if self.ready >= MOST else str(self.ready),
+            "ready": _("about %(count)s") % {"count": self.ready} if self.ready >= MOST else str(self.ready),
             "age": age(self.oldest_ready),
         }
 

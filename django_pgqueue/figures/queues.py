@@ -52,8 +52,7 @@ class QueueFigures:
     @property
     def needs_workers(self) -> bool:
         """Whether there is work for a worker."""
-        depth = self.depth
-        return bool(depth.ready or depth.scheduled or depth.blocked or depth.running)
+        return self.depth.needs_workers
 
 
 def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:

@@ -51,8 +51,8 @@ class History:
 
     jobs: list[Ended]
     """The latest first."""
-    per_minute: float | None
-    """How many it ended a minute, without those that failed; None if nothing is known."""
+    per_second: float | None
+    """How many it ended a second, without those that failed; None if nothing is known."""
     seconds: float
     """How far the jobs go back that were looked at."""
 
@@ -78,8 +78,8 @@ def ended_by(alias: str, worker: int, most: int = 20) -> History:
     if not rows:
         return History([], None, 0.0)
     *_job, seconds, done = rows[0]
-    per_minute = 60 * done / seconds if seconds else None
-    return History([Ended(*row[:-2]) for row in rows], per_minute, seconds or 0.0)
+    per_second = done / seconds if seconds else None
+    return History([Ended(*row[:-2]) for row in rows], per_second, seconds or 0.0)
 
 
 def callers(alias: str, task: str) -> Callers:

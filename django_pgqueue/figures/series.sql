@@ -9,7 +9,8 @@
 )
 SELECT step.start, '', '', coalesce(sums.done, 0), coalesce(sums.failed, 0), coalesce(sums.retried, 0),
     coalesce(sums.cancelled, 0), coalesce(sums.wait_seconds, 0), coalesce(sums.run_seconds, 0),
-    coalesce(sums.wait_histogram, '{{}}'), coalesce(sums.run_histogram, '{{}}')
+    coalesce(sums.wait_histogram, '{{}}'), coalesce(sums.run_histogram, '{{}}'),
+    extract(epoch FROM least(%(step)s, statement_timestamp() - step.start))::float8
 FROM generate_series(
     date_bin(%(step)s, statement_timestamp() - %(back)s, 'epoch'), statement_timestamp(), %(step)s
 ) AS step (start)

@@ -91,6 +91,8 @@ class Figures:
     run_seconds: float = 0.0
     wait_histogram: Sequence[int] = field(default_factory=list)
     run_histogram: Sequence[int] = field(default_factory=list)
+    seconds: float = 0.0
+    """How long the point or the span has lasted so far."""
 
     @property
     def attempts(self) -> int:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 from django.db import Error
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils import timezone
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -29,6 +27,7 @@ from .depth import depths
 from .health import PATIENCE, Health, Problem, judged, unreachable, watched
 from .lost import lost_jobs
 from .spans import Span, series
+from .throughput import per_second, rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from .depth import Depth
     from .spans import Figures
 
-__all__ = ["State", "Verdict", "judge", "rate_text", "read", "verdict"]
+__all__ = ["State", "Verdict", "judge", "read", "verdict"]
 
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 #: The last hour, and the one before.
@@ -71,11 +70,7 @@ class State:
     @property
     def per_second(self) -> float:
         """How many attempts have ended a second, in this minute and the last one."""
-        recent = self.hour[-2:]
-        if not recent:
-            return 0.0
-        seconds = (timezone.now() - recent[0].start).total_seconds()
-        return sum(each.attempts for each in recent) / max(seconds, 1.0)
+        return per_second(self.hour[-2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +139,6 @@ def _healthy(state: State, found: Health) -> str:
         else _("no job is ready"),
     ]
     return _("Healthy: %(parts)s") % {"parts": ", ".join(parts)}
-
-
-def rate_text(per_second: float) -> str:
-    """Return a rate in words: "214 jobs/s", "2.5 jobs/s", "12 jobs/min", "< 0.1 jobs/min"."""
-    is_slow = per_second < 1
-    count = per_second * 60 if is_slow else per_second
-    digits = 1 if 0 < count < 9.95 else 0
-    is_tiny = 0 < count < 0.05
-    text = number_format(0.1 if is_tiny else round(count, digits), digits, use_l10n=True, force_grouping=True)
-    text = f"< {text}" if is_tiny else text
-    return (_("%(count)s jobs/min") if is_slow else _("%(count)s jobs/s")) % {"count": text}
 
 
 def _lost(state: State) -> list[Problem]:

@@ -9,7 +9,9 @@ Three things look odd but are on purpose. The statuses are literals, because a g
 parameter with the predicate of the partial index. The rows are selected by ``= ANY (ARRAY(..))``: a join with
 ``picked``, whose size a generic plan overestimates, becomes a hash join over the table. The commit of a claim
 is asynchronous: losing a claim in a server crash is harmless, because the lease comes from the memory of the
-worker and is never reused. A finish is always durable.
+worker and is never reused. A finish is always durable. So is a claim that has a job which must not run twice
+(``on_lost = 'fail'``): without its claim, the row would not say that the job may have started. The worker
+gets the answer after the commit.
 
 Picked jobs with a concurrency key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
 Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``),
@@ -143,6 +145,17 @@ _CHARGE = """        UNION ALL
             OFFSET 0
         ) AS charged WHERE charged.rates < 0
 """
+# A claim that must not be lost waits for the disk, as far as the server is configured for that. reset_val is
+# what is configured, whatever the session has set. It is not read for other claims: a join may read all
+# settings first. This gives no row.
+_MUST_LAST = """        UNION ALL
+        SELECT {nothing} FROM (
+            SELECT set_config(
+                'synchronous_commit',
+                (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), true) AS level
+            FROM claimed WHERE claimed.on_lost = 'fail' LIMIT 1
+        ) AS durable WHERE durable.level IS NULL
+"""
 
 
 @cache
@@ -167,10 +180,11 @@ def claim_sql(alias: str, *, limited: bool = False, grouped: bool = False) -> st
         "task_path": "array_to_string(gate.following, ',')",
         "queue_name": f"array_to_string({_FIRST}, ',')",
     }
-    fields, statement = Claimed._fields, _CLAIM
+    fields, statement = Claimed._fields, _CLAIM + _MUST_LAST
     if limited:
-        statement += _CHARGE.replace("{nothing}", ", ".join(["NULL"] * len(fields)))
+        statement += _CHARGE
     return statement.format(
+        nothing=", ".join(["NULL"] * len(fields)),
         table=table,
         pick=pick,
         returned=", ".join(returned.get(field, f"job.{field}") for field in fields),

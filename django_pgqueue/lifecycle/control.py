@@ -47,8 +47,9 @@ def retry(jobs: Jobs, /) -> int:
     """Run a job (a ``Job``, an id, a ``TaskResult``) or a queryset of jobs again, now.
 
     It stays the same job, with its id, attempts and errors. It gets a new budget of attempts, its crash count
-    is reset, and its expiry is removed. Running jobs do not change. A job that is over stays in history if
-    another job has its unique key. Return the number of changed rows.
+    is reset, and its expiry is removed. Running jobs do not change, and neither do those that wait for other
+    jobs or in the line of their concurrency key. A job that is over stays in history if another job has its
+    unique key. Return the number of changed rows.
     """
     return _change(changes.RETRY, jobs)
 

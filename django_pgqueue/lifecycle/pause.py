@@ -4,7 +4,7 @@ workers hear of it at the commit.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["apause", "aresume", "pause", "resume"]
 
 _PAUSE = "SELECT pgqueue_pause_v1(%s, %s, %s, %s, %s::timestamptz, %s::double precision)"
+_AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"
 _RESUME = "SELECT pgqueue_resume_v1(%s, %s)"
 
 
@@ -43,11 +44,11 @@ def pause(
     and ``ValueError`` for another bad value.
     """
     kind, name = _target("pause", queue, task, everything)
-    moment, delay = _end(until)
     for what, text, most in (("reason", reason, 400), ("author", author, 150)):
         if not isinstance(text, str) or len(text) > most or "\0" in text:
             raise ValueError(f"pause({what}=...) takes up to {most} characters, not {text!r:.100}.")
     alias = using or default_backend().home()
+    moment, delay = _end(until, alias)
     pk = _value(alias, _PAUSE, kind, name, reason, author, moment, delay)
     return Pause.objects.using(alias).get(pk=pk)
 
@@ -108,7 +109,7 @@ def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str,
     return "all", ""
 
 
-def _end(until: Any) -> tuple[datetime | None, float | None]:
+def _end(until: Any, alias: str) -> tuple[datetime | None, float | None]:
     """Return the time, or the seconds from now, after which the pause ends."""
     if until is None:
         return None, None
@@ -118,7 +119,7 @@ def _end(until: Any) -> tuple[datetime | None, float | None]:
         return None, until.total_seconds()
     if not isinstance(until, datetime) or until.utcoffset() is None:
         raise TypeError(f"pause(until=...) takes an aware datetime or a timedelta, not {until!r}.")
-    if not timedelta(0) < until - datetime.now(UTC) <= validation.CENTURY:
+    if not 0 < _value(alias, _AHEAD, until) <= validation.CENTURY.total_seconds():
         raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
     return until, None
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from ..figures.depth import MOST
 from ..figures.percentiles import SHARES
@@ -24,21 +25,23 @@ if TYPE_CHECKING:
 
 __all__ = ["count_text", "depth_json", "depth_table", "figures_json", "figures_table", "seconds_text"]
 
-_QUEUE_HEAD = ("Queue", "Ready", "Scheduled", "Running", "Blocked", "Oldest ready", "Workers")
-
 
 def depth_table(depths: Sequence[tuple[Depth, int]], width: int | None, marks: Marks) -> str:
     """Return the table of queues, each with the number of workers that claim its jobs."""
+    head = (
+        _("Queue"), _("Ready"), _("Scheduled"), _("Backing off"), _("Running"), _("Blocked"),
+        _("Oldest ready"), _("Workers"),
+    )  # fmt: skip
     rows = [
         (
-            f"{depth.queue_name} (paused)" if depth.is_paused else depth.queue_name,
-            *(count_text(count) for count in (depth.ready, depth.scheduled, depth.running, depth.blocked)),
+            _("%(queue)s (paused)") % {"queue": depth.queue_name} if depth.is_paused else depth.queue_name,
+            *map(count_text, (depth.ready, depth.scheduled, depth.retrying, depth.running, depth.blocked)),
             seconds_text(depth.oldest_ready) if depth.ready else "-",
             str(workers),
         )
         for depth, workers in depths
     ]
-    return table(_QUEUE_HEAD, rows, right=range(1, len(_QUEUE_HEAD)), width=width, marks=marks)
+    return table(head, rows, right=range(1, len(head)), width=width, marks=marks)
 
 
 def depth_json(depth: Depth, workers: int) -> dict[str, Any]:
@@ -49,8 +52,12 @@ def depth_json(depth: Depth, workers: int) -> dict[str, Any]:
 def figures_table(rows: Sequence[Figures], by: str, width: int | None, marks: Marks) -> str:
     """Return the table of what ran, with percentiles of the times."""
     percents = [f"p{round(share * 100)}" for share in SHARES]
-    times = (*(f"Waited {name}" for name in percents), *(f"Ran {name}" for name in percents))
-    head = (by.capitalize(), "Done", "Failed", "Retried", "Cancelled", *times)
+    times = (
+        *(_("Waited %(share)s") % {"share": name} for name in percents),
+        *(_("Ran %(share)s") % {"share": name} for name in percents),
+    )
+    first = {"queue": _("Queue"), "task": _("Task"), "time": _("Time")}[by]
+    head = (first, _("Done"), _("Failed"), _("Retried"), _("Cancelled"), *times)
     lines = [
         (
             _name(row, by),
@@ -88,7 +95,7 @@ def _finite(seconds: float | None) -> float | None:
 
 def count_text(number: int) -> str:
     """Format a count of waiting jobs, which is an estimate from ``MOST`` on."""
-    return f"about {number}" if number >= MOST else str(number)
+    return _("about %(count)s") % {"count": number} if number >= MOST else str(number)
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -96,7 +103,7 @@ def seconds_text(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     if math.isinf(seconds):
-        return f"over {period(timedelta(seconds=HISTOGRAM_BOUNDS[-1]))}"
+        return _("over %(period)s") % {"period": period(timedelta(seconds=HISTOGRAM_BOUNDS[-1]))}
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 60 else period(timedelta(seconds=seconds))

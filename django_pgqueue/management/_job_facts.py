@@ -1,4 +1,7 @@
-"""Everything about one job on the command line, as text and as JSON."""
+"""Everything about one job on the command line, as text and as JSON.
+
+The ``now`` of a job is the time of the server when the job was read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import textwrap
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from ..figures.steps import moment, recorded_steps
 from ..models.job import Status
@@ -17,7 +20,7 @@ from ..why import explain
 from ..wording import counted, period
 from . import _job_rows as rows
 from ._moments import clock, iso
-from ._output import Marks, plain, plain_lines, table
+from ._output import Marks, cells, plain, plain_lines, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["as_json", "text"]
 
 _WIDTH = 100
-_INDENT = " " * 16
 _BAR = 20
 
 
@@ -63,13 +65,15 @@ def text(job: Any, workers: dict[int, str], width: int | None, marks: Marks) -> 
     _add_last_error(job)
     width = width or _WIDTH
     lines = [f"Job {job.pk}: {plain(job.task_path)}, {job.status}"]
-    for label, value in _facts(job, workers, marks).items():
-        if value:
-            lines += textwrap.wrap(
-                f"  {f'{label}:':<14}{plain(value)}", width, subsequent_indent=_INDENT, break_on_hyphens=False
-            )
+    facts = {f"{label}: ": value for label, value in _facts(job, workers, marks).items() if value}
+    room = max(14, *map(cells, facts))
+    for label, value in facts.items():
+        lines += textwrap.wrap(
+            f"  {label}{' ' * (room - cells(label))}{plain(value)}", width,
+            subsequent_indent=" " * (room + 2), break_on_hyphens=False,
+        )  # fmt: skip
     if steps := recorded_steps(job):
-        head = ("Step", "Kind", "Attempt", "Took", "Ended")
+        head = (_("Step"), _("Kind"), _("Attempt"), _("Took"), _("Ended"))
         shown = table(head, [_step_row(step) for step in steps], width=width - 2, marks=marks)
         lines += ["", *(f"  {line}" for line in shown.splitlines())]
     lines += _errors(job, workers)
@@ -77,7 +81,7 @@ def text(job: Any, workers: dict[int, str], width: int | None, marks: Marks) -> 
     return "\n".join(lines)
 
 
-def _facts(job: Job, workers: dict[int, str], marks: Marks) -> dict[str, str]:
+def _facts(job: Any, workers: dict[int, str], marks: Marks) -> dict[str, str]:
     """Return the facts with their labels; those that are empty are not shown."""
     most = "" if job.max_attempts is None else f" of {job.max_attempts}"
     took = "" if job.duration is None else f", took {_seconds(job.duration)}"
@@ -86,30 +90,30 @@ def _facts(job: Job, workers: dict[int, str], marks: Marks) -> dict[str, str]:
     why = explain(job)
     worker = "" if job.worker is None else f"{workers.get(job.worker, 'gone')} (id {job.worker})"
     return {
-        "Why": redact_text(why.text, job.task_path),
-        "What helps": why.cure,
-        "Progress": _progress(job, marks),
-        "Queue": f"{job.queue_name}, priority {job.priority}",
-        "Attempts": f"{job.attempts}{most}{crashes}",
-        "Enqueued": _time(job.enqueued_at),
-        "Runs after": "" if job.is_over or job.status == Status.RUNNING else _time(job.run_after),
-        "Started": _time(job.started_at),
-        "Last attempt": _time(job.last_attempted_at) if job.attempts > 1 else "",
-        "Deadline": _time(job.deadline) if job.status == Status.RUNNING else "",
-        "Stop asked": "" if job.is_over else _time(job.cancel_requested_at),
-        "Ended": _time(job.finished_at) + took if job.finished_at else "",
-        "Expires": "" if job.is_over else _time(job.expires_at),
-        "Worker": worker,
-        "Batch": str(job.batch_id or ""),
-        "After": ", ".join(map(str, job.parent_ids or ())),
-        "Limited by": job.limit_key or "",
-        "Group": job.group_key or "",
-        "Unique key": job.unique_key or "",
-        "User": str(job.user_id or ""),
-        "Fingerprint": job.error_fingerprint,
-        "Arguments": _json(args) if args else "",
-        "Keywords": _json(kwargs) if kwargs else "",
-        "Result": "" if job.result is None else _json(redact(job.result, job.task_path)),
+        _("Why"): redact_text(why.text, job.task_path),
+        _("What helps"): why.cure,
+        _("Progress"): _progress(job, marks),
+        _("Queue"): f"{job.queue_name}, priority {job.priority}",
+        _("Attempts"): f"{job.attempts}{most}{crashes}",
+        _("Enqueued"): _time(job.enqueued_at, job.now),
+        _("Runs after"): "" if job.is_over or job.status == Status.RUNNING else _time(job.run_after, job.now),
+        _("Started"): _time(job.started_at, job.now),
+        _("Last attempt"): _time(job.last_attempted_at, job.now) if job.attempts > 1 else "",
+        _("Deadline"): _time(job.deadline, job.now) if job.status == Status.RUNNING else "",
+        _("Stop asked"): "" if job.is_over else _time(job.cancel_requested_at, job.now),
+        _("Ended"): _time(job.finished_at, job.now) + took if job.finished_at else "",
+        _("Expires"): "" if job.is_over else _time(job.expires_at, job.now),
+        _("Worker"): worker,
+        _("Batch"): str(job.batch_id or ""),
+        _("After"): ", ".join(map(str, job.parent_ids or ())),
+        _("Limited by"): job.limit_key or "",
+        _("Group"): job.group_key or "",
+        _("Unique key"): job.unique_key or "",
+        _("User"): str(job.user_id or ""),
+        _("Fingerprint"): job.error_fingerprint,
+        _("Arguments"): _json(args) if args else "",
+        _("Keywords"): _json(kwargs) if kwargs else "",
+        _("Result"): "" if job.result is None else _json(redact(job.result, job.task_path)),
     }
 
 
@@ -197,10 +201,10 @@ def _add_last_error(job: Any) -> None:
     job.last_class, job.last_message = last.get("class"), last.get("message")
 
 
-def _time(time: datetime | None) -> str:
+def _time(time: datetime | None, now: datetime) -> str:
     if time is None:
         return ""
-    ahead = time - timezone.now()
+    ahead = time - now
     away = f"in {period(ahead)}" if ahead > timedelta() else f"{period(-ahead)} ago"
     return f"{clock(time)} ({away})"
 

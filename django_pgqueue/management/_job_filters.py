@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ..keyed_jobs import with_key
 from ..models import FailureGroup, Job
 from ..models.job import Status
 from ..queue_names import declared_queues, queues_in_use
+from ..server_time import server_now
 from ._moments import since
 from ._workers import find
 
@@ -119,7 +121,7 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
     wanted = given["status"] or ()
     names = wanted if isinstance(wanted, str) else ",".join(wanted)
     status = statuses(names) if names else ()
-    when = given["since"]
+    when = since(given["since"]) if isinstance(given["since"], str) else given["since"]
     for name in ("queue", "task", "key", "fingerprint"):
         if "\0" in (given[name] or ""):
             raise ArgumentTypeError(f"--{name} contains a NUL character.")
@@ -131,7 +133,7 @@ def filters_of(options: dict[str, Any], alias: str) -> Filters:
         status=status,
         queue=given["queue"] or "",
         task=given["task"] or "",
-        since=since(when) if isinstance(when, str) else when,
+        since=server_now(alias) - when if isinstance(when, timedelta) else when,
         key=given["key"] or "",
         batch=given["batch"],
         fingerprint=_fingerprint(given["fingerprint"] or "", alias),

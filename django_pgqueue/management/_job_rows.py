@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import CharField, F, Func
-from django.utils import timezone
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
 
 from ..models import Worker
 from ..models.job import Status
@@ -35,15 +36,14 @@ _COLUMNS = (
     "waiting_reason", "finished_at", "duration", "error_fingerprint", "live_progress__at",
     "live_progress__done", "live_progress__total", "live_progress__note",
 )  # fmt: skip
-_HEAD = ("ID", "Status", "Queue", "Task", "Attempts", "When", "Worker", "About")
 _MESSAGE = 300
 
 
 def readable(jobs: QuerySet[Job]) -> QuerySet[Any]:
-    """Let jobs be read with what a row shows, and nothing large."""
+    """Let jobs be read with what a row shows, and nothing large. ``now`` is the time of the server."""
     rows: QuerySet[Any] = jobs.select_related("live_progress").only(*_COLUMNS)
     last = {f"last_{name}": _of_last_error(name) for name in ("class", "message")}
-    annotated: QuerySet[Any] = rows.annotate(**last)
+    annotated: QuerySet[Any] = rows.annotate(**last, now=Now())
     return annotated
 
 
@@ -74,7 +74,10 @@ def listing(jobs: Sequence[Any], workers: dict[int, str], width: int | None, mar
         )
         for job in jobs
     ]
-    return table(_HEAD, rows, right={0}, width=width, marks=marks)
+    head = (
+        _("ID"), _("Status"), _("Queue"), _("Task"), _("Attempts"), _("When"), _("Worker"), _("About")
+    )  # fmt: skip
+    return table(head, rows, right={0}, width=width, marks=marks)
 
 
 def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
@@ -142,7 +145,7 @@ def _progress(job: Any) -> Progress | None:
 
 
 def _when(job: Any) -> str:
-    now = timezone.now()
+    now = job.now
     if job.finished_at is not None:
         return f"{period(now - job.finished_at)} ago"
     if job.status == Status.RUNNING:

@@ -33,10 +33,10 @@ def period(text: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-def since(text: str) -> datetime:
-    """Read a time, or a period before now."""
+def since(text: str) -> datetime | timedelta:
+    """Read a time, or a period before now. What is now, the server must be asked (``server_time``)."""
     try:
-        return timezone.now() - period(text)
+        return period(text)
     except ArgumentTypeError:
         pass
     try:

@@ -12,6 +12,8 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
+from ..wording import plain
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
@@ -100,13 +102,6 @@ def _escaped(line: str) -> str:
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
 
 
-def plain(text: str) -> str:
-    """Return a text in one line, with its control characters written out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _written(char) for char in text)
-
-
 def plain_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text, such as a traceback, with their control characters written out."""
     for line in text.rstrip().split("\n"):
@@ -172,10 +167,6 @@ def aligned(text: str, width: int, to_the_right: bool = False, marks: Marks = _U
     text = cut(text, width, marks)
     space = " " * (width - cells(text))
     return space + text if to_the_right else text + space
-
-
-def _written(char: str) -> str:
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or char.encode("unicode_escape").decode()
 
 
 def _encoding(stdout: Any) -> str:

@@ -137,6 +137,7 @@ class Migration(migrations.Migration):
                 ("queue_name", models.CharField(blank=True, max_length=100, verbose_name="queue")),
                 ("text", models.TextField(verbose_name="text")),
                 ("raised_at", models.DateTimeField(verbose_name="raised at")),
+                ("over_since", models.DateTimeField(null=True, verbose_name="over since")),
             ],
             options={
                 "verbose_name": "alert",

@@ -7,13 +7,15 @@ from django.utils.translation import gettext_lazy as _
 
 
 class RaisedAlert(models.Model):
-    """A problem that lasts. The row of the kind "look" has the time of the last look."""
+    """A problem that lasts, or that ended a short while ago. The row of the kind "look" has the time of the
+    last look."""
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(_("kind"), max_length=20)
     queue_name = models.CharField(_("queue"), max_length=100, blank=True)
     text = models.TextField(_("text"))
     raised_at = models.DateTimeField(_("raised at"))
+    over_since = models.DateTimeField(_("over since"), null=True)
 
     class Meta:
         db_table = "pgqueue_alert"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .job import Job
 from .joins import Joins
@@ -49,9 +50,9 @@ class JobBatch(Joins, models.Model):
     class Outcome(models.TextChoices):
         """How a batch ended: as failed if a member failed, otherwise as cancelled if one was cancelled."""
 
-        DONE = "done", _("done")
-        FAILED = "failed", _("failed")
-        CANCELLED = "cancelled", _("cancelled")
+        DONE = "done", pgettext_lazy("batch", "done")
+        FAILED = "failed", pgettext_lazy("batch", "failed")
+        CANCELLED = "cancelled", pgettext_lazy("batch", "cancelled")
 
     is_batch = True
 
@@ -99,9 +100,9 @@ class Tally(models.Model):
     batch_id = models.BigIntegerField(_("batch"))
     slot = models.BigIntegerField(_("slot"))
     added = models.IntegerField(_("added"), db_default=0)
-    done = models.IntegerField(_("done"), db_default=0)
-    failed = models.IntegerField(_("failed"), db_default=0)
-    cancelled = models.IntegerField(_("cancelled"), db_default=0)
+    done = models.IntegerField(pgettext_lazy("number of jobs", "done"), db_default=0)
+    failed = models.IntegerField(pgettext_lazy("number of jobs", "failed"), db_default=0)
+    cancelled = models.IntegerField(pgettext_lazy("number of jobs", "cancelled"), db_default=0)
 
     class Meta:
         db_table = "pgqueue_tally"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .fields import ArrayColumn
 
@@ -21,8 +22,8 @@ class FailureGroup(models.Model):
     message = models.CharField(_("message"), max_length=500)
     traceback = models.TextField(_("traceback"))
     sample_job = models.BigIntegerField(_("newest job"))
-    failed = models.BigIntegerField(_("failed"), db_default=0)
-    retried = models.BigIntegerField(_("retried"), db_default=0)
+    failed = models.BigIntegerField(pgettext_lazy("number of jobs", "failed"), db_default=0)
+    retried = models.BigIntegerField(pgettext_lazy("number of jobs", "retried"), db_default=0)
     first_seen = models.DateTimeField(_("first seen"))
     last_seen = models.DateTimeField(_("last seen"))
     tasks = ArrayColumn("text", verbose_name=_("tasks"), default=list)
@@ -56,8 +57,8 @@ class FailureCount(models.Model):
     task_path = models.CharField(_("task"), max_length=255)
     queue_name = models.CharField(_("queue"), max_length=100)
     version = models.CharField(_("version"), max_length=50)
-    failed = models.BigIntegerField(_("failed"), default=0)
-    retried = models.BigIntegerField(_("retried"), default=0)
+    failed = models.BigIntegerField(pgettext_lazy("number of jobs", "failed"), default=0)
+    retried = models.BigIntegerField(pgettext_lazy("number of jobs", "retried"), default=0)
 
     class Meta:
         db_table = "pgqueue_failure_count"
@@ -86,8 +87,8 @@ class FailureNote(models.Model):
     task_path = models.CharField(_("task"), max_length=255)
     queue_name = models.CharField(_("queue"), max_length=100)
     version = models.CharField(_("version"), max_length=50)
-    failed = models.IntegerField(_("failed"))
-    retried = models.IntegerField(_("retried"))
+    failed = models.IntegerField(pgettext_lazy("number of jobs", "failed"))
+    retried = models.IntegerField(pgettext_lazy("number of jobs", "retried"))
     job_id = models.BigIntegerField(_("job"))
     error_class = models.CharField(_("error class"), max_length=255)
     message = models.CharField(_("message"), max_length=500)

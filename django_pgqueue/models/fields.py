@@ -1,5 +1,6 @@
-"""A plain array column. Django's ``ArrayField`` would require every project to install
-``django.contrib.postgres``.
+"""Columns: a plain array, and JSON that may come from SQL.
+
+Django's ``ArrayField`` would require every project to install ``django.contrib.postgres``.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
+from ..stored_json import load
+
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     Field = models.Field[Any, Any]
+    JSONField = models.JSONField[Any, Any]
 else:
     Field = models.Field
+    JSONField = models.JSONField
 
 
 class ArrayColumn(Field):
@@ -33,3 +38,25 @@ class ArrayColumn(Field):
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
         """Return the type of the column."""
         return f"{self.element}[]"
+
+
+class _JSONColumn(JSONField):
+    """Django's ``JSONField``, which also reads what only SQL can store. Migrations see a ``JSONField``."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:
+        """Return the value, with a text in place of a number or a value that Python does not read."""
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return load(value)
+
+    def deconstruct(self) -> tuple[str, str, list[Any], dict[str, Any]]:
+        """Return the constructor's arguments, for migrations."""
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", list(args), dict(kwargs)
+
+
+if TYPE_CHECKING:
+    JSONColumn = models.JSONField  # so that the columns have its types
+else:
+    JSONColumn = _JSONColumn

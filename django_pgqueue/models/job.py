@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from . import changes
-from .fields import ArrayColumn
+from .fields import ArrayColumn, JSONColumn
 from .joins import Joins
 from .reporting import Reporting
 
@@ -146,9 +146,9 @@ class JobFields(models.Model):
     )
 
     task_path = models.CharField(_("task"), max_length=255)
-    args = models.JSONField(_("arguments"), db_default=models.Value([], models.JSONField()))
-    kwargs = models.JSONField(_("keyword arguments"), db_default=models.Value({}, models.JSONField()))
-    metadata = models.JSONField(_("metadata"), db_default=models.Value({}, models.JSONField()))
+    args = JSONColumn(_("arguments"), db_default=models.Value([], models.JSONField()))
+    kwargs = JSONColumn(_("keyword arguments"), db_default=models.Value({}, models.JSONField()))
+    metadata = JSONColumn(_("metadata"), db_default=models.Value({}, models.JSONField()))
 
     queue_name = models.CharField(_("queue"), max_length=100, db_default="default")
     priority = models.SmallIntegerField(_("priority"), db_default=0)
@@ -168,7 +168,7 @@ class JobFields(models.Model):
     unique_scope = models.CharField(
         _("unique"), max_length=8, choices=UniqueScope.choices, null=True, blank=True
     )
-    context = models.JSONField(_("context"), null=True, blank=True)
+    context = JSONColumn(_("context"), null=True, blank=True)
     # Not "batch" and "parents": for the job that is running, these are objects.
     batch_id = models.BigIntegerField(_("batch"), null=True, blank=True, db_column="batch")
     parent_ids = ArrayColumn("bigint", _("enqueued after"), null=True, blank=True, db_column="parents")
@@ -189,11 +189,11 @@ class JobFields(models.Model):
 
     finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
     duration = models.FloatField(_("duration in seconds"), null=True, blank=True)
-    result = models.JSONField(_("result"), null=True, blank=True)
-    steps = models.JSONField(_("steps"), null=True, blank=True)
-    errors = models.JSONField(_("errors"), db_default=models.Value([], models.JSONField()))
+    result = JSONColumn(_("result"), null=True, blank=True)
+    steps = JSONColumn(_("steps"), null=True, blank=True)
+    errors = JSONColumn(_("errors"), db_default=models.Value([], models.JSONField()))
     error_fingerprint = models.CharField(_("error fingerprint"), max_length=40, db_default="", blank=True)
-    logs = models.JSONField(_("logs"), null=True, blank=True)
+    logs = JSONColumn(_("logs"), null=True, blank=True)
 
     class Meta:
         abstract = True

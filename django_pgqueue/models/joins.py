@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent import futures
-from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from django.db import InterfaceError, OperationalError, connections, router
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
+from ..server_time import server_now
 from .linked import Linked
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _Wait:
         state = f"it is {job.status}"
         if lost is not None:
             state = "its database cannot be reached"
-        elif job.status in ("pending", "retry") and job.run_after > datetime.now(UTC):
+        elif job.status in ("pending", "retry") and job.run_after > server_now(self._alias):
             state += f" until {job.run_after.isoformat(sep=' ', timespec='seconds')}"
         why = getattr(job, "waiting_reason", "")  # which a batch has not
         reason = f" ({why})" if why and lost is None else ""

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 __all__ = ["Kind", "Pause"]
 
@@ -24,7 +25,7 @@ class Pause(models.Model):
     Kind = Kind
 
     id = models.BigAutoField(primary_key=True)
-    kind = models.CharField(_("what"), max_length=8, choices=Kind.choices)
+    kind = models.CharField(pgettext_lazy("pause", "what"), max_length=8, choices=Kind.choices)
     name = models.CharField(
         _("name"),
         max_length=255,

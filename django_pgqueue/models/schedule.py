@@ -16,10 +16,11 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
-from django.utils import timezone as django_timezone
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ..schedules.cron import LONGEST, SHORTEST, Timing
+from ..server_time import server_now
 from .fields import ArrayColumn
 
 __all__ = ["MOST_CAUGHT_UP", "Schedule", "definition_of", "differences"]
@@ -105,7 +106,7 @@ class Schedule(models.Model):
         db_default=CatchUp.LATEST,
     )
     catch_up_limit = models.IntegerField(
-        _("limit"),
+        pgettext_lazy("missed ticks", "limit"),
         default=100,
         db_default=100,
         validators=[MinValueValidator(1), MaxValueValidator(MOST_CAUGHT_UP)],
@@ -241,7 +242,7 @@ class Schedule(models.Model):
         # A process that does not know the task leaves the policy to one that does.
         self.policy = known_policy(self.task_path, self.args, self.kwargs) or self.policy
         if not self._state.adding and kwargs.get("update_fields") is None and not kwargs.get("force_insert"):
-            self.updated_at = django_timezone.now()
+            self.updated_at = server_now(str(kwargs.get("using") or self._state.db))
             kwargs["update_fields"] = [
                 field.name
                 for field in self._meta.concrete_fields

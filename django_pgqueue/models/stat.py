@@ -11,6 +11,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .fields import ArrayColumn
 
@@ -24,10 +25,10 @@ class Counts(models.Model):
 
     queue_name = models.CharField(_("queue"), max_length=100)
     task_path = models.CharField(_("task"), max_length=255)
-    done = models.BigIntegerField(_("done"), default=0)
-    failed = models.BigIntegerField(_("failed"), default=0)
-    retried = models.BigIntegerField(_("retried"), default=0)
-    cancelled = models.BigIntegerField(_("cancelled"), default=0)
+    done = models.BigIntegerField(pgettext_lazy("number of jobs", "done"), default=0)
+    failed = models.BigIntegerField(pgettext_lazy("number of jobs", "failed"), default=0)
+    retried = models.BigIntegerField(pgettext_lazy("number of jobs", "retried"), default=0)
+    cancelled = models.BigIntegerField(pgettext_lazy("number of jobs", "cancelled"), default=0)
     wait_histogram = ArrayColumn("bigint", verbose_name=_("waiting times"), default=list)
     run_histogram = ArrayColumn("bigint", verbose_name=_("running times"), default=list)
     wait_seconds = models.FloatField(_("seconds waited"), default=0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .fields import JSONColumn
+
 __all__ = ["Step"]
 
 
@@ -28,7 +30,7 @@ class Step(models.Model):
     wake_at = models.DateTimeField(_("wakes at"), null=True)
     finished_at = models.DateTimeField(_("finished at"), null=True)
     inputs = models.BigIntegerField(_("checksum of the arguments"), null=True)
-    result = models.JSONField(_("result"), null=True)
+    result = JSONColumn(_("result"), null=True)
 
     class Meta:
         db_table = "pgqueue_step"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .fields import ArrayColumn
 
@@ -27,7 +28,7 @@ class Worker(models.Model):
     state = models.CharField(
         _("state"),
         max_length=10,
-        choices=[("running", _("running")), ("draining", _("draining"))],
+        choices=[("running", pgettext_lazy("worker", "running")), ("draining", _("draining"))],
         db_default="running",
     )
     last_group = models.CharField(

@@ -76,10 +76,10 @@ def changes(schedule: Schedule) -> list[str]:
 def state(schedule: Schedule) -> tuple[str, str]:
     """Return the state of a schedule as a key, which is not translated, and in words."""
     if schedule.retired_at is not None:
-        return "retired", _("retired")
+        return "retired", pgettext("schedule", "retired")
     if schedule.paused_at is not None:
-        return "paused", _("paused")
-    return "active", _("active")
+        return "paused", pgettext("schedule", "paused")
+    return "active", pgettext("schedule", "active")
 
 
 def state_note(schedule: Schedule) -> str:

@@ -1,8 +1,10 @@
 -- Return the depth of each queue that has live jobs, and the ages in seconds of its oldest ready and its longest
--- running job. Jobs are counted up to p_most: ready and scheduled ones for each queue, running and blocked ones of
--- all queues together. A count that ends there is replaced by the planner's estimate, if that is larger; that of all
--- running or blocked jobs is shared out as they were found. Planning is most of the work, so a queue has one estimate,
--- divided into due and scheduled jobs as all waiting jobs are: the planner takes the queue and the time as independent,
+-- running job. Jobs that are not due are scheduled, or retrying if they have been attempted. Jobs are counted up to
+-- p_most: ready ones and those not due for each queue, running and blocked ones of all queues together. A count that
+-- ends there is replaced by the planner's estimate, if that is larger; that of all running or blocked jobs is shared
+-- out as they were found. Whether a job has been attempted is not in the index of the claim, so only the 1,000 jobs of
+-- each priority that are due first are looked at. Planning is most of the work, so a queue has one estimate, divided
+-- into jobs that are due and not due as all waiting jobs are: the planner takes the queue and the time as independent,
 -- too. So the time depends on the number of queues and priorities, not on the backlog. The result has several rows for
 -- some queues: add them up.
 --
@@ -10,7 +12,7 @@
 -- table is ruled out, whatever the statistics say, and so are bitmaps, which read an index to its end, and the
 -- compilation of plans that only look expensive.
 CREATE FUNCTION pgqueue_depth_v1(p_most integer) RETURNS TABLE (
-    queue_name text, ready bigint, scheduled bigint, running bigint, blocked bigint,
+    queue_name text, ready bigint, scheduled bigint, retrying bigint, running bigint, blocked bigint,
     oldest_ready double precision, longest_running double precision
 ) LANGUAGE plpgsql SET search_path FROM CURRENT
 SET enable_seqscan TO off SET enable_bitmapscan TO off SET jit TO off AS $$
@@ -21,6 +23,9 @@ DECLARE
     first record;
     counted bigint;
     total bigint;
+    attempted bigint;
+    later bigint;  -- the jobs that are not due
+    is_part boolean;  -- whether more of these were counted than were looked at
     estimate double precision;
     share double precision;  -- of the waiting jobs, those that are due
     oldest timestamptz;
@@ -30,7 +35,9 @@ BEGIN
     FOR name IN SELECT pgqueue_queues_between_v1('', NULL, NULL) LOOP
         queue_name := name;
         ready := 0;
-        scheduled := 0;
+        later := 0;
+        retrying := 0;
+        is_part := false;
         oldest := NULL;
         FOR first IN
             SELECT probe.priority, probe.run_after, probe.id, kind.is_grouped
@@ -51,33 +58,49 @@ BEGIN
                 ) AS part;
                 ready := ready + counted;
             END IF;
-            IF scheduled < p_most THEN
+            IF later < p_most THEN
                 SELECT count(*) INTO counted FROM (
                     SELECT FROM pgqueue_job_live AS job
                     WHERE job.status IN ('pending', 'retry') AND job.queue_name = name
                         AND job.is_grouped = first.is_grouped AND job.priority = first.priority
                         AND job.run_after > moment
-                    LIMIT p_most - scheduled
+                    LIMIT p_most - later
                 ) AS part;
-                scheduled := scheduled + counted;
+                SELECT count(*) FILTER (WHERE part.status = 'retry') INTO attempted FROM (
+                    SELECT job.status FROM pgqueue_job_live AS job
+                    WHERE job.status IN ('pending', 'retry') AND job.queue_name = name
+                        AND job.is_grouped = first.is_grouped AND job.priority = first.priority
+                        AND job.run_after > moment
+                    LIMIT least(p_most - later, 1000)
+                ) AS part;
+                is_part := is_part OR counted > 1000;
+                later := later + counted;
+                retrying := retrying + attempted;
             END IF;
         END LOOP;
-        IF ready >= p_most OR scheduled >= p_most THEN
+        IF ready >= p_most OR later >= p_most OR is_part THEN
             share := coalesce(share, pgqueue_estimate_v1(format(waiting || ' AND run_after <= %L', moment))
                 / pgqueue_estimate_v1(waiting));
             estimate := pgqueue_estimate_v1(format(waiting || ' AND queue_name = %L', name));
             IF ready >= p_most THEN
                 ready := greatest(ready, estimate * share);
             END IF;
-            IF scheduled >= p_most THEN
-                scheduled := greatest(scheduled, estimate * (1 - share));
+            IF later >= p_most THEN
+                later := greatest(later, estimate * (1 - share));
+            END IF;
+            IF later >= p_most OR is_part THEN
+                -- Those that were looked at are due first, which most retries are: they say little about the rest.
+                retrying := least(later, greatest(retrying, (1 - share)
+                    * pgqueue_estimate_v1(format('status = ''retry'' AND queue_name = %L', name))));
             END IF;
         END IF;
+        scheduled := later - retrying;
         oldest_ready := greatest(0, date_part('epoch', moment - oldest));
         RETURN NEXT;
     END LOOP;
     ready := 0;
     scheduled := 0;
+    retrying := 0;
     oldest_ready := NULL;
     estimate := NULL;
     -- The order is that of the index, which is therefore read only as far as needed.

@@ -51,6 +51,19 @@ BEGIN
         RAISE EXCEPTION 'pgqueue: item %: %', p_first + bad.place - 1, bad.problem
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF session_user <> current_user OR current_setting('role') <> 'none' THEN
+        IF p_options IS NOT NULL THEN
+            p_options := ARRAY(
+                SELECT CASE WHEN given.options IS NOT NULL THEN pgqueue_enqueue_only_v1(given.options) END
+                FROM (
+                    SELECT one.place, CASE WHEN p_context IS NULL OR one.options ? 'context' THEN one.options
+                        ELSE one.options || jsonb_build_object('context', p_context) END AS options
+                    FROM unnest(p_options) WITH ORDINALITY AS one (options, place)
+                ) AS given ORDER BY given.place);
+        END IF;
+        p_context := pgqueue_enqueue_only_v1(
+            CASE WHEN p_context IS NOT NULL THEN jsonb_build_object('context', p_context) END, p_batch) -> 'context';
+    END IF;
     IF p_options IS NOT NULL THEN
         statuses := ARRAY(
             SELECT CASE WHEN given.is_due AND coalesce(setting.on_conflict, 'wait') = 'wait' AND row_number() OVER (

@@ -33,6 +33,9 @@ BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF session_user <> current_user OR current_setting('role') <> 'none' THEN
+        p_options := pgqueue_enqueue_only_v1(p_options);
+    END IF;
     id := nextval('pgqueue_job_id_seq');
     new_id := id;
     enqueued_at := clock_timestamp();

@@ -240,10 +240,9 @@ BEGIN
                 )
                 FOR KEY SHARE SKIP LOCKED
             ) AS witness);
-        UPDATE pgqueue_job_live AS job SET
-            status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
-            run_after = greatest(job.run_after, clock_timestamp(), due.at), waiting_reason = 'waits for its rate limit'
-        FROM (
+        -- Materialized: a nested loop that read this again for each job would skip those that it has just updated, and
+        -- make the whole line alarm clocks.
+        WITH due AS MATERIALIZED (
             SELECT free.id, pgqueue_next_start_v1(
                 (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = slow.key), clock_timestamp(),
                 setting.starts, setting.period, setting.burst, 1) AS at
@@ -257,7 +256,10 @@ BEGIN
                 ORDER BY first.priority DESC, first.line LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
             ) AS free
             WHERE slow.key <> ALL (armed)
-        ) AS due
-        WHERE job.id = due.id;
+        )
+        UPDATE pgqueue_job_live AS job SET
+            status = CASE WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
+            run_after = greatest(job.run_after, clock_timestamp(), due.at), waiting_reason = 'waits for its rate limit'
+        FROM due WHERE job.id = due.id;
     END IF;
 END $$;

@@ -8,7 +8,9 @@ CREATE FUNCTION pgqueue_set_limit_v1(
 ) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     problem text := pgqueue_limit_problem_v1(p_name, p_running, p_on_conflict, p_starts, p_period, p_burst);
-    period interval := extract(epoch FROM p_period)::double precision * interval '1 second';  -- no days, no months
+    -- Without days and months. A period that is too long has no such interval.
+    period interval := interval '1 second'
+        * CASE WHEN problem IS NULL THEN extract(epoch FROM p_period)::double precision END;
     burst integer := CASE WHEN p_starts IS NOT NULL THEN coalesce(p_burst, 1) END;
     written pgqueue_limit;
 BEGIN

@@ -13,6 +13,11 @@ DECLARE
     job pgqueue_job_live;
     crew record;
 BEGIN
+    IF (p_heartbeat BETWEEN 0 AND 3155760000 AND p_lease BETWEEN 0 AND 3155760000) IS NOT TRUE THEN
+        RAISE EXCEPTION 'pgqueue: why: heartbeat and lease must be from 0 to 100 years, not % and % seconds',
+            coalesce(p_heartbeat::text, 'NULL'), coalesce(p_lease::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     SELECT live.* INTO job FROM pgqueue_job_live AS live WHERE live.id = p_id;
     IF NOT FOUND THEN
         SELECT over.code, over.facts INTO code, facts FROM pgqueue_why_over_v1(p_id) AS over;

@@ -4,6 +4,9 @@ Each look is one transaction under an advisory lock, so of several supervisors o
 not wait. It stores what it has found before anything is sent. So each change is sent once; if the process
 ends in between, it is not sent at all.
 
+A problem that comes and goes is told once: it is over only when it has been gone for ``ALERTS_OVER_AFTER``
+seconds.
+
 The receivers are the project's code, which may raise or hang. So everything happens in a thread with a
 connection of its own. If it hangs, the upkeep goes on, and other supervisors look instead.
 """
@@ -14,6 +17,7 @@ import logging
 import random
 from datetime import datetime, timedelta
 from threading import Thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -28,7 +32,7 @@ from ..models import RaisedAlert
 from ..redaction import redact_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ["AlertRounds", "look", "send"]
 
@@ -38,6 +42,10 @@ MOST_GROUPS = 100  # of which one look tells
 LOOK = "look"
 #: After a longer pause than this, what failed in the meantime is not told.
 FORGOTTEN = timedelta(hours=1)
+#: While there are too few workers at all, health does not say more about workers. So these are not over.
+_HIDES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"no_worker": frozenset({"few_workers", "unserved"}), "few_workers": frozenset({"unserved"})}
+)
 
 _BEGIN = "SELECT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'alerts')), clock_timestamp()"
 _TELL = "SELECT * FROM pgqueue_tell_failures_v1(%s)"
@@ -116,13 +124,14 @@ def look(alias: str) -> list[Alert]:
 
 
 def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
-    """Yield the problems that are new, and those that are over."""
+    """Yield the problems that are new, and those that have been over for long enough."""
     problems = health(alias).problems
     if any(problem.kind == "unreachable" for problem in problems):
         return
     current = {(str(problem.kind), problem.queue): problem for problem in problems}
     rows = RaisedAlert.objects.using(alias).exclude(kind=LOOK)
     raised = {(row.kind, row.queue_name): row for row in rows}
+    hidden = frozenset[str]().union(*(_HIDES.get(kind, ()) for kind, _queue in current))
     for key, problem in current.items():
         if key not in raised:
             RaisedAlert.objects.using(alias).create(
@@ -130,10 +139,21 @@ def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
             )
             yield _alert(problem.kind, alias, now, problem.text, queue_name=problem.queue)
     for key, row in raised.items():
-        if key not in current:
-            row.delete()
+        before = row.over_since
+        if _is_over(row, now, lasts=key in current or row.kind in hidden):
+            row.delete(using=alias)
             text = _("over: %(text)s") % {"text": row.text}
             yield _alert(row.kind, alias, now, text, queue_name=row.queue_name, is_over=True)
+        elif row.over_since != before:
+            row.save(using=alias, update_fields=["over_since"])
+
+
+def _is_over(row: RaisedAlert, now: datetime, *, lasts: bool) -> bool:
+    """Note since when a problem is over, and return whether it is time to tell."""
+    row.over_since = None if lasts else row.over_since or now
+    if row.over_since is None:
+        return False
+    return now - row.over_since >= timedelta(seconds=conf.current().alerts_over_after)
 
 
 def _failures(alias: str, now: datetime) -> Iterator[Alert]:

@@ -1,4 +1,6 @@
-"""What to do about the reasons of ``pgqueue_why``: a command or a call to copy, with the words around it."""
+"""What to do about the reasons of ``pgqueue_why``: a command to copy, with the words around it; a call if no
+command does it, or if somebody asks in the shell of Python.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,13 @@ __all__ = ["CURES", "cure"]
 Facts = dict[str, Any]
 
 
-def cure(code: str, facts: Facts, job: int, alias: str) -> str:
-    """Return a sentence with what helps; empty if there is nothing to do but to wait."""
-    return CURES[code](facts, job, alias) if code in CURES else ""
+def cure(code: str, facts: Facts, job: int, alias: str, *, in_shell: bool = False) -> str:
+    """Return a sentence with what helps; empty if there is nothing to do but to wait.
+
+    ``in_shell``: prefer calls to commands.
+    """
+    found = (_IN_SHELL.get(code) if in_shell else None) or CURES.get(code)
+    return found(facts, job, alias) if found else ""
 
 
 def _named(job: int, alias: str) -> str:
@@ -36,11 +42,28 @@ def _using(alias: str) -> str:
     return "" if alias == "default" else f", using={alias!r}"
 
 
+def _command(name: str, job: int, alias: str) -> str:
+    return f"manage.py pgqueue {name} {quote(public_id(job, alias))}"
+
+
 def _run_again(facts: Facts, job: int, alias: str) -> str:
+    return _("To run it again: %(call)s") % {"call": _command("retry", job, alias)}
+
+
+def _run_again_in_shell(facts: Facts, job: int, alias: str) -> str:
     return _("To run it again: %(call)s") % {"call": f"retry({_named(job, alias)})"}
 
 
 def _run_now(facts: Facts, job: int, alias: str) -> str:
+    return _("To run it now: %(call)s") % {"call": _command("run-now", job, alias)}
+
+
+def _run_expired(facts: Facts, job: int, alias: str) -> str:
+    """A retry removes the expiry; to make it due does not."""
+    return _("To run it now: %(call)s") % {"call": _command("retry", job, alias)}
+
+
+def _run_now_in_shell(facts: Facts, job: int, alias: str) -> str:
     return _("To run it now: %(call)s") % {"call": f"retry({_named(job, alias)})"}
 
 
@@ -55,19 +78,24 @@ def _first_parent(facts: Facts, state: str) -> Facts:
     return next((parent for parent in parents if parent["state"] == state), {})
 
 
-def _batch(parent: Facts, alias: str) -> str:
-    return f"Batch.get({parent['id']}{_using(alias)})"
-
-
 def _retry_parent(facts: Facts, job: int, alias: str) -> str:
     parent = _first_parent(facts, "failed")
     if not parent:
         return ""
-    call = (
-        f"{_batch(parent, alias)}.retry_failed()"
+    command = (
+        f"manage.py pgqueue retry --batch {parent['id']}{_database(alias)}"
         if parent["is_batch"]
-        else f"retry({_named(parent['id'], alias)})"
+        else _command("retry", parent["id"], alias)
     )
+    return _("To retry what has failed: %(call)s") % {"call": command}
+
+
+def _retry_parent_in_shell(facts: Facts, job: int, alias: str) -> str:
+    parent = _first_parent(facts, "failed")
+    if not parent:
+        return ""
+    batch = f"Batch.get({parent['id']}{_using(alias)}).retry_failed()"
+    call = batch if parent["is_batch"] else f"retry({_named(parent['id'], alias)})"
     return _("To retry what has failed: %(call)s") % {"call": call}
 
 
@@ -76,7 +104,7 @@ def _close(facts: Facts, job: int, alias: str) -> str:
     if not parent:
         return ""
     return _("When all of its jobs are added, close it: %(call)s") % {
-        "call": f"{_batch(parent, alias)}.close()"
+        "call": f"Batch.get({parent['id']}{_using(alias)}).close()"
     }
 
 
@@ -86,9 +114,7 @@ def _why_parent(facts: Facts, job: int, alias: str) -> str:
 
 
 def _why_other(job: int, alias: str) -> str:
-    return _("To see why that one is not over: %(command)s") % {
-        "command": f"manage.py pgqueue why {public_id(job, alias)}"
-    }
+    return _("To see why that one is not over: %(command)s") % {"command": _command("why", job, alias)}
 
 
 def _why_first(facts: Facts, job: int, alias: str) -> str:
@@ -154,7 +180,7 @@ CURES: dict[str, Callable[[Facts, int, str], str]] = {
     "cancelled": _run_again,
     "worker_lost": _any_worker,
     "cancel_requested": _check_cancel,
-    "expired": _run_now,
+    "expired": _run_expired,
     "scheduled": _run_now,
     "retry": _run_now,
     "snoozed": _run_now,
@@ -175,4 +201,14 @@ CURES: dict[str, Callable[[Facts, int, str], str]] = {
     "in_line": _why_first,
     "behind": _earlier,
     "uncommitted": _commit,
+}
+_IN_SHELL: dict[str, Callable[[Facts, int, str], str]] = {
+    "failed": _run_again_in_shell,
+    "cancelled": _run_again_in_shell,
+    "expired": _run_now_in_shell,
+    "scheduled": _run_now_in_shell,
+    "retry": _run_now_in_shell,
+    "snoozed": _run_now_in_shell,
+    "put_back": _run_now_in_shell,
+    "after_failed": _retry_parent_in_shell,
 }

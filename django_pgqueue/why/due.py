@@ -9,7 +9,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..wording import period
+from ..wording import rate
 from .facts import Facts, count, reference
 from .parts import Reference, Sentence
 
@@ -68,17 +68,12 @@ def _in_line(facts: Facts) -> str:
 
 
 def _rate(facts: Facts) -> Sentence:
-    rate = ""
-    if facts["starts"]:
-        words = ngettext("%(starts)s start in %(period)s", "%(starts)s starts in %(period)s", facts["starts"])
-        rate = (
-            f" ({words % {'starts': facts['starts'], 'period': period(timedelta(seconds=facts['period']))}})"
-        )
+    known = rate(facts["starts"], timedelta(seconds=facts["period"])) if facts["starts"] else ""
     return Sentence(
         _("The rate %(limit)s%(rate)s is used up: the next start is in %(period)s, at %(at)s.%(more)s"),
         {
             "limit": _limit_of(facts),
-            "rate": rate,
+            "rate": f" ({known})" if known else "",
             "period": facts.until("next_start"),
             "at": facts.moment("next_start"),
             "more": _in_line(facts),

@@ -17,6 +17,7 @@ from .. import conf
 from ..lifecycle.claim import claim_sql
 from ..lifecycle.claimed import split_answer
 from ..lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from ..server_time import heard
 from ..upkeep.limits import DeclaredLimits
 from .borrowed_session import BorrowedSession
 from .executor.inline import InlineRunner
@@ -157,7 +158,10 @@ class InlineWorker:
         rows, refusals, _ = split_answer(answer)
         self._following = list(refusals.following)
         self._refused = refusals.moved + refusals.ended
-        return rows[0] if rows else None
+        if not rows:
+            return None
+        heard(self.alias, rows[0].last_attempted_at)
+        return rows[0]
 
     def _read_orders(self) -> None:
         """Learn what is paused, the limits and the backoffs, and let jobs go on whose pause is over."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import database_settings
 from ..lifecycle.claimed import Claimed
+from ..server_time import heard
 from .executor import hosting
 from .executor.isolation import BEGUN, TOLD
 from .executor.progress import WRITE_EVERY
@@ -40,6 +41,7 @@ def main(writing: int) -> int:
     runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
     runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)
+    heard(alias, job.last_attempted_at)  # a moment ago
     Thread(target=_obey, args=(line, runner, job.id, rest), name="pgqueue-worker-watch", daemon=True).start()
     _say(writing, BEGUN)
     result = _run(runner, job, writing)

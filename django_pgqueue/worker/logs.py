@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .tracebacks import format_error
+from .tracebacks import format_error, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +23,18 @@ _AT_VERBOSITY = {
 }
 
 
+MOST_BYTES = 64 * 2**10
+"""Of an exception. The messages of exceptions may be of any size, and each attempt prints one."""
+
+
 class _Formatter(logging.Formatter):
-    """Prints exceptions faster, because a worker may print thousands of similar ones."""
+    """Prints exceptions faster, because a worker may print thousands of similar ones, and cuts long ones."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is that of logging
         _, error, frames = ei
         if error is None:
             return super().formatException(ei)
-        return format_error(error, frames).removesuffix("\n")
+        return shorten(format_error(error, frames).removesuffix("\n"), MOST_BYTES)
 
 
 def configure_logging(verbosity: int) -> None:

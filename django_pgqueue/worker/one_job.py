@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.utils import timezone
-
 from ..exceptions import PgQueueError
 from ..lifecycle.control import run_now
 from ..models import Job
 from ..results import public_id
+from ..server_time import server_now
 from .inline_places import one_job
 from .keeper import Keeper
 from .one_process import DebuggedWorker
@@ -71,7 +70,7 @@ def run_job(pk: int, alias: str) -> Result:
     keeper.write_progress_of(worker.changed)
     try:
         keeper.start(lambda: None)
-        if job.run_after > timezone.now():
+        if job.run_after > server_now(alias):
             run_now(job)
         return worker.run_this(job)
     finally:

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 from importlib.metadata import PackageNotFoundError, version
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from .. import conf
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Registration"]
 
 REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
+END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow
 
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
@@ -29,6 +31,7 @@ _REGISTER = """
 """
 # A single statement (``Session.run``).
 _RENEW = "WITH registered AS (" + _REGISTER + " RETURNING {proof}) {query}"
+_END_SQL = "SELECT pgqueue_end_sessions_v1(%s::bigint[])"
 _PROOF = "pg_notify(pgqueue_channel_v1(), %s)::text"
 
 
@@ -68,9 +71,8 @@ class Registration:
         """Register before the first claim: the worker that a lease names must exist.
 
         On a direct connection, take the worker's advisory lock first. It is released when the session ends,
-        and so when the process ends. Race: after a reconnect the old session may still hold the lock because
-        the server has not noticed its end. The worker then notes this in the table and takes the lock the
-        next time, because a lock of a living worker must never look free.
+        and so when the process ends. If it cannot be taken, the worker notes this in the table and takes it
+        the next time, because a lock of a living worker must never look free.
         """
         self._take_lock(session)
         session.run((_REGISTER, self._parameters(session)))
@@ -94,8 +96,26 @@ class Registration:
     def _take_lock(self, session: Session) -> None:
         """Take the lock once for each session, because advisory locks are counted."""
         if not session.pooled and not session.holds_lock:
-            lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
-            session.holds_lock = session.value(lock, (str(self._worker),))
+            self._try_lock(session)
+            if not session.holds_lock:
+                self._end_last_session(session)
+
+    def _try_lock(self, session: Session) -> None:
+        lock = "SELECT pg_try_advisory_lock(pgqueue_lock_key_v1('worker', %s))"
+        session.holds_lock = session.value(lock, (str(self._worker),))
+
+    def _end_last_session(self, session: Session) -> None:
+        """End the session that this worker had before, and take its lock.
+
+        Race: after a reconnect, the server may not have noticed the end of the old connection. A claim that
+        it still works on would be committed after the new session has given back the jobs that the worker
+        does not know, and nobody would run them.
+        """
+        session.run((_END_SQL, ([self._worker],)))
+        give_up = monotonic() + END_WITHIN
+        while not session.holds_lock and monotonic() < give_up:
+            sleep(0.02)
+            self._try_lock(session)
 
 
 def _version() -> str:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["format_error"]
+__all__ = ["format_error", "shorten"]
 
 MOST = 1_000  # places whose text is kept
 
+_CUT = "\n... {} bytes left out ...\n"
 _texts: dict[tuple[object, ...], str] = {}
 
 
@@ -30,6 +31,18 @@ def format_error(error: BaseException, frames: TracebackType | None) -> str:
         others = each.__cause__, each.__context__, *(each.exceptions or ())
         printed += [other for other in others if other is not None]
     return "".join(whole.format())
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut the text to ``limit`` bytes. Keep more of the end, because the end of a traceback matters most."""
+    data = text.encode(errors="surrogatepass")
+    if len(data) <= limit:
+        return text
+    head = limit // 4
+    tail = limit - head
+    left_out = len(data) - limit
+    first, last = (part.decode(errors="ignore") for part in (data[:head], data[len(data) - tail :]))
+    return first + _CUT.format(left_out) + last
 
 
 class _Frames(traceback.StackSummary):

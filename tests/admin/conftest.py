@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from django_pgqueue.admin import JobAdmin
+from django_pgqueue.figures import states
 
 
 @pytest.fixture
@@ -19,3 +22,10 @@ def root(client: Client) -> Client:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobAdmin, "list_per_page", 3)
+
+
+@pytest.fixture(autouse=True)
+def no_shared_counts() -> Iterator[None]:
+    """Each test counts its own jobs."""
+    yield
+    states.NOW.forget()

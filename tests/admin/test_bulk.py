@@ -14,7 +14,11 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue, pause, retry
-from django_pgqueue.admin import actions, bulk, bulk_order, bulk_start, bulk_walk, effects
+from django_pgqueue.admin.bulk import actions, confirm, counting
+from django_pgqueue.admin.bulk import order as bulk_order
+from django_pgqueue.admin.bulk import start as bulk_start
+from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.bulk import walk as bulk_walk
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.step_rules import MOST_STEPS
@@ -96,6 +100,17 @@ def test_many_jobs_change_in_the_background(root: Client) -> None:
 
 
 @pytest.mark.usefixtures("served")
+def test_who_may_not_view_results_is_told_what_came_of_it() -> None:
+    client = staff("view_job", "cancel_job")
+    jobs = JobFactory.create_batch(3, scheduled=True)
+    job = confirmed(client, ask(client, "cancel_jobs", *jobs))
+    ran()
+    page = body(client, url("change", job.pk))
+    assert "3 jobs were cancelled, or asked to stop if they were running." in page
+    assert "&quot;changed&quot;" not in page
+
+
+@pytest.mark.usefixtures("served")
 def test_the_page_of_the_job_is_read_anew_from_before_its_start_to_its_end(root: Client) -> None:
     jobs = JobFactory.create_batch(3, failed=True)
     job = confirmed(root, ask(root, "retry_jobs", *jobs))
@@ -125,16 +140,17 @@ def test_selected_rows_and_new_values(root: Client) -> None:
 def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effects, "MOST_COUNTED", 3)
+    monkeypatch.setattr(counting, "MOST_COST", 0.0)
+    monkeypatch.setattr(confirm, "WINDOW_OF_WAITING", 3)
     jobs = JobFactory.create_batch(7, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], across=True)
-    assert page.sentences == ["More than 3 waiting jobs would be cancelled."]
+    assert page.sentences == ["3 or more waiting jobs would be cancelled."]
     confirmed(root, page)
     one = ran()
     assert (one.result["changed"], one.result["of"]) == (7, 7)
     assert one.progress is not None
     assert (one.progress.done, one.progress.total) == (7, 7)
-    assert said()[0].endswith("Jobs that would change: more than 3.")
+    assert said()[0].endswith("Jobs that would change: 3 or more.")
 
 
 @pytest.mark.usefixtures("served")
@@ -172,7 +188,8 @@ def test_a_filter_by_time_counts_back_from_the_confirmation(root: Client) -> Non
     JobFactory.create_batch(2, failed=True, finished_at=now - timedelta(minutes=70))
     page = ask(root, "retry_jobs", failed[0], query="finished=hour&status=failed", across=True)
     job = confirmed(root, page)
-    order = bulk_order.Order.opened(*Job.objects.get(pk=job.pk).args)
+    sealed, seal = Job.objects.get(pk=job.pk).args
+    order = bulk_order.Order.opened(sealed, seal, "default")
     for ago, found in ((timedelta(0), 3), (timedelta(minutes=20), 5)):
         earlier = replace(order, limits=replace(order.limits, as_of=(order.as_of - ago).isoformat()))
         assert earlier.jobs(earlier.request(), "default").count() == found
@@ -383,7 +400,8 @@ def test_chunks_grow_so_that_the_steps_of_a_job_are_enough_for_ten_million_jobs(
 def test_the_job_is_never_among_its_own(root: Client) -> None:
     jobs = JobFactory.create_batch(3)
     job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
-    order = bulk_order.Order.opened(*Job.objects.get(pk=job.pk).args)
+    sealed, seal = Job.objects.get(pk=job.pk).args
+    order = bulk_order.Order.opened(sealed, seal, "default")
     wider = replace(order, effects=["waiting", "running"], limits=replace(order.limits, newest=job.pk))
     Job.objects.filter(pk=job.pk).update(args=list(wider.sealed()))
     assert ran().result["changed"] == 3

@@ -63,7 +63,7 @@ def test_a_single_job_is_edited_from_its_page(root: Client) -> None:
     assert [message.message for message in get_messages(response.wsgi_request)] == ["1 job was edited."]
     assert Job.objects.get(pk=job.pk).run_after == moment
     [entry] = LogEntry.objects.all()
-    assert "Edit (Run after: " in entry.change_message
+    assert f"Edit (Run after: {moment:%Y-%m-%d %H:%M:%S} UTC)" in entry.change_message
 
 
 @pytest.mark.parametrize(

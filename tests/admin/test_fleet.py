@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.admin import worker_page
-from django_pgqueue.admin.fleet import Fleet
+from django_pgqueue.admin.workers import page as worker_page
+from django_pgqueue.admin.workers.fleet import Fleet
 from django_pgqueue.figures.lost import lost_jobs
 from django_pgqueue.models import Job, JobProgress
 from django_pgqueue.progress import HAS_PROGRESS
@@ -198,7 +198,7 @@ def test_the_jobs_of_a_worker_are_for_those_who_may_see_jobs(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("page", "model", "most"), [("changelist", "worker", 4), ("change", "worker", 3), ("overview", "job", 11)]
+    ("page", "model", "most"), [("changelist", "worker", 4), ("change", "worker", 3), ("overview", "job", 12)]
 )
 def test_the_number_of_statements_does_not_depend_on_the_number_of_rows(
     root: Client, page: str, model: str, most: int
@@ -234,9 +234,9 @@ def test_the_page_of_a_worker_shows_what_it_runs_and_what_it_has_ended(root: Cli
     assert "3 of 4 (75 %)" in page
     assert '<progress class="pgqueue-bar pgqueue-slots" max="4" value="1"' in page
     history = page.split('id="pgqueue-history"')[1]
-    assert [str(job.pk) in history for job in [*ended, other]] == [True, True, True, False]
+    assert [f">{job.pk}<" in history for job in [*ended, other]] == [True, True, True, False]
     assert "shop.<wbr>tasks.&lt;b&gt;" in history
-    assert "jobs a minute, over the last" in history
+    assert "jobs/s, over the last" in history
     assert f'href="{url("task", "tests.app.tasks.add", model="jobstat")}"' in page
     assert "It ran no job that ended lately." in body(root, url("change", worker().pk, model="worker"))
 

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin.fleet import Fleet
+from django_pgqueue.admin.workers.fleet import Fleet
 from django_pgqueue.models import Worker
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
 

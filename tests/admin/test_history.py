@@ -6,16 +6,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
+from django_pgqueue.admin import JobAdmin
+from django_pgqueue.admin.bulk import start
 from django_pgqueue.models import Limit, Pause
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
 
-from .helpers import body, url
+from .helpers import ask, body, url
 
 pytestmark = pytest.mark.django_db
 
@@ -42,6 +45,18 @@ def paused(**options: Any) -> Any:
 def limit() -> Any:
     set_limit("acme", 1)
     return Limit.objects.get()
+
+
+class Other(admin.SimpleListFilter):
+    """A filter that a project adds."""
+
+    title = parameter_name = "other"
+
+    def lookups(self, request: Any, model_admin: Any) -> Any:
+        return [("DE4711", "one")]
+
+    def queryset(self, request: Any, queryset: Any) -> Any:
+        return queryset.filter(kwargs__iban=self.value()) if self.value() else queryset
 
 
 #: The model, its row (made by a function), the page, what is sent, and what the history says.
@@ -98,6 +113,30 @@ def test_a_pause_that_somebody_else_has_ended_is_not_in_the_history(root: Client
     root.post(url("resume", found.pk, model="pause"))
     root.post(url("resume", found.pk, model="pause"))
     assert [entry.change_message for entry in LogEntry.objects.all()] == ["Resumed."]
+
+
+@pytest.mark.parametrize("most", [0, 500], ids=["in the request", "few jobs"])
+def test_what_was_searched_is_not_in_the_history(
+    root: Client, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """More users read it than may view the arguments, which a search finds, too."""
+    monkeypatch.setattr(start, "MOST_AT_ONCE", most)
+    found = [job(scheduled=True, kwargs={"iban": "DE4711"}) for _number in range(2)]
+    query = "q=DE4711&queue=default&other=DE4711"
+    monkeypatch.setattr(JobAdmin, "list_filter", (*JobAdmin.list_filter, Other))
+    ask(root, "cancel_jobs", *found, query=query).confirm(root)
+    entries = list(LogEntry.objects.all())
+    assert all("q=…, queue=default, other=…" in entry.change_message for entry in entries)
+    assert entries
+    assert "DE4711" not in "".join(f"{entry.change_message}{entry.object_repr}" for entry in entries)
+
+
+def test_the_batch_that_was_searched_is_in_the_history(root: Client) -> None:
+    of = BatchFactory.create()
+    found = [job(scheduled=True, batch=of) for _number in range(2)]
+    ask(root, "cancel_jobs", *found, query=f"q=batch:{of.pk}").confirm(root)
+    messages = {entry.change_message for entry in LogEntry.objects.all()}
+    assert messages == {f"Action: Cancel. One of 2 jobs. Filters: q=batch:{of.pk}."}
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
-"""Whatever the texts of jobs, workers and users are: no page contains them as markup, and no address breaks a
-page.
+"""Whatever the texts of jobs, workers and users are: no page contains them as markup, none has control
+characters in its texts, and no address breaks a page.
 
 The pages are read from the admin classes, so that a new page is tested, too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -40,10 +41,12 @@ pytestmark = pytest.mark.django_db
 
 HOSTILE = (
     "<script>pwned()</script>\"'><b pwned='1' pwned=\"1\">&lt;&amp;{{ 7|add:7 }}%s%(x)s{x}"
-    "\x1b[2J\x07\r\n\x85\u202e/../"
+    "\x1b[2J\x07\r\n\x85\u202e\u2066/../"
 )
 #: Names without what their checks refuse, which SQL would let through anyway.
-SHORT = "<script>pwned()</script>\"'><b pwned=1>"
+SHORT = "<script>pwned()</script>\"'><b pwned=1>\u202e"
+#: What turns a text around, and what no browser shows.
+CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 ADMINS = {
     model._meta.model_name: model_admin
     for model, model_admin in admin.site._registry.items()
@@ -80,8 +83,8 @@ class Markup(HTMLParser):
                 self.found.append(f"<{tag} {name}={value}")
 
     def handle_data(self, data: str) -> None:
-        """Note scripts in the page, which no page has."""
-        if self._tag == "script" and "pwned" in data:
+        """Note scripts in the page, which no page has, and control characters, except in fields."""
+        if (self._tag == "script" and "pwned" in data) or (self._tag != "textarea" and CONTROLS.search(data)):
             self.found.append(data)
 
     def handle_endtag(self, tag: str) -> None:

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
-from django.test import Client
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.admin import job_search
+from django_pgqueue.admin.bulk import confirm
+from django_pgqueue.admin.jobs import search as job_search
+from django_pgqueue.admin.lists import changelist
+from django_pgqueue.admin.lists.changelist import KeysetChangeList
 from django_pgqueue.time_limit import TimeLimitReached, time_limit
 from tests.support.factories import ERROR, JobFactory
 
-from .helpers import body, listed, post, url
+from .helpers import body, listed, post, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -102,19 +106,56 @@ def test_a_search_that_takes_too_long_gives_up_and_says_so(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     JobFactory.create(args=["needle"])
-    monkeypatch.setattr(job_search, "SECONDS", 0.05)
+    monkeypatch.setattr(changelist, "SECONDS", 0.05)
+    monkeypatch.setattr(changelist, "SMALLER", (10,))
     monkeypatch.setattr(job_search, "_with_text", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
     page = body(root, url("changelist"), q="needle")
-    assert "The search gave up after 0.1 s." in page or "The search gave up after 0.05 s." in page
+    assert "The search gave up after 0.1 s." in page, "it has tried two windows"
     assert "Choose a status, a queue or a time" in page
     assert "Nothing found" not in page
+
+
+def test_a_smaller_window_is_read_if_a_larger_one_takes_too_long(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, *_between, new = JobFactory.create_batch(7, args=["needle"])
+    find = KeysetChangeList._find
+
+    def slow(self: KeysetChangeList, place: Any) -> Any:
+        if self.window > 3:
+            raise TimeLimitReached
+        return find(self, place)
+
+    monkeypatch.setattr(KeysetChangeList, "_find", slow)
+    monkeypatch.setattr(job_search, "WINDOW_OF_SCAN", 30)
+    page = root.get(url("changelist"), {"q": "needle"})
+    assert [row.pk for row in page.context["cl"].result_list] == [new.pk, new.pk - 1, new.pk - 2]
+    assert "Found 3 in 3 rows." in page.content.decode()
+    further = root.get(f"{url('changelist')}{page.context['cl'].older}").context["cl"]
+    further = root.get(f"{url('changelist')}{further.older}").context["cl"]
+    assert [row.pk for row in further.result_list] == [old.pk]
+    assert not further.cut
+
+
+@pytest.mark.parametrize(("status", "options"), [("pending", {}), ("failed", {"failed": True})])
+def test_a_text_is_searched_in_one_part_whatever_the_queues(
+    root: Client, status: str, options: dict[str, Any]
+) -> None:
+    jobs = [
+        JobFactory.create(queue_name=f"q{number % 3}", priority=number % 2, kwargs={"x": "needle"}, **options)
+        for number in range(4)
+    ]
+    with CaptureQueriesContext(connection) as captured:
+        assert listed(root, status=status, q="needle") == [job.pk for job in reversed(jobs)]
+    [found] = [entry["sql"] for entry in captured if "needle" in entry["sql"]]
+    assert found.count('"pgqueue_job"."kwargs"::text') == 1
 
 
 def test_an_action_on_all_that_a_slow_search_finds_gives_up_too(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = JobFactory.create(failed=True)
-    monkeypatch.setattr(job_search, "SECONDS", 0.05)
+    monkeypatch.setattr(confirm, "SECONDS", 0.05)
     monkeypatch.setattr(job_search, "_with_text", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
     data = {"action": "retry_jobs", "_selected_action": [job.pk], "select_across": 1, "index": 0}
     message, kind = post(root, f"{url('changelist')}?q=needle", **data)
@@ -161,3 +202,51 @@ def test_a_shorter_limit_of_the_connection_stays() -> None:
 def test_other_errors_of_the_server_are_not_hidden() -> None:
     with pytest.raises(OperationalError, match="something else"), time_limit("default", 2):
         raise OperationalError("something else")
+
+
+CALL = {
+    "args": [{"customer": 5, "name": "Ann Lee"}, True],
+    "kwargs": {"order_id": 17, "ref": "17", "a.b": {"x": [1.5, None]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("term", "is_found"),
+    [
+        ("args.0.customer=5", True), ("args.0.customer = 5", True), ('args.0.customer="5"', False),
+        ("args.0.name=Ann Lee", True), ('args.0.name="Ann Lee"', True), ("args.0.name=Ann", False),
+        ("args.0.name=ann lee", False), ("args.1=true", True), ("args.1=True", False), ("args.2=5", False),
+        ("args.customer=5", False), ("kwargs.order_id=17", True), ("kwargs.order_id=1", False),
+        ('kwargs.ref="17"', True), ("kwargs.ref=17", True), ('kwargs."a.b".x.0=1.5', True),
+        ('kwargs."a.b".x.1=null', True), ('kwargs."a.b".x.0=null', False), ("kwargs.none=null", False),
+        ('kwargs."a.b".x=[1.5, null]', False), ("kwargs.order_id", False), ("kwargs.order_id=", False),
+        (r'kwargs.ref="\ud800"', False), (r'kwargs.ref="\u0000"', False),
+        ("kwargs.99999999999999999999=1", False),
+    ],
+)  # fmt: skip
+def test_a_place_in_the_arguments(root: Client, term: str, is_found: bool) -> None:
+    job = JobFactory.create(**CALL)
+    JobFactory.create(args=[{"customer": 50, "name": "Bob"}, False], kwargs={"order_id": 170})
+    assert listed(root, q=term) == [job.pk] * is_found
+
+
+def test_a_place_is_searched_like_a_text_in_recent_jobs_and_within_the_time_limit(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = JobFactory.create(**CALL, done=True, finished_at=timezone.now() - timedelta(days=8))
+    new = JobFactory.create(**CALL, done=True, finished_at=timezone.now() - timedelta(days=6))
+    assert listed(root, q="kwargs.order_id=17") == [new.pk]
+    assert listed(root, q="kwargs.order_id=17", finished="2020-01-01..") == [new.pk, old.pk]
+    monkeypatch.setattr(changelist, "SECONDS", 0.05)
+    monkeypatch.setattr(changelist, "SMALLER", (10,))
+    monkeypatch.setattr(job_search, "at_path", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
+    assert "The search gave up after" in body(root, url("changelist"), q="kwargs.order_id=17")
+
+
+def test_the_help_of_the_field_tells_what_this_user_may_search(root: Client) -> None:
+    assert "kwargs.order_id=17" in body(root, url("changelist"))
+    page = body(staff("view_job"), url("changelist"))
+    assert "kwargs.order_id=17" not in page
+    assert "or text in the task, keys or classes of errors" in page
+    with override_settings(PGQUEUE={"REDACT": ["re:x"]}):
+        assert "kwargs.order_id=17" not in body(root, url("changelist"))

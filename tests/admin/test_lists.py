@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -9,10 +10,14 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin import changelist, filters, names
+from django_pgqueue.admin import JobAdmin
+from django_pgqueue.admin.jobs import filters
+from django_pgqueue.admin.lists import changelist, names
+from django_pgqueue.figures import states
 from django_pgqueue.figures.queues import queue_figures
+from django_pgqueue.models.job import Status
 from tests.app import tasks  # noqa: F401 - known to this process
-from tests.support.factories import JobFactory, JobStatFactory, QueueFactory
+from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, body, listed, url
 
@@ -57,7 +62,25 @@ def test_the_choices_of_the_filters(root: Client, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    "query", ["status=x", "queue=a%00b", "q=a%00b", "finished=x", "p=x", "p=0", f"p={10**30}", "o=2"]
+    "query",
+    [
+        "status=x",
+        "queue=a%00b",
+        "q=a%00b",
+        "finished=x",
+        "p=x",
+        "p=0",
+        f"p={10**30}",
+        "o=2",
+        "worker=x",
+        f"worker={2**63}",
+        "enqueued=..",
+        "enqueued=2020-13-01..",
+        "finished=..0001-01-01",
+        "finished=a..b",
+        "finished=9999-12-31T23:59..",
+        "enqueued=..2020-01-01T10:00%2B99:00",
+    ],
 )
 def test_odd_addresses_are_answered(root: Client, query: str) -> None:
     job = JobFactory.create()
@@ -142,3 +165,89 @@ def test_a_search_looks_at_so_many_rows_and_then_asks(root: Client, monkeypatch:
     assert "Found 0 in 5 rows." in page
     assert "Look further back" in page
     assert list(walk(root, "newer", start=f"?queue=rare&p=-{found.pk}"))[-1] == []
+
+
+def test_the_filter_by_worker(root: Client) -> None:
+    worker = WorkerFactory.create(host="app-1", pid=77)
+    runs = JobFactory.create(running=True, worker=worker.pk)
+    done = JobFactory.create(done=True, worker=worker.pk)
+    gone = JobFactory.create(failed=True, worker=-(2**62))
+    assert listed(root, worker=worker.pk) == [done.pk, runs.pk]
+    assert listed(root, worker=worker.pk, status="running") == [runs.pk]
+    assert listed(root, worker=gone.worker) == [gone.pk]
+    page = body(root, url("changelist"), worker=gone.worker)
+    assert ">app-1:77</a>" in page
+    assert ">400000</a>" in page, "a worker that no longer exists has a short name"
+
+
+def test_the_filters_by_time_take_a_span(root: Client) -> None:
+    day = timezone.now().replace(year=2020, month=3, day=4, hour=10, minute=0, second=0, microsecond=0)
+    first, second = (JobFactory.create(done=True, finished_at=day + timedelta(hours=n)) for n in (0, 2))
+    late = JobFactory.create(enqueued_at=day)
+    start, end = f"{day:%Y-%m-%dT%H:%M}Z", f"{day + timedelta(hours=2):%Y-%m-%dT%H:%M:%S}+00:00"
+    assert listed(root, finished=f"{start}..{end}") == [first.pk], "the end is not in the span"
+    assert listed(root, finished=f"{start}..{end.replace('+', ' ')}") == [first.pk], (
+        "an address without escapes"
+    )
+    assert listed(root, finished=f"{end}..", status="done") == [second.pk]
+    assert listed(root, finished="2020-03-04..2020-03-05", status="done") == [second.pk, first.pk]
+    assert listed(root, finished="..2020-03-04") == []
+    assert listed(root, enqueued="..2020-03-05") == [late.pk]
+    assert listed(root, enqueued="hour") == [second.pk, first.pk]
+    page = body(root, url("changelist"), enqueued="2020-03-04..2020-03-05", finished="2020-03-04..")
+    assert ">from 2020-03-04 00:00:00 UTC to 2020-03-05 00:00:00 UTC</a>" in page
+    assert ">since 2020-03-04 00:00:00 UTC</a>" in page
+
+
+def test_a_span_of_finished_jobs_is_one_part_of_the_history(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its index, newer jobs are not read one by one."""
+    monkeypatch.setattr(changelist.KeysetChangeList, "window", 3)
+    long_ago = timezone.now() - timedelta(days=30)
+    old = JobFactory.create(done=True, finished_at=long_ago, queue_name="mail")
+    JobFactory.create_batch(5, done=True)
+    span = f"{long_ago - timedelta(hours=1):%Y-%m-%dT%H:%M}Z..{long_ago + timedelta(hours=1):%Y-%m-%dT%H:%M}Z"
+    assert listed(root, status="done", finished=span, queue="mail") == [old.pk]
+    assert listed(root, status="done", queue="mail") == []
+
+
+def numbers(page: str) -> dict[str, str]:
+    """Return what the filter by status says."""
+    return dict(re.findall(r'id="pgqueue-count-(\w+)"[^>]*>([^<]*)</span>', page))
+
+
+def test_the_filter_by_status_tells_how_many_there_are(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    JobFactory.create_batch(2)
+    JobFactory.create(failed=True)
+    counts = {**dict.fromkeys(Status.values, "0"), "pending": "2", "failed": "1"}
+    assert numbers(body(root, url("changelist"))) == counts
+    JobFactory.create()
+    assert numbers(body(root, url("changelist"), status="done", p=5)) == counts, (
+        "they are shared for some seconds"
+    )
+    states.NOW.forget()
+    assert numbers(body(root, url("changelist")))["pending"] == "3"
+    monkeypatch.setattr(
+        states.NOW, "_read", lambda alias: {"pending": states.StateCount(987_654, is_exact=False)}
+    )
+    states.NOW.forget()
+    found = numbers(body(root, url("changelist")))
+    assert (found["pending"], found["done"]) == ("≈ 990,000", "")
+
+
+@pytest.mark.parametrize(
+    "query", [{"queue": "default"}, {"q": "add"}, {"finished": "hour", "status": "done"}]
+)
+def test_there_are_no_numbers_of_other_jobs_than_the_list_shows(root: Client, query: dict[str, str]) -> None:
+    JobFactory.create()
+    assert numbers(body(root, url("changelist"), **query)) == {}
+
+
+def test_who_sees_a_part_of_the_jobs_learns_nothing_about_the_others(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    JobFactory.create(queue_name="secret")
+    all_jobs = JobAdmin.get_queryset
+    monkeypatch.setattr(JobAdmin, "get_queryset", lambda *args: all_jobs(*args).filter(queue_name="mail"))
+    assert numbers(body(root, url("changelist"))) == {}

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from django_pgqueue import pause
-from django_pgqueue.admin import overview, overview_charts
+from django_pgqueue import pause, set_limit
+from django_pgqueue.admin.overview import charts as overview_charts
+from django_pgqueue.admin.overview import page as overview
 from django_pgqueue.figures import verdict
 from django_pgqueue.models import Pause
 from django_pgqueue.time_limit import TimeLimitReached
@@ -74,6 +76,32 @@ def test_a_queue_that_is_well(root: Client) -> None:
     )
     assert troubles(page) == []
     assert "pgqueue-verdict-bad" not in page
+
+
+def limits_on(page: str) -> list[tuple[str, str]]:
+    """Return the addresses and texts of the links to limits."""
+    part = page.split('id="pgqueue-queues-now"')[1].split('id="pgqueue-workers-now"')[0]
+    return re.findall(r'<a href="([^"]*/limit/[^"]*)">([^<]*)</a>', part)
+
+
+def test_the_limits_of_queues(root: Client) -> None:
+    """Each row has the limit of its queue, and that of all queues together is told once."""
+    JobFactory.create_batch(2, queue_name="mail", running=True)
+    JobFactory.create(queue_name="slow", running=True)
+    assert limits_on(page_of(root)) == []
+    set_limit("queue:mail", 5, starts=100, per=timedelta(minutes=1))
+    set_limit("queue:idle", 1)
+    set_limit("tests.app.tasks.noop", 7)
+    set_limit("*", 40)
+    page = page_of(root)
+    assert limits_on(page) == [
+        (url("change", quote("queue:mail"), model="limit"), "2 of 5 run, at most 100 a minute"),
+        (url("change", "*", model="limit"), "3 of 40 run"),
+    ]
+    assert "2 of 5 run" in row_of(page, "mail")
+    shown = page_of(staff("view_job"))
+    assert limits_on(shown) == []
+    assert "3 of 40 run" in shown, "without a link for those who may not see limits"
 
 
 def no_worker() -> None:
@@ -207,6 +235,7 @@ def test_the_row_of_a_queue(root: Client) -> None:
     WorkerFactory.create(exclude_queues=["never"])
     JobFactory.create(queue_name="mail", run_after=ago(minutes=3))
     JobFactory.create_batch(2, queue_name="mail", scheduled=True)
+    JobFactory.create(queue_name="mail", retrying=True)
     JobFactory.create(queue_name="mail", status="blocked", waiting_reason="waits for jobs 1, 2")
     JobFactory.create(queue_name="mail", running=True, worker=dead.pk, last_attempted_at=ago(minutes=2))
     JobStatFactory.create(queue_name="mail", minute=ago(minutes=5), done=12_345, failed=2, retried=3)
@@ -215,9 +244,11 @@ def test_the_row_of_a_queue(root: Client) -> None:
     QueueFactory.create(name="idle")
     JobStatFactory.create(queue_name="gone", minute=ago(hours=3))
     page = page_of(root)
-    assert cells(page, "mail")[:-1] == [
-        "1", "1", "3 min", "2", "1", "1 1 lost", "2 min", "12,345 3.4 jobs/s", "3", "2", "8", "6",
-    ]  # fmt: skip
+    found = cells(page, "mail")[:-1]
+    done = found.pop(8)
+    assert found == ["1", "1", "3 min", "2", "1", "1", "1 1 lost", "2 min", "3", "2", "8", "6"]
+    assert re.fullmatch(r"12,345 (2\.[789]|3\.[0-4]) jobs/s", done), "since a full quarter of an hour"
+    assert "?queue=mail&amp;status=retry" in row_of(page, "mail")
     assert cells(page, "idle")[:3] == ["1", "0", "-"]
     assert "?queue=mail&amp;status=failed&amp;finished=day" in row_of(page, "mail")
     assert '<svg class="pgqueue-gauge" ' in row_of(page, "mail")
@@ -304,7 +335,7 @@ def test_each_statement_about_jobs_has_a_time_limit(root: Client) -> None:
     ("module", "part", "region"),
     [
         (verdict, "depths", "queues"), (verdict, "Crew", "workers"), (verdict, "lost_jobs", "queues"),
-        (overview, "breakdown", "queues"), (overview, "charts_of", "graphs"), (verdict, "series", ""),
+        (overview, "breakdown", "queues"), (overview, "charts", "graphs"), (verdict, "series", ""),
     ],
 )  # fmt: skip
 def test_a_part_that_is_too_slow_says_so(

@@ -44,7 +44,7 @@ def test_errors_are_readable_the_last_one_first_and_escaped(root: Client) -> Non
     assert "&lt;script&gt;alert(1)&lt;/script&gt;</pre>" in page
     assert "<script>alert" not in page
     assert f"{'x' * 300}</pre>" in page
-    assert 'datetime="2026-11-21T00:00:01+00:00">2026-11-21 00:00:01</time>' in page
+    assert ">2026-11-21 00:00:01</time>" in page
 
 
 def test_the_page_of_a_job_tells_how_long_it_ran(root: Client) -> None:
@@ -87,9 +87,9 @@ def test_all_times_are_shown_in_one_way(root: Client) -> None:
     page = body(root, url("change", job.pk))
     shown = re.findall(r'datetime="2026-11-21T12:30:00\+00:00"([^>]*)>([^<]*)</time>', page)
     assert len(shown) == len(columns) + 1
-    instant = "2026-11-21 12:30:00"  # the date is told once, and then with the mouse
-    assert all(text == instant or (text == "12:30:00" and instant in title) for title, text in shown), shown
-    assert any(text == instant for _title, text in shown)
+    full = "2026-11-21 12:30:00"  # the date is told once, and then with the mouse
+    assert {text for _title, text in shown} == {full, "12:30:00"}
+    assert all('title="2026-11-21T12:30:00.000+00:00 UTC"' in title for title, _text in shown)
 
 
 def test_an_error_with_an_odd_time_is_shown_as_it_is(root: Client) -> None:
@@ -172,6 +172,6 @@ def test_workers(root: Client) -> None:
     page = body(root, url("changelist", model="worker"))
     assert "mail, slow" in page
     assert "2 of 4" in page
-    assert ">5 min ago</strong>" in page
+    assert ">5 min ago</time></strong>" in page
     assert page.count("pgqueue-dead") == 1, "whatever its row says"
     assert "app-7" in body(root, url("change", 7, model="worker"))

@@ -13,8 +13,9 @@ from django.db import connection
 from django.test import Client, override_settings
 
 from django_pgqueue import enqueue
-from django_pgqueue.admin.cut_json import load_cut
-from django_pgqueue.admin.visible import Shows
+from django_pgqueue.admin.jobs.cut_json import load_cut
+from django_pgqueue.admin.jobs.search import search
+from django_pgqueue.admin.jobs.visible import Shows
 from django_pgqueue.figures.failures import groups
 from django_pgqueue.figures.spans import DAY
 from django_pgqueue.models import Job, JobProgress, Schedule
@@ -175,6 +176,39 @@ def test_with_patterns_nothing_is_searched_that_they_may_redact(root: Client) ->
     with override_settings(PGQUEUE=BY_CARD):
         assert not any(found(root, term) for term in ("ann", "seen", CARD, "card"))
         assert listed(root, q="gatewayd") == listed(root, q="sign_in") == [job.pk]
+
+
+def test_a_place_in_the_arguments_is_found_only_as_far_as_it_is_shown(root: Client) -> None:
+    kwargs = {"a": {"name": "ann", "apiKey": "k7", "secrets": [{"x": "k8"}]}}
+    job = secret(args=["ann", "hunter2"], kwargs=kwargs)
+    assert listed(root, q="args.0=ann") == listed(root, q="kwargs.a.name=ann") == [job.pk]
+    for term in (
+        "args.1=hunter2",
+        "kwargs.a.apiKey=k7",
+        "kwargs.a.secrets.0.x=k8",
+        f"kwargs.a={json.dumps(kwargs['a'])}",
+    ):
+        assert not found(root, term), term
+    assert not found(staff("view_job"), "kwargs.a.name=ann")
+    with override_settings(PGQUEUE={"REDACT": ["user"]}):
+        assert not found(root, "args.0=ann"), "the parameter has this name"
+        assert found(root, "args.1=hunter2")
+    with override_settings(PGQUEUE=BY_CARD):
+        assert not found(root, "kwargs.a.name=ann")
+
+
+def test_a_place_in_the_arguments_of_a_task_that_nobody_knows_is_not_found(root: Client) -> None:
+    secret(task_path="gone.tasks.sign_in", args=["ann"], kwargs={"seen": "yes"})
+    assert not found(root, "args.0=ann")
+    assert found(root, "kwargs.seen=yes")
+
+
+def test_an_order_for_a_place_finds_nothing_without_the_permission() -> None:
+    """Race: the user loses it between the confirmation and the job that carries the order out."""
+    secret(done=True)
+    jobs = Job.objects.all()
+    for full, number in ((True, 1), (False, 0)):
+        assert search(jobs, "args.0=ann", "", full=full, meaning="path").count() == number
 
 
 def test_without_the_permission_arguments_and_messages_are_not_searched() -> None:

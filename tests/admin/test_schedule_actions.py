@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin import schedule_actions
+from django_pgqueue.admin.schedules import actions as schedule_actions
 from django_pgqueue.models import Job, Schedule, ScheduleTick
 from django_pgqueue.schedules import pause
 from tests.support import shown_schedules as schedules

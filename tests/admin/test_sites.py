@@ -7,7 +7,8 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin import bulk, bulk_start
+from django_pgqueue.admin.bulk import start as bulk_start
+from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.models import Job, JobStat, Pause, Queue, Worker
 from django_pgqueue.testing import run_jobs
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from django_pgqueue.admin import task_runs
+from django_pgqueue.admin.job_page import task_runs
 from django_pgqueue.time_limit import TimeLimitReached
 from tests.support.factories import JobFactory
 from tests.support.statistics import count

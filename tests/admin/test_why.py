@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.admin import why
+from django_pgqueue.admin.job_page import why
 from django_pgqueue.models import Job
 from django_pgqueue.why import Why
 from tests.admin.helpers import body, staff, url

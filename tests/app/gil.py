@@ -18,3 +18,8 @@ def hold_for_ever() -> None:
 def hold(seconds: float) -> None:
     """Sleep without releasing the GIL, for less than a second, because usleep() accepts no more."""
     _C.usleep(int(seconds * 1e6))
+
+
+def hold_seconds(seconds: int) -> None:
+    """Sleep without releasing the GIL, for whole seconds."""
+    _C.sleep(seconds)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from django_pgqueue import CancelJob, JobContext, RetryLater, Snooze, current_job, enqueue, task
 from django_pgqueue.compat import TaskContext
@@ -448,6 +448,36 @@ def effect(key: str, then: str = "") -> str:
         gate(f"{key} runs").set()
         assert gate(key).wait(DEADLINE)
     return key
+
+
+@task(atomic=True, max_attempts=1)
+def hurry(key: str) -> None:
+    """Write a row, and let the session have a short lock timeout, as its role might have."""
+    Entry.objects.create(key=key)
+    SEEN.append(current_job().attempts)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL lock_timeout = '20ms'")
+    gate(f"{key} runs").set()
+    assert gate(key).wait(DEADLINE)
+
+
+@task(atomic=True, max_attempts=1)
+def end_session(alias: str = "default") -> None:
+    """Write a row, and end the session of this transaction, or of another database."""
+    Entry.objects.create(key="session")
+    SEEN.append(current_job().attempts)
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@task(atomic=True, max_attempts=1)
+def meet_full_disk(code: str = "disk_full") -> None:
+    """Write a row, and let the server refuse the next one for want of space in the first run."""
+    Entry.objects.create(key="full")
+    SEEN.append(current_job().attempts)
+    if len(SEEN) == 1:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'test' USING ERRCODE = '{code}'; END $$")
 
 
 @task(atomic=True, max_attempts=1)

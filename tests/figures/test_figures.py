@@ -24,6 +24,7 @@ from django_pgqueue.vitals import Vital
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.keys import add_many
+from tests.support.plans import fill
 from tests.support.sessions import Connect
 from tests.support.statistics import count, roll_up
 
@@ -89,7 +90,7 @@ def test_depth_and_age() -> None:
     found = depths("default", ["wanted"])
     assert list(found) == ["idle", "mail", "slow", "wanted"]
     mail, slow = found["mail"], found["slow"]
-    assert (mail.ready, mail.scheduled, mail.running, mail.blocked) == (3, 2, 0, 0)
+    assert (mail.ready, mail.scheduled, mail.retrying, mail.running, mail.blocked) == (3, 1, 1, 0, 0)
     assert 1800 <= mail.oldest_ready < 1860
     assert (slow.ready, slow.scheduled, slow.running, slow.blocked) == (0, 0, 1, 2)
     assert 3600 <= slow.longest_running < 3660
@@ -113,6 +114,21 @@ def test_beyond_the_limit_counts_are_estimates(connect: Connect) -> None:
     assert 400 <= depths("default", most=100)["default"].ready <= 600
     one.execute("DELETE FROM pgqueue_job_live WHERE id % 2 = 0")
     assert depths("default")["default"].ready == 250, "exact, whatever the statistics of the table say"
+    one.execute("VACUUM ANALYZE pgqueue_job_live")
+
+
+def test_beyond_the_limit_retries_are_told_from_what_is_scheduled(connect: Connect) -> None:
+    one = connect(autocommit=True)
+    fill(
+        one, "pgqueue_job_live", 500, status="CASE WHEN n <= 100 THEN 'retry' ELSE 'pending' END",
+        run_after="clock_timestamp() + n * interval '1 minute'",
+    )  # fmt: skip
+    found = depths("default")["default"]
+    assert (found.scheduled, found.retrying) == (400, 100)
+    found = depths("default", most=50)["default"]
+    assert 300 <= found.scheduled <= 450, "although the first 50 are retries"
+    assert 75 <= found.retrying <= 125
+    one.execute("TRUNCATE pgqueue_job_live")
     one.execute("VACUUM ANALYZE pgqueue_job_live")
 
 

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from django_pgqueue import pause
 from django_pgqueue.figures import verdict as module
-from django_pgqueue.figures.verdict import judge, rate_text, read, verdict
+from django_pgqueue.figures.throughput import rate_text
+from django_pgqueue.figures.verdict import judge, read, verdict
 from django_pgqueue.time_limit import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 

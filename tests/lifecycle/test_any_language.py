@@ -11,7 +11,7 @@ import pytest
 from django.test.utils import override_settings
 
 from django_pgqueue import enqueue
-from django_pgqueue.admin.fleet import Fleet
+from django_pgqueue.admin.workers.fleet import Fleet
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.session import connect as connect_session
 from django_pgqueue.upkeep.recovery import recover_dead
@@ -307,6 +307,23 @@ def test_python_and_sql_workers_share_a_queue(one: Connection, worker: int) -> N
         ("pgqueue_claim(NULL, NULL, 1)", "at_most NULL must be from 1 to 1000"),
         ("pgqueue_claim(NULL, 1001, 1)", "at_most 1001 must be"),
         ("pgqueue_claim(NULL, 1, 1, 0)", "default_max_attempts 0 must be at least 1"),
+        (
+            "pgqueue_why(1, heartbeat => 'NaN')",
+            "heartbeat and lease must be from 0 to 100 years, not NaN and 30",
+        ),
+        ("pgqueue_why(1, lease => 1e300)", "heartbeat and lease must be"),
+        ("pgqueue_why(1, lease => NULL)", "not 1 and NULL seconds"),
+        ("pgqueue_set_limit('a', NULL, NULL, 1, '178000000 years')", "the period of the rate 'a' must be"),
+        ("pgqueue_enqueue('a.b', options => '5')", "options must be a JSON object"),
+        (
+            "pgqueue_enqueue('a.b', options => '{\"max_payload_bytes\": 1.5}')",
+            "max_payload_bytes 1.5 must be",
+        ),
+        (
+            "pgqueue_enqueue('a.b', options => '{\"max_payload_bytes\": []}')",
+            r"max_payload_bytes \[\] must be",
+        ),
+        ("pgqueue_enqueue('a.b', options => '{\"max_payload_bytes\": 9999999999}')", "from 0 to 999999999"),
     ],
 )
 def test_bad_input_is_refused(one: Connection, call: str, problem: str) -> None:
@@ -328,3 +345,28 @@ def test_the_admin_counts_with_the_lease(one: Connection, worker: int, age: int,
     assert [found.vital for found in fleet.workers] == [vital]
     assert str(fleet.workers[0]) == "go-1"
     assert fleet.standstill.startswith("Schedules stand still")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "problem"),
+    [
+        ("error => '[]'", "error must be a JSON object"),
+        ("error => '{\"class\": {}}'", "must be strings"),
+        (
+            "delay => 'Infinity'",
+            "delay, started_ago and duration must be from 0 to 100 years, not Infinity, NULL",
+        ),
+        ("delay => 'NaN'", "not NaN, NULL and NULL seconds"),
+        ("started_ago => -1", "not NULL, -1 and NULL"),
+        ("duration => 1e300", "and 1e[+]300 seconds"),
+        ("fingerprint => repeat('x', 41)", "fingerprint has 41 characters"),
+        ("reason => repeat('x', 501)", "reason has 501 characters"),
+        ("keep_errors => 0", "keep_errors 0 must be from 1 to 1000"),
+        ("keep_errors => NULL", "keep_errors NULL must be"),
+    ],
+)
+def test_a_report_that_nobody_could_read_later_is_refused(
+    one: Connection, parameter: str, problem: str
+) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=problem):
+        one.execute(f"CALL pgqueue_finish_one(1, 1, 'retry', {parameter})")

@@ -12,8 +12,11 @@ from django.utils import timezone
 from django_pgqueue.lifecycle.claim import claim_sql
 from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.models import Job
-from tests.support.jobs import LONG_AGO, Range, add, claim, live, value
+from tests.support.jobs import LONG_AGO, Range, add, claim, claim_and_tell, live, value
+from tests.support.plans import MODES, nodes, plan
 from tests.support.sessions import Connect, Connection
+
+SETTINGS = "pg_show_all_settings"
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -168,3 +171,36 @@ def test_compiling_the_claim_leaves_no_connection_behind() -> None:
         claim_sql("default")
     # A connection that was open before is not closed here.
     assert (opened_for_it, connection.connection is not None) == (False, True)
+
+
+@pytest.mark.parametrize("limits", [None, {"default": 5}], ids=["", "limited"])
+def test_the_claim_of_a_job_that_must_not_run_twice_waits_for_the_disk(
+    connect: Connect, limits: dict[str, int] | None
+) -> None:
+    """As far as the server is configured for that. The scenario "lost claims" lets the server crash."""
+    one = connect()
+    add(one, on_lost="rerun")
+    add(one, on_lost="fail", queue_name="mail")
+    for queue, expected in [("default", "off"), ("mail", "on"), ("empty", "off")]:
+        one.execute("SET LOCAL synchronous_commit = off")
+        rows, *_ = claim_and_tell(one, ranges=[Range(queue)], limits=limits)
+        assert len(rows) == (queue != "empty")
+        assert value(one, "SHOW synchronous_commit") == expected
+        one.commit()
+    assert value(one, "SHOW synchronous_commit") == "on", "nothing is left in the session"
+
+
+@pytest.mark.parametrize(("on_lost", "times"), [("rerun", 0), ("fail", 1)])
+def test_only_such_a_claim_reads_the_settings_of_the_server(
+    one: Connection, on_lost: str, times: int
+) -> None:
+    add(one, 3, on_lost=on_lost)
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        parameters = {
+            "queues": ["default"], "priorities": [0], "marks": [LONG_AGO], "mark_ids": [0], "limit": 5,
+            "worker": 1, "lease": 1, "first": [],
+        }  # fmt: skip
+        found = nodes(plan(one, claim_sql("default"), parameters, analyze=True))
+        loops = [each["Actual Loops"] for each in found if each.get("Function Name") == SETTINGS]
+        assert loops == [times], mode

@@ -7,6 +7,7 @@ import signal
 import sys
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -200,7 +201,10 @@ def test_ctrl_c_ends_it_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_the_second_ctrl_c_interrupts() -> None:
+def test_the_second_ctrl_c_interrupts(request: pytest.FixtureRequest) -> None:
+    # A shell lets the programs that it starts in the background ignore the signal.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with _changing.interruptible() as interruption:
         signal.raise_signal(signal.SIGINT)
         assert interruption.is_asked

@@ -10,11 +10,14 @@ from urllib.request import urlopen
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
+from django.utils import translation
+from django.utils.translation import gettext
 
 from django_pgqueue.management._exporter import Exporter
 from django_pgqueue.metrics import registry
 from django_pgqueue.models import Queue
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
+from tests.support.failures import fold, note
 from tests.support.statistics import classes
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
@@ -44,6 +47,26 @@ def test_stats() -> None:
     assert run("stats", "--by", "queue", "--span", "7d").splitlines()[6].startswith("mail  ")
     assert len(run("stats", "--by", "time", "--span", "24h").splitlines()) == 6 + 96
     assert "mail" not in run("stats", "--queue", "other")
+
+
+@pytest.mark.parametrize(
+    ("command", "headings"),
+    [
+        ("stats", ["Ready", "Blocked"]), ("top", ["Ready", "Running", "Failed"]), ("jobs", ["Attempts"]),
+        ("failures", ["Failed", "Last seen"]),
+    ],
+)  # fmt: skip
+def test_headings_are_in_the_language_of_the_project(command: str, headings: list[str]) -> None:
+    job = JobFactory.create(queue_name="mail", failed=True, error_fingerprint="f")
+    JobFactory.create(queue_name="mail")
+    note(connections["default"].connection, "f", job_id=job.pk)
+    fold(connections["default"].connection)
+    english = run(command)
+    with translation.override("de"):
+        german = run(command)
+        for heading in headings:
+            assert heading in english
+            assert heading != gettext(heading) in german
 
 
 def test_stats_as_json() -> None:

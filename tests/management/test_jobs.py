@@ -153,7 +153,7 @@ def test_jobs_of_another_database() -> None:
         (["--worker", "app-9:1"], "No worker has the name or the id 'app-9:1'", 1),
         (["--key", "a", "--status", "done"], "--key finds jobs that are not over.", 2),
         (["--json", "--quiet"], "--json and --quiet cannot be used together.", 2),
-        (["--task", "charge"], "the task is not known. Did you mean 'tests.receipts.tasks.charge'?", 2),
+        (["--task", "visit"], "the task is not known. Did you mean 'tests.receipts.tasks.visit'?", 2),
         (["--queue", "a\0b"], "contains a NUL", 2),
         (["--limit", "0"], "0 is less than 1", 1),
     ],

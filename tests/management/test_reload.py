@@ -105,6 +105,7 @@ def test_a_change_is_told_from_another_thread(monkeypatch: pytest.MonkeyPatch, t
 @pytest.fixture
 def _handlers() -> Iterator[None]:
     before = [signal.getsignal(number) for number in HANDLED]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, where it stays ignored
     yield
     for number, handler in zip(HANDLED, before, strict=True):
         signal.signal(number, handler)
@@ -139,11 +140,11 @@ class Children:
 
 # Each gets its signal only once it can handle it: it makes the reloader hear of it itself.
 HEARS = """
-import os, signal, sys
+import os, signal, sys, time
 signal.signal(signal.{0}, lambda *_: sys.exit({1}))
 os.kill(os.getppid(), signal.{0})
-while True:
-    signal.pause()
+while True:  # a signal that comes just before signal.pause() would not end it
+    time.sleep(0.01)
 """
 
 

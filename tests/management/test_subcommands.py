@@ -218,7 +218,7 @@ def with_json() -> list[str]:
 
 
 def test_the_others_have_no_facts() -> None:
-    assert sorted({*_subcommands.found()} - {*with_json()}) == ["metrics", "run", "seed-demo", "top"]
+    assert sorted({*_subcommands.found()} - {*with_json()}) == ["metrics", "roles", "run", "seed-demo", "top"]
 
 
 @pytest.mark.parametrize("name", with_json())

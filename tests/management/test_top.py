@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -79,11 +80,9 @@ def test_everything_at_once_on_a_pipe() -> None:
     lines = run("top").splitlines()
     assert lines[0].startswith("2 problems: 1 running job has lost its worker")
     assert lines[2].startswith("Ready:     2, oldest 100 s") or "1 min" in lines[2]
-    assert lines[3:6] == [
-        "Running:   2 of 8 slots ██░░░░░░░░",
-        "Finished:  120 in the last minute",
-        "Failed:    3 in 1 h, 1 before",
-    ]
+    assert lines[3] == "Running:   2 of 8 slots ██░░░░░░░░"
+    assert re.fullmatch(r"Finished:  (1\.\d|2) jobs/s", lines[4]), "120 attempts in one to two minutes"
+    assert lines[5] == "Failed:    3 in 1 h, 1 before"
     text = "\n".join(lines)
     for words in (
         "paused",
@@ -91,7 +90,7 @@ def test_everything_at_once_on_a_pipe() -> None:
         "█████░░░░░ 50 of 100 (50 %) halfway, step rows",
         "shop.tasks.日本語\\x1b[2J",
         "gone",
-        "CardRefused: no\\tcover          3       12  0 s ago",
+        "CardRefused: no\\tcover          3       12  ",
     ):
         assert words in text
     order = [line.split()[0] for line in lines if line.startswith(("default ", "mail "))]
@@ -201,6 +200,7 @@ class Person(Thread):
         super().__init__(daemon=True)
         self.master = master
         self.seen = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end within a character
         self.script: Callable[[Person], None] = lambda person: None
         self.failure: BaseException | None = None
 
@@ -216,7 +216,7 @@ class Person(Thread):
         while text not in self.seen:
             ready, _, _ = select.select([self.master], [], [], 20)
             assert ready, f"{text!r} does not appear: {self.seen!r}"
-            self.seen += os.read(self.master, 65536).decode()
+            self.seen += self.decoder.decode(os.read(self.master, 65536))
         self.seen = self.seen.partition(text)[2]
 
     def presses(self, key: str) -> None:

@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin import effects
-from django_pgqueue.admin.bulk_walk import Place, take
-from django_pgqueue.admin.selection import Bounds, affected
+from django_pgqueue.admin.bulk import counting, effects
+from django_pgqueue.admin.bulk.selection import Bounds, affected
+from django_pgqueue.admin.bulk.walk import Place, take
 from django_pgqueue.models import Job
 from tests.support.plans import fill, reads
 from tests.support.sessions import Connection, open_raw
@@ -38,6 +38,11 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         fill(connection, LIVE, MANY, id="n", **columns)
         fill(connection, KEPT, MANY, id=f"{MANY} + n", shelf="9", status="'failed'",
              finished_at="clock_timestamp()", **columns)  # fmt: skip
+        # These are older than the newest ones.
+        blocked: dict[str, Any] = {"status": "'blocked'", "limit_key": "'k'", "line": "n"}
+        fill(connection, LIVE, 20, id="-n", queue_name="'few'")
+        fill(connection, LIVE, 20, id="-100 - n", **blocked)
+        fill(connection, LIVE, 40, id="-200 - n", status="'running'", worker="7", lease="1")
         yield connection
         connection.execute("TRUNCATE pgqueue_job")
 
@@ -63,3 +68,40 @@ def test_a_chunk_reads_its_own_jobs(
         with reads(filled) as counts:
             filled.execute(sql)
         assert counts.of("pgqueue_job") <= most + 100, (sql, counts)
+
+
+WINDOW = 1000
+
+
+@pytest.mark.parametrize(
+    ("filters", "meant", "numbers"),
+    [
+        ({}, effects.CANCEL, [(WINDOW, False), (40, True), (0, True), (MANY, True)]),
+        ({"task_path": "shop.tasks.t3"}, effects.CANCEL[:3], [(WINDOW // 10, False), (0, True), (0, True)]),
+        ({"queue_name": "few", "status": "pending"}, effects.EDIT[:1], [(20, True)]),
+        ({"pk__in": []}, effects.CANCEL[:1], [(0, True)]),
+        ({"limit_key": "k", "line__isnull": False, "status": "blocked"}, effects.CANCEL[:1], [(20, True)]),
+    ],
+)
+def test_waiting_jobs_are_counted_in_a_window_unless_an_index_has_them(
+    filled: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    filters: dict[str, Any],
+    meant: tuple[effects.Effect, ...],
+    numbers: list[tuple[int, bool]],
+) -> None:
+    monkeypatch.setattr(counting, "MOST_COST", 500.0)
+    limits = Bounds(timezone.now().isoformat(), newest=3 * MANY)
+    jobs = Job.objects.filter(**filters)
+    with CaptureQueriesContext(of_django) as captured:
+        found = counting.count_cheaply(
+            jobs, limits, meant, pool=Job.objects.all(), window=WINDOW, is_scan=False
+        )
+    assert [tuple(one) for one in found] == numbers
+    is_over = any(effect.is_over for effect in meant)
+    with reads(filled) as counts:
+        for entry in captured:
+            filled.execute(entry["sql"])
+    assert counts.of(LIVE) <= 5 * WINDOW, counts
+    assert counts.of("pgqueue_job") - counts.of(LIVE) <= (2 * MANY + 100 if is_over else 100), counts
+    assert all(one.is_exact for one in counting.count_all(jobs, limits, meant))

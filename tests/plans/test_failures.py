@@ -8,9 +8,9 @@ import pytest
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.failure_rows import jobs_of
-from django_pgqueue.admin.filters import on_shelves
-from django_pgqueue.admin.job_search import search
+from django_pgqueue.admin.failures.rows import jobs_of
+from django_pgqueue.admin.jobs.filters import on_shelves
+from django_pgqueue.admin.jobs.search import search
 from django_pgqueue.models import Job
 from tests.support.plans import fill, reads
 from tests.support.sessions import Connection, open_raw

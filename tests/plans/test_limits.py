@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.job_search import search
+from django_pgqueue.admin.jobs.search import search
 from django_pgqueue.models import Job
 from tests.support.jobs import Range, claim, finish
 from tests.support.keys import release, repair, set_limit

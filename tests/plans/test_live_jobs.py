@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.job_orders import order_of_jobs
+from django_pgqueue.admin.jobs.orders import order_of_jobs
 from django_pgqueue.lifecycle.claim import claim_sql
 from django_pgqueue.management._job_filters import Filters
 from django_pgqueue.management._job_rows import readable

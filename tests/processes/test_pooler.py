@@ -38,7 +38,7 @@ def test_a_worker_behind_a_pooler(start: Start) -> None:
         command = start(env={"TEST_DATABASES": json.dumps(given)}, POLL_INTERVAL=0.2)
         (worker,) = command.workers()
         assert not worker.holds_lock
-        jobs = [enqueue(tasks.noop), enqueue(tasks.add, 1), enqueue(tasks.raise_odd, "nul")]
+        jobs = [enqueue(tasks.backend), enqueue(tasks.add, 1), enqueue(tasks.raise_odd, "nul")]
         until(lambda: all(fresh(job).is_over for job in jobs), seconds=SLOW)
         with open_raw(options="-c lock_timeout=0") as direct:
             nothing = direct.execute(STATE).fetchone()

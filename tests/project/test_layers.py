@@ -24,10 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    conf_values link redaction_rules
+    conf_values database_roles link redaction_rules short_locks stored_json
     any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
-    access alerts keyed_jobs links paths payload routing schedules.cron session signatures time_limit
-    redaction
+    answers half_open
+    access alerts keyed_jobs links paths payload routing schedules.cron server_time session signatures
+    time_limit
+    redaction roles_kept
     tracing
     context poller progress step_rules
     job_log middleware task_results

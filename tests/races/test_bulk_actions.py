@@ -7,18 +7,19 @@ from contextlib import contextmanager
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 
 from django_pgqueue import cancel, retry
-from django_pgqueue.admin import bulk, bulk_start, bulk_walk
+from django_pgqueue.admin.bulk import start as bulk_start
+from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.bulk import walk as bulk_walk
 from django_pgqueue.lifecycle.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
 from tests.admin.helpers import ask
 from tests.support.factories import WorkerFactory
 from tests.support.jobs import add, value
-from tests.support.sessions import Connect, Connection, open_raw
+from tests.support.sessions import Connect, Connection, open_raw, who_waits_for
 from tests.support.waiting import until
 from tests.support.workers import working
 
@@ -54,11 +55,9 @@ def states(jobs: list[int]) -> list[str]:
 @contextmanager
 def blocked_at(connection: Connection, job: int) -> Iterator[int]:
     """Hold the row of a job during the block. Yield the id of the session that waits for it."""
-    pid = connection.info.backend_pid
-    waiting = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
     connection.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job,))
     with working(queues=["default"]), open_raw() as observer:
-        yield until(lambda: value(observer, waiting, pid))
+        yield until(lambda: who_waits_for(connection, observer))
         connection.rollback()
         until(lambda: not Job.objects.filter(task_path=bulk.run.module_path, status="running").exists())
 
@@ -71,8 +70,7 @@ def test_a_job_that_is_claimed_while_its_chunk_waits_for_it_is_left_alone(
     claimer.execute(
         "UPDATE pgqueue_job_live SET status = 'running', worker = 1, lease = 1 WHERE id = %s", jobs[:1]
     )
-    assert connection.connection is not None
-    thread = commit_once_blocked(claimer, connection.connection.info.backend_pid)
+    thread = commit_once_blocked(claimer)
     [ran] = run_jobs(queues="default")
     thread.join()
     assert ran.result["words"] == f"4 jobs {WORDS} 1 other changed in the meantime and was left alone."
@@ -85,8 +83,7 @@ def test_two_of_them_at_once_change_each_job_once(connect: Connect, client: Clie
     other = connect()
     _, jobs = ordered(client, 5)
     assert value(other, "SELECT pgqueue_cancel_v1(%s::bigint[])", jobs[:2]) == 2
-    assert connection.connection is not None
-    thread = commit_once_blocked(other, connection.connection.info.backend_pid)
+    thread = commit_once_blocked(other)
     [ran] = run_jobs(queues="default")
     thread.join()
     assert ran.result["words"] == f"3 jobs {WORDS} 2 others changed in the meantime and were left alone."

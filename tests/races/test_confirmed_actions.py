@@ -6,24 +6,23 @@ from threading import Thread
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 
 from django_pgqueue.models import Job
 from tests.admin.helpers import ask
-from tests.support.jobs import add, claim, value
-from tests.support.sessions import Connect, Connection, open_raw
+from tests.support.jobs import add, claim
+from tests.support.sessions import Connect, Connection, open_raw, who_waits_for
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def commit_once_blocked(holder: Connection, pid: int) -> Thread:
-    """Commit as soon as the statement of another session waits for this transaction."""
+def commit_once_blocked(holder: Connection) -> Thread:
+    """Commit as soon as the statement of any other session waits for this transaction."""
 
     def run() -> None:
         with open_raw() as observer:
-            until(lambda: value(observer, "SELECT cardinality(pg_blocking_pids(%s)) > 0", pid))
+            until(lambda: who_waits_for(holder, observer))
         holder.commit()
 
     thread = Thread(target=run, daemon=True)
@@ -40,8 +39,7 @@ def test_a_job_that_is_claimed_while_its_cancel_is_confirmed_is_not_asked_to_sto
     page = ask(client, "cancel_jobs", first, second)
     assert page.sentences == ["2 waiting jobs would be cancelled."]
     assert [row.id for row in claim(claimer, 1)] == [first.pk]
-    assert connection.connection is not None
-    thread = commit_once_blocked(claimer, connection.connection.info.backend_pid)
+    thread = commit_once_blocked(claimer)
     told, _kind = page.confirm(client)
     thread.join()
     assert told.startswith("1 job was cancelled")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 
 from django_pgqueue.models import Job, Schedule
@@ -43,8 +42,7 @@ def declare_priority(worker: Connection, priority: int) -> None:
 
 def meanwhile(worker: Connection, client: Client, address: str, data: dict[str, Any]) -> Any:
     """Send the form, and commit the worker's transaction once the form waits for it."""
-    assert connection.connection is not None
-    thread = commit_once_blocked(worker, connection.connection.info.backend_pid)
+    thread = commit_once_blocked(worker)
     response = client.post(address, data)
     thread.join()
     assert response.status_code == 302

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.db import OperationalError, connections, migrations
+from django.db import OperationalError, connections
 
-import django_pgqueue.migrations
 from django_pgqueue.operations import SQL_FOLDER, RunSQLFile
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
+from tests.support.installed import operations
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, rotate, statuses, value
 from tests.support.sessions import Connect, Connection
 
@@ -39,16 +37,6 @@ def names(using: str, query: str = EVERYTHING) -> list[str]:
     with connections[using].cursor() as cursor:
         cursor.execute(query)
         return [row[0] for row in cursor.fetchall()]
-
-
-def operations() -> Iterator[object]:
-    for module in pkgutil.iter_modules(django_pgqueue.migrations.__path__):
-        migration = importlib.import_module(f"django_pgqueue.migrations.{module.name}").Migration
-        for operation in migration.operations:
-            if isinstance(operation, migrations.SeparateDatabaseAndState):
-                yield from operation.database_operations
-            else:
-                yield operation
 
 
 def test_the_models_need_no_new_migration() -> None:

@@ -41,6 +41,18 @@ def test_a_burst_starts_and_the_next_one_is_the_alarm_clock_of_the_line(one: Con
     assert 9 < wait_of(one, jobs[4]) <= 10
 
 
+@pytest.mark.parametrize("scan", ["on", "off"])
+def test_a_line_has_one_alarm_clock_whatever_the_plan(one: Connection, scan: str) -> None:
+    """A nested loop once read the first of the line again for each job, and found another one each time."""
+    set_rate(one, "k", 6, MINUTE, burst=3)
+    jobs = add_keyed(one, 6)
+    for setting in ("enable_hashjoin", "enable_mergejoin"):
+        one.execute(f"SET {setting} TO off")
+    one.execute(f"SET enable_indexscan TO {scan}")
+    claim(one)
+    assert [statuses(one)[job] for job in jobs[3:]] == ["pending", "blocked", "blocked"]
+
+
 def test_those_who_run_long_do_not_hold_up_the_rate(one: Connection) -> None:
     set_rate(one, "k", 60, MINUTE)
     jobs = add_keyed(one, 4)

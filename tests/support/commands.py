@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,21 @@ def forks() -> bool:
 
 @pytest.fixture
 def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Callable[..., Command]]:
-    """Return a function that starts the command with some arguments. At the end of the test, running commands
-    are killed.
+    """Return a function that starts the command with some arguments. See ``commands_in``."""
+    with commands_in(tmp_path, forks=forks) as start_one:
+        yield start_one
 
-    ``through`` is a program that starts the command. If it is given, or if ``stdout`` or ``PYTHONPATH`` is
-    given, the command is not forked but started by a new interpreter.
+
+@contextmanager
+def commands_in(
+    folder: Path, *, forks: bool = True, prints_logs: bool = True
+) -> Iterator[Callable[..., Command]]:
+    """Yield a function that starts the command with some arguments, on the current databases. Its log is
+    written to the folder. At the end of the block, running commands are killed.
+
+    ``through`` is a program that starts the command, and ``code`` is the folder whose code it runs. If one of
+    them is given, or if ``stdout``, ``PYTHONPATH`` or ``LD_PRELOAD`` is given, the command is not forked but
+    started by a new interpreter.
     """
     commands: list[Command] = []
 
@@ -81,44 +92,57 @@ def start(transactional_db: None, tmp_path: Path, forks: bool) -> Iterator[Calla
         *arguments: str,
         env: dict[str, str] | None = None,
         through: Sequence[str] = (),
+        code: Path = ROOT,
         stdout: int | None = None,
         **pgqueue: Any,
     ) -> Command:
-        log = tmp_path / f"worker-{len(commands)}.log"
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
-            "TEST_DATABASES": json.dumps(databases()),
-            "TEST_PGQUEUE": json.dumps(pgqueue),
-            # The code is compiled once for the processes of all tests, even if the checkout is not writable.
-            "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
-            **(env or {}),
-        }
+        log = folder / f"worker-{len(commands)}.log"
+        environment = {**django_environment(code, **pgqueue), **(env or {})}
         process: subprocess.Popen[bytes] | Forked
-        if forks and not through and stdout is None and "PYTHONPATH" not in environment:
+        needs_new = not {"PYTHONPATH", "LD_PRELOAD"}.isdisjoint(environment)
+        if forks and not through and stdout is None and not needs_new:
             process = fork_command(["runqueueworker", *arguments], environment, log)
         else:
             with log.open("wb") as output:
                 process = subprocess.Popen(
                     [*through, sys.executable, "-m", "django", "runqueueworker", *arguments],
-                    cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                    cwd=code, env=environment, stdin=subprocess.DEVNULL,
                     stdout=output if stdout is None else stdout, stderr=output,
                 )  # fmt: skip
         command = Command(process, log)
         commands.append(command)
         return command
 
-    yield start_one
-    for command in commands:
-        print(command.log)  # shown if the test has failed
-        if command.process.poll() is None:
-            command.process.kill()
-            command.process.wait()
-    # Children that have lost their supervisor end by themselves. The tables are flushed only after that.
-    until(
-        lambda: not any(is_alive(pid) for pid in Worker.objects.values_list("pid", flat=True)), seconds=SLOW
-    )
+    try:
+        yield start_one
+    finally:
+        for command in commands:
+            if prints_logs:
+                print(command.log)  # shown if the test has failed
+            if command.process.poll() is None:
+                command.process.kill()
+                command.process.wait()
+        # Children that have lost their supervisor end by themselves. The tables are flushed only after that.
+        until(
+            lambda: not any(is_alive(pid) for pid in Worker.objects.values_list("pid", flat=True)),
+            seconds=SLOW,
+        )
+
+
+def django_environment(code: Path = ROOT, **pgqueue: Any) -> dict[str, str]:
+    """Return the environment of a process of Django that uses the current databases. It runs in the folder
+    `code`, whose modules it imports.
+    """
+    return {
+        **os.environ,
+        **({} if code == ROOT else {"PYTHONPATH": str(code)}),
+        "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
+        "TEST_DATABASES": json.dumps(databases()),
+        "TEST_PGQUEUE": json.dumps(pgqueue),
+        # The code is compiled once for the processes of all tests, even if the checkout is not writable.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "pycache"),
+    }
 
 
 def over(*jobs: Any) -> None:

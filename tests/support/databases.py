@@ -11,6 +11,7 @@ import psycopg
 from django.core.management import call_command
 from django.db import connections
 
+from .everything_pooled import skip_what_is_set_for_a_session
 from .sessions import open_raw
 
 __all__ = ["alias", "fresh_database", "in_schema", "migrate", "roles"]
@@ -19,6 +20,8 @@ __all__ = ["alias", "fresh_database", "in_schema", "migrate", "roles"]
 @contextmanager
 def alias(name: str, *, opened: bool = True, **changes: Any) -> Iterator[str]:
     """Add an alias that is like ``default`` except for the `changes`."""
+    if opened:
+        skip_what_is_set_for_a_session(changes)
     connections.settings[name] = {**copy.deepcopy(connections["default"].settings_dict), **changes}
     try:
         if opened:  # opened now, because Django does not let tests open aliases that they have not declared

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from example_project.embedded import ensure_server, remove_server
-from example_project.embedded_programs import run
+from example_project.embedded_programs import EmbeddedServerError, run
 
 from .clusters import copied_clusters
 from .databases import alias
@@ -33,11 +33,11 @@ class OwnServer:
             **environ.Env.db_url_config(self.url), "ENGINE": "django.db.backends.postgresql"
         }  # fmt: skip
         with alias("own", **self.database):
-            call_command("migrate", database="own", verbosity=0)
+            call_command("migrate", database="own", run_syncdb=True, verbosity=0)
         with self.connect() as connection:
             row = connection.execute("SHOW data_directory").fetchone()
             assert row is not None
-            self._data = Path(row[0])
+            self.data = Path(row[0])
 
     def connect(self) -> Connection:
         """Open a separate connection. The caller closes it."""
@@ -45,14 +45,29 @@ class OwnServer:
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server. ``fast`` closes all connections, and ``immediate`` is a crash."""
-        run("pg_ctl", "stop", "-D", str(self._data), "-m", mode)
+        run("pg_ctl", "stop", "-D", str(self.data), "-m", mode)
 
-    def start(self) -> None:
-        """Start the server with its previous options, including the port."""
-        _, *options = shlex.split((self._data / "postmaster.opts").read_text())
+    def is_running(self) -> bool:
+        """Return whether the server runs, or starts."""
+        try:
+            run("pg_ctl", "status", "-D", str(self.data))
+        except EmbeddedServerError:
+            return False
+        return True
+
+    def listen_at(self, address: str) -> None:
+        """Restart the server, so that clients can also reach it at this address."""
+        with (self.data / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all samenet scram-sha-256\n")
+        self.stop()
+        self.start("-c", f"listen_addresses=127.0.0.1,{address}")
+
+    def start(self, *more: str) -> None:
+        """Start the server with its previous options, including the port, and these."""
+        _, *options = shlex.split((self.data / "postmaster.opts").read_text())
         del options[options.index("-D") : options.index("-D") + 2]
-        log = str(self._data / "server.log")
-        run("pg_ctl", "start", "-D", str(self._data), "-l", log, "-o", shlex.join(options), "-w")
+        log = str(self.data / "server.log")
+        run("pg_ctl", "start", "-D", str(self.data), "-l", log, "-o", shlex.join([*options, *more]), "-w")
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""A real pgbouncer in transaction mode, with one connection to the server of the run.
+"""A real pgbouncer in transaction mode, between clients and the server of the run.
 
-It has one connection so that all clients use the same session of the server: if a client leaves something in
-the session, the next client finds it.
+By default it has one connection to the server, so that all clients use the same session: if a client leaves
+something in the session, the next client finds it. With many connections that take turns (``MANY``), each
+transaction of a client gets another session than the one before: what the client left in it is not there.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import psycopg
 import pytest
 from django.db import connections
 
-from .sessions import Connection
+from .sessions import DIRECT, Connection
 from .workers import until
 
-__all__ = ["Pooler", "pgbouncer"]
+__all__ = ["MANY", "Pooler", "between", "lacks_pgbouncer", "pgbouncer"]
 
 CONFIG = """
 [databases]
@@ -35,15 +36,21 @@ listen_port = {port}
 unix_socket_dir = {sockets}
 auth_type = any
 pool_mode = transaction
-default_pool_size = 1
-ignore_startup_parameters = extra_float_digits
+max_client_conn = 1000
 """
+DEFAULTS = {"default_pool_size": 1, "ignore_startup_parameters": "extra_float_digits"}
+MANY = {
+    "default_pool_size": 30,
+    "server_round_robin": 1,
+    "server_idle_timeout": 2,
+    "ignore_startup_parameters": "extra_float_digits, options",
+}
 
 
 class Pooler:
     """A pgbouncer that can be stopped and started again at the same address."""
 
-    def __init__(self, program: str, folder: Path) -> None:
+    def __init__(self, program: str, folder: Path, **more: Any) -> None:
         self._program = program
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,8 +59,9 @@ class Pooler:
             self.port: int = probe.getsockname()[1]
         (folder / "sockets").mkdir()
         (folder / "sockets").chmod(0o777)
-        settings = connections["default"].settings_dict
+        settings = {**connections["default"].settings_dict, **{k.upper(): v for k, v in DIRECT.items()}}
         text = CONFIG.format(port=self.port, sockets=folder / "sockets", **settings)
+        text += "".join(f"{name} = {value}\n" for name, value in {**DEFAULTS, **more}.items())
         (folder / "pgbouncer.ini").write_text(text)
 
     def address(self) -> dict[str, Any]:
@@ -95,6 +103,10 @@ class Pooler:
         return True
 
 
+def _program() -> str | None:
+    return shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
+
+
 def _user() -> list[str]:
     """Return the option for the user, because pgbouncer refuses to run as root."""
     if os.geteuid() != 0:
@@ -103,10 +115,17 @@ def _user() -> list[str]:
     return ["-u", next(name for name in ("postgres", "nobody") if name in names)]
 
 
+def lacks_pgbouncer() -> str:
+    """Return the name of the program if it is missing."""
+    return "" if _program() else "pgbouncer"
+
+
 @contextmanager
-def pgbouncer() -> Iterator[Pooler]:
-    """Run a pooler for the block. If pgbouncer is missing, the test is skipped, or fails with CI=true."""
-    program = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
+def pgbouncer(**settings: Any) -> Iterator[Pooler]:
+    """Run a pooler with these settings for the block. If pgbouncer is missing, the test is skipped, or fails
+    with CI=true.
+    """
+    program = _program()
     if program is None:
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
         missing("pgbouncer is not installed")
@@ -114,7 +133,7 @@ def pgbouncer() -> Iterator[Pooler]:
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     try:
-        pooler = Pooler(program, folder)
+        pooler = Pooler(program, folder, **settings)
         pooler.start()
         try:
             yield pooler
@@ -122,3 +141,24 @@ def pgbouncer() -> Iterator[Pooler]:
             pooler.stop()
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def between(*aliases: str) -> Iterator[Pooler]:
+    """Let these aliases go through a pooler whose connections take turns, in all threads and commands.
+
+    The connections that ``open_raw`` opens stay direct. Connections of other threads must be closed before.
+    """
+    before = {name: dict(connections.settings[name]) for name in aliases}
+    with pgbouncer(**MANY) as pooler:
+        connections.close_all()
+        DIRECT.update(host=before[aliases[0]]["HOST"], port=before[aliases[0]]["PORT"])
+        for name in aliases:
+            connections.settings[name].update(pooler.address(), DISABLE_SERVER_SIDE_CURSORS=True)
+        try:
+            yield pooler
+        finally:
+            connections.close_all()
+            DIRECT.clear()
+            for name in aliases:
+                connections.settings[name].update(before[name])

@@ -20,10 +20,19 @@ from pytest_django import DjangoDbBlocker
 
 from .waiting import DEADLINE, until
 
-__all__ = ["Background", "Connect", "Connection", "connect", "settled_server", "start"]
+__all__ = ["Background", "Connect", "Connection", "connect", "settled_server", "start", "who_waits_for"]
 
 #: If a statement waits for a lock that it should not wait for, its test fails instead of hanging.
 LOCK_TIMEOUT = "15s"
+
+#: The address of the server if everybody else goes through a pooler (``everything_pooled``).
+DIRECT: dict[str, Any] = {}
+
+_WAITING = """
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND pid = coalesce(%(pid)s, pid)
+        AND cardinality(pg_blocking_pids(pid)) > 0
+"""
 
 Connection = psycopg.Connection[Any]
 T = TypeVar("T")
@@ -68,8 +77,11 @@ def settled_server(django_db_setup: None, django_db_blocker: DjangoDbBlocker) ->
 
 
 def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = "") -> Connection:
-    """Open a psycopg connection with Django's parameters, but without its adapters and time zone."""
-    parameters = dict(connections[alias].get_connection_params())
+    """Open a psycopg connection with Django's parameters, but without its adapters and time zone.
+
+    It never goes through a pooler: it holds locks, and tells its process from others.
+    """
+    parameters = {**connections[alias].get_connection_params(), **DIRECT}
     for name in ("cursor_factory", "context", "autocommit"):
         parameters.pop(name, None)
     parameters["options"] = (
@@ -79,10 +91,15 @@ def open_raw(alias: str = "default", *, autocommit: bool = True, options: str = 
 
 
 class Background(Generic[T]):
-    """A call in a separate thread, which uses one connection and may have to wait for a lock."""
+    """A call in a separate thread, which uses one connection and may have to wait for a lock.
+
+    If the connection goes through a pooler, it is not known which session is its own. Then any one that waits
+    counts.
+    """
 
     def __init__(self, connection: Connection, call: Callable[[], T]) -> None:
-        self._pid = connection.info.backend_pid
+        is_pooled = bool(DIRECT) and connection.info.port != int(DIRECT["port"])
+        self._pid = None if is_pooled else connection.info.backend_pid
         self._future: Future[T] = Future()
         self._thread = Thread(target=self._run, args=(call,), daemon=True)
         self._thread.start()
@@ -98,8 +115,7 @@ class Background(Generic[T]):
         with open_raw() as observer:
             until = time.monotonic() + DEADLINE
             while time.monotonic() < until:
-                row = observer.execute("SELECT cardinality(pg_blocking_pids(%s))", (self._pid,)).fetchone()
-                if row is not None and row[0] > 0:
+                if observer.execute(_WAITING, {"pid": self._pid}).fetchone() is not None:
                     return self
                 if self._future.done():
                     raise AssertionError(
@@ -121,3 +137,10 @@ class Background(Generic[T]):
 def start(connection: Connection, call: Callable[..., T], *args: Any, **kwargs: Any) -> Background[T]:
     """Run ``call(connection, ...)`` in the background."""
     return Background(connection, lambda: call(connection, *args, **kwargs))
+
+
+def who_waits_for(holder: Connection, observer: Connection) -> int | None:
+    """Return the process of a session that waits for a lock of the holder, if there is one."""
+    waits = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    row = observer.execute(waits, (holder.info.backend_pid,)).fetchone()
+    return None if row is None else int(row[0])

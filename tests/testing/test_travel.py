@@ -107,14 +107,19 @@ def test_declared_schedules_are_due_after_a_while_and_ticks_move(settings: Any) 
         "overlap": "allow",
     }  # fmt: skip
     settings.PGQUEUE = {"SCHEDULES": {"hourly": hourly}}
+
+    def ran() -> int:
+        # Other tests may have left tasks with schedules of their own.
+        return sum(job.task_path == tasks.see.module_path for job in run_jobs(schedules=True))
+
     travel(hours=3)
     # The full hour may pass at this moment.
-    assert len(run_jobs(schedules=True)) in {3, 4}
+    assert ran() in {3, 4}
     ticks = list(ScheduleTick.objects.order_by("tick").values_list("tick", flat=True))
     travel(hours=1)
     moved = ScheduleTick.objects.order_by("tick").values_list("tick", flat=True)
     assert [tick - timedelta(hours=1) for tick in ticks] == list(moved)
-    assert len(run_jobs(schedules=True)) in {1, 2}
+    assert ran() in {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,7 @@ STAYS = {
     ("pgqueue_stat", "minute"), ("pgqueue_stat_rollup", "start"), ("pgqueue_stat_rollup", "updated_at"),
     ("pgqueue_failure_count", "start"), ("pgqueue_failure_group", "first_seen"),
     ("pgqueue_failure_group", "last_seen"), ("pgqueue_failure_group", "muted_at"),
-    ("pgqueue_failure_note", "at"), ("pgqueue_alert", "raised_at"),
+    ("pgqueue_failure_note", "at"), ("pgqueue_alert", "raised_at"), ("pgqueue_alert", "over_since"),
 }  # fmt: skip
 
 

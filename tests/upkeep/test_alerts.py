@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connections
+from django.db.models import F
 from django.utils import timezone
 
 from django_pgqueue.alerts import Alert, alert_sent
@@ -20,7 +22,7 @@ from django_pgqueue.upkeep.alerts import AlertRounds, look, send
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.failures import fold, note
 from tests.support.sessions import Connect, Connection, start
-from tests.support.waiting import DEADLINE
+from tests.support.waiting import DEADLINE, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,9 +58,12 @@ def one(connect: Connect) -> Connection:
     return connect(autocommit=True)
 
 
-def told(*kinds: str) -> list[tuple[str, bool, str]]:
-    """Look as if it were time, and return what there is to tell of these kinds, or of all."""
-    RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - timedelta(minutes=1))
+def told(*kinds: str, after: timedelta = timedelta(minutes=1)) -> list[tuple[str, bool, str]]:
+    """Look as if the last look were some time ago, and return what there is to tell of these kinds, or of
+    all.
+    """
+    RaisedAlert.objects.update(over_since=F("over_since") - after)
+    RaisedAlert.objects.filter(kind="look").update(raised_at=timezone.now() - after)
     found = [alert for alert in look("default") if not kinds or alert.kind in kinds]
     return [(alert.kind, alert.is_over, alert.text) for alert in found]
 
@@ -75,11 +80,47 @@ def test_a_problem_is_told_once_when_it_comes_and_once_when_it_is_over() -> None
     assert [kind for kind, *_ in told()] == ["no_worker"]
     WorkerFactory.create()
     type(job).objects.filter(pk=job.pk).update(status="running")
+    assert told() == [], "it is over, but it may come back"
+    assert told(after=timedelta(minutes=4)) == []
     assert sorted(told()) == [
         ("age", True, f"over: {text}"),
         ("no_worker", True, "over: no worker claims jobs"),
     ]
     assert told() == []
+
+
+def test_a_problem_that_comes_and_goes_is_told_once() -> None:
+    """As long as it comes back within the time, nobody hears of it again, neither that it is over."""
+    worker = WorkerFactory.create()
+    beats = type(worker).objects.filter(pk=worker.pk)
+    told()
+    beats.update(state="draining")
+    assert [kind for kind, *_ in told()] == ["no_worker"]
+    for state in 4 * ("running", "draining"):
+        beats.update(state=state)
+        assert told(after=timedelta(minutes=3)) == []
+    beats.update(state="running")
+    assert told() == []
+    assert [(kind, is_over) for kind, is_over, _ in told(after=timedelta(minutes=5))] == [("no_worker", True)]
+    beats.update(state="draining")
+    assert [(kind, is_over) for kind, is_over, _ in told()] == [("no_worker", False)], "told again, later"
+
+
+def test_what_health_does_not_look_for_is_not_over(settings: Any) -> None:
+    """Without workers, health says this alone; the queue that lacked one has not got it since."""
+    settings.PGQUEUE = {"HEALTH": {"*": {"workers": 2}}, "ALERTS_OVER_AFTER": 0}
+    first, second = WorkerFactory.create_batch(2, queues=["mail"])
+    told()
+    JobFactory.create(queue_name="slow")
+    assert [kind for kind, *_ in told()] == ["unserved"]
+    first.delete()
+    assert [(kind, is_over) for kind, is_over, _ in told()] == [("few_workers", False)]
+    second.delete()
+    assert [(kind, is_over) for kind, is_over, _ in told()] == [("no_worker", False)]
+    WorkerFactory.create_batch(2)
+    assert sorted((kind, is_over) for kind, is_over, _ in told()) == [
+        ("few_workers", True), ("no_worker", True), ("unserved", True),
+    ]  # fmt: skip
 
 
 def test_failures_are_told_by_group(one: Connection) -> None:
@@ -152,6 +193,41 @@ def test_one_supervisor_looks_at_a_time(connect: Connect) -> None:
     assert [alert.kind for alert in look("default")] == ["no_worker"]
     RaisedAlert.objects.exclude(kind="look").delete()
     assert look("default") == []
+
+
+def _look() -> list[str]:
+    try:
+        return [f"{alert.kind} {alert.is_over}" for alert in look("default")]
+    finally:
+        connections.close_all()
+
+
+def test_of_two_supervisors_that_look_at_once_one_tells_that_it_is_over(connect: Connect) -> None:
+    """Both would find the problem gone for long enough, before one of them has deleted it."""
+    long_ago = timezone.now() - timedelta(hours=1)
+    WorkerFactory.create()
+    RaisedAlert.objects.create(kind="look", raised_at=timezone.now() - timedelta(minutes=1))
+    RaisedAlert.objects.create(kind="no_worker", raised_at=long_ago, over_since=long_ago)
+    holder = connect()
+    holder.execute("SELECT FROM pgqueue_alert WHERE kind = 'no_worker' FOR UPDATE")
+    observer = connect(autocommit=True)
+
+    def blocked() -> Any:
+        return observer.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE pg_blocking_pids(pid) <> '{}'"
+            " AND datname = current_database()"
+        ).fetchone()
+
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(_look)
+        until(lambda: blocked() == (1,))
+        other = threads.submit(_look)
+        try:
+            until(lambda: other.done() or blocked() == (2,))
+        finally:
+            holder.rollback()
+        assert one.result(DEADLINE) + other.result(DEADLINE) == ["no_worker True"]
+    assert _look() == []
 
 
 def test_failures_that_are_grouped_at_this_moment_are_told_the_next_time(

@@ -224,12 +224,13 @@ def test_a_job_that_took_its_own_process_down(
 # -- rounds
 
 
-def round_of_recovery(lease: float = 30.0, limit: int = 100) -> tuple[int, int]:
-    """Use a heartbeat of 0.1 s: the server of a test run has just started, so heartbeats must be newer than
+def round_of_recovery(lease: float = 30.0, limit: int = 100, heartbeat: float = 0.1) -> tuple[int, int]:
+    """Use a short heartbeat: the server of a test run has just started, so heartbeats must be newer than
     that.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT dead, jobs FROM pgqueue_recover_dead_v1(0.1, %s, 3, %s, 20)", [lease, limit])
+        query = "SELECT dead, jobs FROM pgqueue_recover_dead_v1(%s, %s, 3, %s, 20)"
+        cursor.execute(query, [heartbeat, lease, limit])
         dead, jobs = cursor.fetchone()
     return dead, jobs
 
@@ -253,10 +254,10 @@ def test_a_worker_whose_lock_is_free_is_dead_after_two_missed_beats() -> None:
 
 def test_a_worker_without_started_jobs_may_miss_one_more_heartbeat() -> None:
     """Its supervisor leaves out every second one."""
-    for age in (0.3, 0.5):
+    for age in (1.05, 1.45):
         WorkerFactory.create(heartbeat_at=ago(age), started_jobs=[])
     # The lease ends in any case.
-    assert round_of_recovery(lease=10.0) == (1, 0)
+    assert round_of_recovery(lease=10.0, heartbeat=0.4) == (1, 0)
     assert round_of_recovery(lease=0.25) == (1, 0)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.worker.logs import configure_logging, logging_restored
+from django_pgqueue.worker.logs import MOST_BYTES, _Formatter, configure_logging, logging_restored
 
 
 @pytest.fixture
@@ -91,3 +91,12 @@ def _configure_and_exit() -> None:
     configure_logging(2)
     assert [logging.getLogger(name).level for name in ("django_pgqueue", "django_pgqueue.job")] == [20, 20]
     raise SystemExit
+
+
+@pytest.mark.parametrize("message", ["x" * 10_000_000, "\ud800" * 100_000])
+def test_a_huge_exception_is_cut_in_the_log(message: str) -> None:
+    error = ValueError(message)
+    text = _Formatter().formatException((ValueError, error, None))
+    assert len(text.encode(errors="surrogatepass")) < MOST_BYTES + 100
+    assert text.startswith("ValueError: ")
+    assert "bytes left out" in text

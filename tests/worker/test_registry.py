@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from django_pgqueue.models import Worker
@@ -32,6 +33,13 @@ def hold_lock(session: Session, worker: int) -> None:
     session.run(("SELECT pg_advisory_lock(pgqueue_lock_key_v1('worker', %s))", (str(worker),)))
 
 
+@pytest.fixture
+def without_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role of this worker must not end the session of another role."""
+    monkeypatch.setattr(Registration, "_end_last_session", lambda self, session: None)
+
+
+@pytest.mark.usefixtures("without_the_right")
 def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can() -> None:
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
     with closing(connect("default")) as old, closing(connect("default")) as new:
@@ -57,6 +65,28 @@ def test_the_lock_is_taken_once_however_often_it_registers() -> None:
         assert not holders(7)
 
 
+def test_the_last_session_of_a_worker_is_ended_if_the_server_has_not_noticed_that_it_is_lost() -> None:
+    registration = Registration(WorkerOptions(), worker=7, supervisor=1)
+    with closing(connect("default")) as old, closing(connect("default")) as new:
+        hold_lock(old, 7)
+        registration.register(new)
+        assert Worker.objects.get(pk=7).holds_lock
+        assert holders(7) == 1
+        with pytest.raises(psycopg.OperationalError):
+            old.rows("SELECT 1")
+
+
+def test_a_session_that_does_not_end_is_not_waited_for_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "END_WITHIN", 0.05)
+    monkeypatch.setattr(registry, "_END_SQL", "SELECT %s::bigint[]")
+    registration = Registration(WorkerOptions(), worker=7, supervisor=1)
+    with closing(connect("default")) as old, closing(connect("default")) as new:
+        hold_lock(old, 7)
+        registration.register(new)
+        assert not Worker.objects.get(pk=7).holds_lock
+
+
+@pytest.mark.usefixtures("without_the_right")
 def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -27,7 +27,7 @@ from ...models import Job, JobBatch
 from .. import display
 from ..base import ReadOnlyAdmin
 from ..console import console_page
-from ..job_search import BATCH
+from ..jobs.search import BATCH
 from ..links import page_url
 from . import wording
 from .fold import folded

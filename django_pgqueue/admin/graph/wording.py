@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from unicodedata import east_asian_width
 
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from ...models.job import Status
 from .. import display
@@ -53,7 +54,7 @@ def state_text(node: Node) -> str:
     if node.kind == Kind.GONE:
         return ""
     if node.kind == Kind.BATCH and not node.counts:
-        return _("empty")
+        return pgettext("batch", "empty")
     return ", ".join(counted(node.counts).values())
 
 

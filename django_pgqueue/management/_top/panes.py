@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from ...figures.depth import MOST, Depth
+from ...figures.throughput import rate_text
 from ...redaction import redact_text
 from ...vitals import Vital, queues_text
 from ...wording import period
@@ -71,16 +72,21 @@ def tiles(reading: Reading, marks: Marks) -> list[tuple[str, Cell]]:
     depths = list((state.depths or {}).values())
     ready = _count(sum(depth.ready for depth in depths))
     active = [depth.oldest_ready for depth in depths if depth.ready and not depth.is_paused]
-    oldest = f", oldest {seconds_text(max(active))}" if active else ""
+    if active:
+        numbers = {"count": ready, "age": seconds_text(max(active))}
+        ready = _("%(count)s, oldest %(age)s") % numbers
     slots, busy = (state.crew.slots, state.crew.busy) if state.crew else (0, 0)
-    minute = state.minutes[-2] if state.minutes else None
-    ended = 0 if minute is None else minute.done + minute.failed + minute.cancelled
     failed, before = state.failed
+    used = {"busy": f"{busy:,}", "slots": f"{slots:,}"}
+    hours = {"count": f"{failed:,}", "before": f"{before:,}"}
     return [
-        ("Ready", Cell(f"{ready}{oldest}")),
-        ("Running", Cell(f"{busy:,} of {slots:,} slots {_bar(busy, slots, marks)}")),
-        ("Finished", Cell(f"{ended:,} in the last minute")),
-        ("Failed", Cell(f"{failed:,} in 1 h, {before:,} before", "bad" if failed > before else "")),
+        (_("Ready"), Cell(ready)),
+        (_("Running"), Cell(f"{_('%(busy)s of %(slots)s slots') % used} {_bar(busy, slots, marks)}")),
+        (_("Finished"), Cell(rate_text(state.per_second))),
+        (
+            _("Failed"),
+            Cell(_("%(count)s in 1 h, %(before)s before") % hours, "bad" if failed > before else ""),
+        ),
     ]
 
 
@@ -107,8 +113,11 @@ def _queues(reading: Reading, order: str) -> Pane:
     }
     found = [depths.get(name, Depth(name)) for name in {*depths, *reading.rates}]
     by_age = lambda depth: (depth.is_paused, -depth.oldest_ready, depth.queue_name)  # noqa: E731
-    head = ("Queues", "Ready", "Oldest", "Rate", "Running", "Scheduled", "Blocked", "Workers", "")
-    pane = Pane(head, right=frozenset(range(1, 8)), empty="No queue has live jobs.")
+    head = (
+        _("Queues"), _("Ready"), _("Oldest"), _("Rate"), _("Running"), _("Scheduled"), _("Backing off"),
+        _("Blocked"), _("Workers"), "",
+    )  # fmt: skip
+    pane = Pane(head, right=frozenset(range(1, 9)), empty=_("No queue has live jobs."))
     for depth in sorted(found, key=keys.get(order, by_age)):
         workers = crew.serving(depth.queue_name) if crew else 0
         is_unserved = not workers and depth.ready and not depth.is_paused
@@ -117,18 +126,22 @@ def _queues(reading: Reading, order: str) -> Pane:
                 Cell(depth.queue_name),
                 Cell(_count(depth.ready)),
                 Cell(seconds_text(depth.oldest_ready) if depth.ready else "-"),
-                Cell(f"{rate(depth):.1f}/s" if rate(depth) else "-"),
-                *(Cell(_count(number)) for number in (depth.running, depth.scheduled, depth.blocked)),
+                Cell(rate_text(rate(depth)) if rate(depth) else "-"),
+                *(Cell(_count(number)) for number in (depth.running, *_waiting(depth))),
                 Cell(str(workers), "bad" if is_unserved else ""),
-                Cell("paused", "warn") if depth.is_paused else Cell(""),
+                Cell(_("paused"), "warn") if depth.is_paused else Cell(""),
             ]
         )
     return pane
 
 
+def _waiting(depth: Depth) -> tuple[int, int, int]:
+    return depth.scheduled, depth.retrying, depth.blocked
+
+
 def _workers(reading: Reading, marks: Marks, order: str) -> Pane:
-    pane = Pane(("Workers", "State", "Slots", "", "Queues", "Heartbeat", "Version"))
-    pane.empty = "No worker is registered."
+    pane = Pane((_("Workers"), _("State"), _("Slots"), "", _("Queues"), _("Heartbeat"), _("Version")))
+    pane.empty = _("No worker is registered.")
     workers: list[Any] = list(reading.state.crew.workers) if reading.state.crew else []
     if order == "busy":
         workers.sort(key=lambda worker: -worker.busy)
@@ -149,8 +162,8 @@ def _workers(reading: Reading, marks: Marks, order: str) -> Pane:
 
 
 def _running(reading: Reading, marks: Marks, order: str) -> Pane:
-    pane = Pane(("Running jobs", "Id", "For", "Queue", "Worker", "Progress"), right=frozenset({1, 2}))
-    pane.empty = "No job is running."
+    head = (_("Running jobs"), _("ID"), _("Runs for"), _("Queue"), _("Worker"), _("Progress"))
+    pane = Pane(head, right=frozenset({1, 2}), empty=_("No job is running."))
     crew = reading.state.crew
     names = {worker.pk: str(worker) for worker in crew.workers} if crew else {}
     jobs = list(reading.running)
@@ -159,12 +172,12 @@ def _running(reading: Reading, marks: Marks, order: str) -> Pane:
     elif order == "task":
         jobs.sort(key=lambda job: (job.task_path, job.pk))
     for job in jobs:
-        since = job.last_attempted_at or timezone.now()
+        since = job.last_attempted_at or reading.at
         pane.rows.append(
             [
                 Cell(job.task_path),
                 Cell(str(job.pk)),
-                Cell(period(max(timedelta(), timezone.now() - since))),
+                Cell(period(max(timedelta(), reading.at - since))),
                 Cell(job.queue_name),
                 Cell(names.get(job.worker, "gone"), "" if job.worker in names else "bad"),
                 _progress(job, marks),
@@ -186,8 +199,10 @@ def _progress(job: Any, marks: Marks) -> Cell:
 
 
 def _failures(reading: Reading, order: str) -> Pane:
-    head = ("Failures of the last hour", "Failed", "Retried", "Last", "Task", "Fingerprint")
-    pane = Pane(head, right=frozenset({1, 2, 3}), empty="Nothing has failed.")
+    head = (
+        _("Failures of the last hour"), _("Failed"), _("Retried"), _("Last seen"), _("Task"), _("Fingerprint")
+    )  # fmt: skip
+    pane = Pane(head, right=frozenset({1, 2, 3}), empty=_("Nothing has failed."))
     found = list(reading.failures)
     if order == "newest":
         found.sort(key=lambda group: group.last_seen, reverse=True)
@@ -200,7 +215,7 @@ def _failures(reading: Reading, order: str) -> Pane:
                 Cell(f"{group.name}: {message}" if message else group.name),
                 Cell(f"{group.failed:,}", "bad" if group.failed else ""),
                 Cell(f"{group.retried:,}"),
-                Cell(f"{period(timezone.now() - group.last_seen)} ago"),
+                Cell(f"{period(max(timedelta(), reading.at - group.last_seen))} ago"),
                 Cell(", ".join(group.tasks)),
                 Cell(group.fingerprint[:_FINGERPRINT], "dim"),
             ]
@@ -213,4 +228,4 @@ def _bar(part: float, whole: float | None, marks: Marks) -> str:
 
 
 def _count(number: int) -> str:
-    return f"about {number:,}" if number >= MOST else f"{number:,}"
+    return _("about %(count)s") % {"count": f"{number:,}"} if number >= MOST else f"{number:,}"

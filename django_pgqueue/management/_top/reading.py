@@ -16,6 +16,7 @@ from ...figures.verdict import State, judge
 from ...figures.verdict import read as read_state
 from ...models import Job
 from ...models.job import Status
+from ...server_time import server_now
 from ...time_limit import within
 from .._job_rows import readable
 
@@ -37,6 +38,7 @@ class Reading:
 
     database: str
     at: datetime
+    """When: the time of the server, if it answers."""
     verdict: str = ""
     is_healthy: bool = False
     state: State = field(init=False)
@@ -57,6 +59,7 @@ def read(alias: str) -> Reading:
     """Read everything. This never raises an error of the database."""
     reading = Reading(alias, timezone.now())
     try:
+        reading.at = _part(reading, "time", lambda: server_now(alias)) or reading.at
         state = reading.state = read_state(alias)
         found = judge(state)
         reading.verdict, reading.is_healthy = found.line, found.is_healthy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
+from django.utils.translation import gettext as _
 
 from ...figures.failures import FailureGroup, group, groups, parts
 from ...figures.spans import PATIENCE, SPANS
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "failures"
 HELP = "List failures by error and place in the code, those with the most attempts first, or show one group"
-
-_HEAD = ("Fingerprint", "Failed", "Retried", "Last seen", "Error", "Tasks")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -67,8 +66,10 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
         print_json(stdout, document)
         return
     if not found:
-        what = "No muted group has failed" if muted else "Nothing has failed"
-        stdout.write(f"{what} in the last {span.name}.")
+        text = _("Nothing has failed in the last %(span)s.")
+        if muted:
+            text = _("No muted group has failed in the last %(span)s.")
+        stdout.write(text % {"span": span.name})
         return
     rows = [
         (
@@ -81,8 +82,9 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
         )
         for each in found
     ]
+    head = (_("Fingerprint"), _("Failed"), _("Retried"), _("Last seen"), _("Error"), _("Tasks"))
     width = width_of(stdout)
-    stdout.write(table(_HEAD, rows, right=(1, 2), width=width, marks=marks_for(stdout)))
+    stdout.write(table(head, rows, right=(1, 2), width=width, marks=marks_for(stdout)))
 
 
 def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:

@@ -6,6 +6,7 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
+from django.db.models.functions import Now
 
 from ...models import Job
 from ...time_limit import TimeLimitReached, time_limit
@@ -67,7 +68,8 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if filters_of(options, alias).are_given or options.get("after"):
         raise ArgumentTypeError("Give either ids or options that choose jobs, not both.")
     with time_limit(alias, PATIENCE):
-        found = Job.objects.using(alias).select_related("live_progress").in_bulk(ids)
+        listed = Job.objects.using(alias).select_related("live_progress")
+        found = listed.annotate(now=Now()).in_bulk(ids)
         if missing := [pk for pk in ids if pk not in found]:
             raise ArgumentTypeError(unknown(missing, alias))
         jobs = [found[pk] for pk in ids]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from django.core.management.base import CommandError
+from django.utils.translation import gettext as _
 
 from ...figures.crew import Crew
 from ...figures.depth import depths
@@ -73,9 +74,9 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     fit = width_of(stdout), marks_for(stdout)
     stdout.write(plain(state.line))
     stdout.write("")
-    stdout.write(texts.depth_table(queues, *fit) if queues else "No queue has live jobs.")
+    stdout.write(texts.depth_table(queues, *fit) if queues else _("No queue has live jobs."))
     stdout.write("")
     if any(row.attempts for row in ran):
         stdout.write(texts.figures_table(ran, by, *fit))
     else:
-        stdout.write(f"Nothing ran in the last {span.name}.")
+        stdout.write(_("Nothing ran in the last %(span)s.") % {"span": span.name})

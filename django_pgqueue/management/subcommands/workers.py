@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext as _
+
 from .. import _workers
 from .._output import print_json
 
@@ -30,4 +32,4 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     for worker in found:
         stdout.write(_workers.sentence(worker))
     if not found:
-        stdout.write("No worker is registered.")
+        stdout.write(_("No worker is registered."))

@@ -63,10 +63,11 @@
         };
     });
 
-    // Django also knows zones without a name, such as UTC+02:00.
+    // Django also knows zones without a name, such as UTC+02:00, which some browsers know as +02:00.
     const knownZone = (name) => {
         try {
-            return new Intl.DateTimeFormat("en", {timeZone: name}).resolvedOptions().timeZone;
+            const timeZone = name.replace(/^UTC(?=[+-])/, "");
+            return new Intl.DateTimeFormat("en", {timeZone}).resolvedOptions().timeZone;
         } catch {
             return undefined;
         }

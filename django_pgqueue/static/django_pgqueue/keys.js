@@ -6,6 +6,7 @@
     const WAIT = 1500;  // milliseconds from "g" to the letter
     const OFF = "pgqueue-keys-off";
     const TEXT = "textarea, select, input:not([type=checkbox], [type=radio], [type=button], [type=submit])";
+    const BOXES = ".pgqueue-nav, .pgqueue-scroll, .results";
     const dialog = document.getElementById("pgqueue-keys");
     let leader = 0;
 
@@ -102,6 +103,13 @@
             event.preventDefault();
         }
     };
+
+    // A browser may leave what the Tab key reaches half outside of a box that scrolls.
+    document.addEventListener("focusin", ({target}) => {
+        if (target.matches(":focus-visible") && target.parentElement?.closest(BOXES)) {
+            target.scrollIntoView({block: "nearest", inline: "nearest"});
+        }
+    });
 
     if (dialog) {
         const box = dialog.querySelector("[data-pgqueue-keys-on]");

@@ -7,7 +7,8 @@
 //
 // Nothing is read while the page is hidden, rows are selected, or somebody has pressed the button with
 // data-pgqueue-toggle. A part in which somebody fills in a form waits. What the reader has unfolded and scrolled, and
-// the focus, stay, if these elements have an id (links are known by their address). A slow answer makes the pause
+// the focus, stay, if these elements have an id (links are known by their address). If the focused row of a list is gone,
+// the row in its place has the focus. A slow answer makes the pause
 // longer, and errors make it longer and longer. If an answer lacks the part, because the session has ended, for
 // example, the part is not read again, and elements with data-pgqueue-ended are shown.
 "use strict";
@@ -31,9 +32,14 @@
 
     const pauseOf = (parts) => 1000 * Math.min(...parts.map((part) => Number(part.dataset.pgqueuePause)));
 
+    const SELECTS = "input.action-select, #action-toggle"; // a row, or all of them
+    const TICKED = "[type=checkbox], [type=radio]";
+    const chosenFirst = (field) => field.options[[...field.options].findIndex((each) => each.defaultSelected)]
+        ?? field.options[0];
+    const isChanged = (field) => field.matches(TICKED) ? field.checked !== field.defaultChecked
+        : field.value !== (field.defaultValue ?? chosenFirst(field)?.value ?? "");
     const isFilledIn = (part) => [...part.querySelectorAll("input, textarea, select")].some((field) =>
-        field === document.activeElement || field.value !== (field.defaultValue ?? field.value)
-        || Boolean(field.checked) !== Boolean(field.defaultChecked));
+        (field === document.activeElement && !field.matches(SELECTS)) || isChanged(field));
 
     const nameOf = (element) => {
         if (element.id) {
@@ -41,6 +47,9 @@
         }
         if (element.matches("details[id] > summary")) {
             return `#${CSS.escape(element.parentElement.id)} > summary`;
+        }
+        if (element.matches("input.action-select")) {
+            return `input.action-select[value="${CSS.escape(element.value)}"]`;
         }
         return element.matches("a[href]") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : "";
     };
@@ -52,6 +61,9 @@
         const scrolled = all.filter((each) => each.scrollLeft || each.scrollTop)
             .map((each) => [nameOf(each), each.scrollLeft, each.scrollTop]);
         const focused = part.contains(document.activeElement) ? nameOf(document.activeElement) : "";
+        // Of the keys j and k, the place among the rows, if the row is no longer there.
+        const row = part.contains(document.activeElement) && document.activeElement.closest("#result_list tbody tr");
+        const place = row ? [...row.parentElement.rows].indexOf(row) : -1;
         const find = (fresh, name) => (
             !name ? null : fresh.matches(name) ? fresh : fresh.querySelector(name));
         return (fresh) => {
@@ -61,7 +73,9 @@
             for (const [name, left, top] of scrolled) {
                 find(fresh, name)?.scrollTo({left, top, behavior: "instant"});
             }
-            find(fresh, focused)?.focus({preventScroll: true});
+            const links = place < 0 ? [] : [...fresh.querySelectorAll("#result_list tbody tr")]
+                .map((each) => each.querySelector("a[href]")).filter(Boolean);
+            (find(fresh, focused) ?? links[Math.min(place, links.length - 1)])?.focus({preventScroll: true});
         };
     };
 

@@ -47,8 +47,11 @@ def _arguments(running: RunningJob, payload: Any) -> tuple[list[Any], dict[str, 
     check signatures, and the task may have changed since the job was enqueued.
     """
     row = running.row
-    args = json.loads(row.args) if row.args != "[]" else []
-    kwargs = json.loads(row.kwargs) if row.kwargs != "{}" else {}
+    try:
+        args = json.loads(row.args) if row.args != "[]" else []
+        kwargs = json.loads(row.kwargs) if row.kwargs != "{}" else {}
+    except (ValueError, RecursionError) as error:  # Python does not read all that SQL stores
+        raise BadCall from error.with_traceback(None)
     if payload is not None:
         args.append(payload)
     try:

@@ -8,6 +8,9 @@ used for ``IDLE_CONNECTION_SECONDS`` or is older than ``LONGEST_USE``. If ``IDLE
 Before a job, connections that have died since the last job are closed. After a job, a connection is closed if
 it is broken, too old, left in a transaction, or not in the state in which it was opened (``session_watch``).
 With a pool, it is given back or discarded after each job. Django opens a new one for the next job.
+
+The server is told how to notice that the worker has vanished (``half_open``), so that it releases its locks.
+And a task does not wait for an answer that will never come (``answers``).
 """
 
 from __future__ import annotations
@@ -17,12 +20,16 @@ import sys
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
+import psycopg
 from django.db import connections
 from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from ... import conf
+from ...answers import be_patient
+from ...half_open import tell_server
 from .session_watch import OPENED, watch_of
 
 if TYPE_CHECKING:
@@ -37,6 +44,9 @@ logger = logging.getLogger(__name__)
 LONGEST_USE = 3600.0
 """Seconds after which a connection is replaced: the memory of a session on the server only grows."""
 
+
+_TOLD: WeakSet[Any] = WeakSet()
+"""The connections whose server knows how to notice their end. Those of a pool are opened again and again."""
 
 _thread = threading.local()
 """The connections that were open at the last ``tidy_up`` of each thread. Nothing opens one between two jobs,
@@ -109,9 +119,27 @@ _REFERENCES = _usual_references()
 def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     """Replace the ``close_at`` that Django has set from ``CONN_MAX_AGE``, unless there is a pool."""
     raw: Any = connection.connection
+    if hasattr(raw, "pgconn") and raw not in _TOLD:
+        _TOLD.add(raw)
+        _tell_server(connection, raw)
     is_pooled = getattr(raw, "_pool", None) is not None
     if hasattr(raw, "pgconn") and not is_pooled and conf.current().idle_connection_seconds is not None:
         connection.close_at = monotonic() + LONGEST_USE
+
+
+def _tell_server(connection: BaseDatabaseWrapper, raw: Any) -> None:
+    try:
+        if tell_server(raw):
+            parameters = connection.get_connection_params()
+            for unwanted in ("cursor_factory", "context", "autocommit"):
+                parameters.pop(unwanted, None)
+            be_patient(raw, parameters)
+        if not raw.autocommit:
+            raw.commit()
+    except psycopg.Error:  # the connection itself may be good, so its first query decides that
+        logger.debug("the session could not be told how to notice the end of its client", exc_info=True)
+        if not raw.closed:
+            raw.rollback()
 
 
 def _each(

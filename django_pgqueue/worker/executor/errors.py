@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import conf
-from ..tracebacks import format_error
+from ..tracebacks import format_error, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "error_entry", "note_step", "step_of", "user_frames"]
 
+LONGEST_CLASS = 255
+"""Characters of the name of an exception class. Code that makes classes may make any name."""
 _LONGEST_CHAIN = 100
-_CUT = "\n... {} bytes left out ...\n"
 
 
 def describe(error: BaseException) -> str:
@@ -37,9 +38,9 @@ def error_entry(
     cls = type(error)
     return json.dumps(
         {
-            "class": _printable(f"{cls.__module__}.{cls.__qualname__}"),
-            "message": _shorten(_printable(describe(error)), limit // 4),
-            "traceback": _shorten(_printable(_format(error)), limit - limit // 4),
+            "class": _printable(f"{cls.__module__}.{cls.__qualname__}"[:LONGEST_CLASS]),
+            "message": shorten(_printable(describe(error)), limit // 4),
+            "traceback": shorten(_printable(_format(error)), limit - limit // 4),
             "worker": str(worker),
             "attempt": attempt,
             **({"version": version} if (version := conf.current().version) else {}),
@@ -84,15 +85,3 @@ def _format(error: BaseException) -> str:
 def _printable(text: str) -> str:
     """Escape the characters that jsonb refuses: NUL and lone surrogates."""
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _shorten(text: str, limit: int) -> str:
-    """Cut the text to ``limit`` bytes. Keep more of the end, because the end of a traceback matters most."""
-    data = text.encode()
-    if len(data) <= limit:
-        return text
-    head = limit // 4
-    tail = limit - head
-    left_out = len(data) - limit
-    first, last = (part.decode(errors="ignore") for part in (data[:head], data[len(data) - tail :]))
-    return first + _CUT.format(left_out) + last

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connections
 
+from ...half_open import client_parameters
 from . import fork, session_watch
 from .connections import keep_open
 
@@ -26,6 +27,7 @@ def prepare(files: Callable[[], Iterable[int]]) -> None:
     ``files`` returns the file descriptors that belong to the worker when it is called (``fork.guard``).
     """
     _pin_paths()
+    _notice_vanished_servers()
     _keep_streams()
     session_watch.install()
     keep_open()
@@ -40,6 +42,14 @@ def _pin_paths() -> None:
             path = options.get(name)
             if path and path != "system":  # sslrootcert=system is not a file
                 options[name] = str(Path(path).absolute())
+
+
+def _notice_vanished_servers() -> None:
+    """Let the connections of tasks notice it when a server vanishes, unless OPTIONS say otherwise."""
+    for alias in connections:
+        if connections[alias].vendor == "postgresql":
+            settings = connections.settings[alias]
+            settings["OPTIONS"] = {**client_parameters(), **settings.get("OPTIONS", {})}
 
 
 def _keep_streams() -> None:

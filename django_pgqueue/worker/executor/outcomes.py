@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
@@ -11,6 +11,7 @@ from ...exceptions import CancelJob, RetryLater, Snooze, StepError, Suspended, W
 from ...lifecycle.finish import Kind, Outcome
 from ...payload import encode_result
 from ...policy import delay_before_retry, exponential, should_retry
+from ...server_time import known
 from ...validation import CENTURY
 from .backoffs import backoff_of
 from .errors import describe, error_entry, step_of, user_frames
@@ -112,7 +113,8 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
     if isinstance(error, WaitTimeout):
         return _failed(running, error)  # the time is over for every further attempt as well
     if isinstance(error, Snooze):
-        return Outcome(row.id, row.lease, "snooze", delay=_until(error.until), started=running.started)
+        wait = _wait(error.until, running.alias)
+        return Outcome(row.id, row.lease, "snooze", delay=wait, started=running.started)
     return _failed(running, error, _delay(running, error, backoffs))
 
 
@@ -207,8 +209,9 @@ def _result(running: RunningJob, error: BaseException) -> TaskResult[..., Any]:
     return running.failed_result(_entry(running, error))
 
 
-def _until(until: datetime | timedelta) -> float:
-    wait = until if isinstance(until, timedelta) else until - datetime.now(UTC)
+def _wait(until: datetime | timedelta, alias: str) -> float:
+    """Return the seconds from now on. The clock of this machine may be wrong, and the server's decides."""
+    wait = until if isinstance(until, timedelta) else until - known(alias)
     return min(max(0.0, wait.total_seconds()), CENTURY.total_seconds())
 
 

@@ -82,7 +82,9 @@ class JobProgress:
     what it has taken, so neither can undo the other.
     """
 
-    __slots__ = ("_changed", "_has_ended", "_is_added", "_now", "_taken", "id", "is_over", "lease", "step")
+    __slots__ = (
+        "_changed", "_end", "_is_added", "_is_last", "_now", "_taken", "id", "is_over", "lease", "step",
+    )  # fmt: skip
 
     def __init__(self, row: Claimed, changed: Changed) -> None:
         self.id = row.id
@@ -92,8 +94,9 @@ class JobProgress:
         self.step = ""
         """The step that has begun last, or the wait that it has reached."""
         self._changed = changed
-        self._has_ended = False
+        self._end: Kind | None = None
         self._is_added = False
+        self._is_last = False  # whether what was taken is the last word
         self._now: tuple[Any, Any, str] | None = None
         self._taken: tuple[object, str] = None, ""  # of these two, what has been taken
 
@@ -140,6 +143,7 @@ class JobProgress:
     def take(self) -> Told:
         """Return what is new."""
         self._is_added = False  # first: what is told from here on adds the job again
+        self._is_last = self._end is not None
         now, step = self._now, self.step
         (old, old_step), self._taken = self._taken, (now, step)
         return Told(
@@ -150,8 +154,12 @@ class JobProgress:
         )
 
     def put_back(self, told: Told) -> None:
-        """Take back what could not be written, unless the attempt has ended."""
-        if self._has_ended:
+        """Take back what could not be written, because the row was locked or the connection was lost. What
+        was taken after the end of the attempt is dropped: its lease may be over.
+
+        Race: the attempt may end after this was taken and before it is put back. Then its outcome waits.
+        """
+        if self._is_last:
             return
         self._taken = (
             self._taken[0] if told.progress is None else None,
@@ -159,10 +167,15 @@ class JobProgress:
         )
         if not self._is_added:
             self._add()
+        if self._end is not None:
+            self._settle(self._end)
 
     def end(self, kind: Kind) -> None:
         """The attempt is over: what its row must still say is urgent, and the rest is dropped."""
-        self._has_ended = True
+        self._end = kind
+        self._settle(kind)
+
+    def _settle(self, kind: Kind) -> None:
         self.is_over = kind not in _KEPT or (kind == "failed" and self.step == self._taken[1])
         if self._is_added and not self.is_over:
             self._changed.is_urgent = True

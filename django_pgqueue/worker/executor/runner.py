@@ -25,6 +25,7 @@ from .connections import drop_dead, tidy_up
 from .errors import note_step, user_frames
 from .failure import Failure
 from .first_met import FirstMet
+from .lost_transactions import LostTransactions, is_lost_lease, is_serialization_failure, session_of
 from .outcomes import Result
 from .progress import Changed
 from .running_job import RunningJob
@@ -48,8 +49,6 @@ __all__ = ["Runner"]
 
 logger = logging.getLogger(__name__)
 
-_LOST_CODES = {"23Q01", "23Q02", "23Q03"}
-_SERIALIZATION_FAILURES = {"40001", "40P01"}
 _SERIALIZATION_TRIES = 5
 
 
@@ -79,6 +78,7 @@ class Runner:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._async_paths: set[str] = set()
         self._unknown = FirstMet()
+        self._lost_transactions = LostTransactions(alias)
         self._running: dict[int, RunningJob] = {}
 
     def perform(self, row: Claimed, hand_over: HandOver, companions: Companions) -> Result | None:
@@ -249,28 +249,32 @@ class Runner:
                     return self._run_atomic(running)
                 return self._succeeded(running, call_task(running))
             except BaseException as error:  # the task raised it, even SystemExit and KeyboardInterrupt
-                return self._failed(running, error)
+                lost = self._lost_transactions.outcome(running, error) if running.task.atomic else None
+                return lost or self._failed(running, error)
 
     def _run_atomic(self, running: RunningJob) -> Outcome:
         """Run the body and the finish in one transaction. A refused finish raises, so all is rolled back."""
         check_atomic(running.task, self.alias)
         for attempt in range(1, _SERIALIZATION_TRIES + 1):
             try:
+                running.session, running.is_finishing = None, False
                 with transaction.atomic(using=self.alias):
+                    running.session = session_of(self.alias)
                     value = call_task(running)
                     outcome = outcomes.succeeded(running, value)
                     parameters = finish_one_parameters(outcome, conf.current().keep_errors)
+                    running.is_finishing = True
                     with connections[self.alias].cursor() as cursor:
                         cursor.execute(FINISH_ONE_SQL, parameters)
             except IntegrityError as error:
-                if _code(error) not in _LOST_CODES:
+                if not is_lost_lease(error):
                     raise
                 logger.warning("job %s lost its lease; its work was rolled back: %s", running.row.id, error)
                 # Reported as a failed attempt, and refused if the lease is lost. But the row of a task that
                 # has deleted its own row is back after the rollback, and still running.
                 return outcomes.unsuccessful(running, error, self.backoffs)
             except OperationalError as error:
-                if _code(error) not in _SERIALIZATION_FAILURES or attempt == _SERIALIZATION_TRIES:
+                if not is_serialization_failure(error) or attempt == _SERIALIZATION_TRIES:
                     raise
                 logger.info("job %s: serialization failure; retrying the transaction", running.row.id)
             else:
@@ -294,7 +298,3 @@ class Runner:
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)
         return outcome
-
-
-def _code(error: Exception) -> str | None:
-    return getattr(error.__cause__, "sqlstate", None)

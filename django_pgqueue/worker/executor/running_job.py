@@ -7,7 +7,7 @@ import copy
 import json
 import logging
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from threading import Event, Lock
 from time import monotonic
@@ -22,6 +22,8 @@ from ...link import IN_BATCH
 from ...models.current import CurrentJob
 from ...models.parents import Parents
 from ...results import task_result
+from ...server_time import known
+from ...stored_json import load
 from .failure import Failure
 from .progress import Changed, JobProgress
 from .steps import JobSteps
@@ -71,6 +73,10 @@ class RunningJob:
     """Set when it starts, if it has a timeout."""
     on_stop: Callable[[], None] | None = None
     """Called when the job is asked to stop, if it runs isolated."""
+    session: int | None = None
+    """The id of the server process in which the transaction of an atomic task runs."""
+    is_finishing = False
+    """Whether the body of an atomic task is over, and its end is being written in its transaction."""
     in_outer_transaction = False
     """Whether it was claimed in an open transaction (``outer_transaction``)."""
     asked_to_stop = False
@@ -168,7 +174,7 @@ class RunningJob:
         row = self.row
         return CurrentJob(
             self, self.alias, id=row.id, shelf=0, status=CurrentJob.Status.RUNNING, task_path=row.task_path,
-            args=json.loads(row.args), kwargs=json.loads(row.kwargs), metadata=json.loads(row.metadata),
+            args=load(row.args), kwargs=load(row.kwargs), metadata=load(row.metadata),
             queue_name=row.queue_name,
             priority=row.priority, run_after=_time(row.run_after), expires_at=_time(row.expires_at),
             enqueued_at=_time(row.enqueued_at), max_attempts=row.max_attempts, timeout=row.timeout,
@@ -179,8 +185,8 @@ class RunningJob:
             crash_count=row.crash_count, marks=row.marks, current_step=DEFERRED, steps=None,
             worker=self.worker, lease=row.lease,
             started_at=_time(row.started_at), last_attempted_at=_time(row.last_attempted_at),
-            waiting_reason="", errors=json.loads(row.errors), error_fingerprint="",
-            context=None if row.context is None else json.loads(row.context), logs=DEFERRED,
+            waiting_reason="", errors=load(row.errors), error_fingerprint="",
+            context=None if row.context is None else load(row.context), logs=DEFERRED,
         )  # fmt: skip
 
     @cached_property
@@ -230,7 +236,7 @@ class RunningJob:
         job.status = job.Status.FAILED
         job.errors = [*job.errors, json.loads(entry)]
         job.worker = None  # the entry contains it
-        job.finished_at = datetime.now(UTC)
+        job.finished_at = known(self.alias)
         return self.task_result(job)
 
     def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:

@@ -5,12 +5,12 @@ A job that has none of this, in a project that has no OpenTelemetry, gets only S
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ... import sentry, tracing
 from ...context import restored
+from ...stored_json import load
 from .log_capture import capture_of, capturing
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
 @contextmanager
 def _surrounded(running: RunningJob) -> Iterator[Any]:
     row = running.row
-    context = json.loads(row.context) if row.context is not None else {}
+    context = load(row.context) if row.context is not None else {}
     with ExitStack() as stack:
         scope = stack.enter_context(sentry.job_scope(row))
         stack.enter_context(restored(context))

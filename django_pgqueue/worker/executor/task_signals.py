@@ -15,13 +15,13 @@ import copy
 import logging
 import sys
 import threading
-from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
 from ...compat import task_finished, task_started
+from ...server_time import known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class Announcer:
         """The task has returned ``value``."""
         if self._finished:
             job = copy.copy(running.job)
-            job.status, job.result, job.finished_at = job.Status.DONE, value, datetime.now(UTC)
+            job.status, job.result, job.finished_at = job.Status.DONE, value, known(running.alias)
             _send(task_finished, lambda: running.task_result(job))
 
     def failed(self, running: RunningJob, entry: str) -> None:

@@ -6,9 +6,9 @@ and the producer passes its jobs to the event loop itself, a whole claim at once
 
 Waking a thread costs more than running a tiny job, so rows are passed in chunks: a whole claim at once if
 jobs take microseconds, and one by one if they take milliseconds. The thread that owns a chunk takes its rows
-from the front. If a job turns out to be slow, the producer publishes the results from before it and gives the
-rest of its chunk to other threads (``rebalance``), so that no job waits behind it. Taking a row is one atomic
-operation on a deque: both may try, and one gets it.
+from the front. If a job turns out to be slow, the producer publishes the results from before it and puts the
+rest of its chunk before the chunks that no thread has taken (``rebalance``), so that no job waits behind it,
+and jobs start in their order. Taking a row is one atomic operation on a deque: both may try, and one gets it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -63,10 +63,11 @@ class Executor:
         self.results: deque[list[Result]] = deque()
         self._runner = runner
         self._waker = waker
-        self._inbox: SimpleQueue[_Chunk | None] = SimpleQueue()
-        self._waiting: deque[_Chunk] = deque()  # chunks that no thread has taken, as the producer sees them
+        self._calls: SimpleQueue[bool] = SimpleQueue()  # True for each waiting chunk; False ends a thread
+        self._waiting: deque[_Chunk] = deque()  # the chunks that no thread has taken
+        # Race: a thread takes the first chunk while the producer puts others before it, or counts both.
+        self._taking = Lock()
         self._active: dict[int, _Chunk] = {}  # by the number of the thread
-        self._idle = 0
         self._threads: list[Thread] = []
         self._loop = EventLoop(async_slots or slots, slots, runner.run_async, self._publish)
 
@@ -80,7 +81,8 @@ class Executor:
         size = max(1, min(len(rows), int(CHUNK_SECONDS / job_seconds) if job_seconds > 0 else len(rows)))
         companions = Companions(rows)
         for start in range(0, len(rows), size):
-            self._put(_Chunk(rows[start : start + size], companions))
+            self._waiting.append(_Chunk(rows[start : start + size], companions))
+            self._call()
 
     def rebalance(self) -> bool:
         """If the current job of a chunk is slow, publish the results from before it and give the rest of the
@@ -94,8 +96,7 @@ class Executor:
                 if chunk.job_since and now - chunk.job_since > CHUNK_SECONDS:
                     if done := _drain(chunk.done):
                         self.results.append(done)
-                    for row in _drain(chunk.rows):
-                        self._put(_Chunk([row], chunk.companions))
+                    self._put_first([_Chunk([row], chunk.companions) for row in _drain(chunk.rows)])
         return watch or self._has_backlog()
 
     def has_urgent_results(self) -> bool:
@@ -130,7 +131,7 @@ class Executor:
     def stop(self) -> None:
         """Tell the threads to end after their current job. This does not wait for them."""
         for _ in self._threads:
-            self._inbox.put(None)
+            self._calls.put(False)
         self._loop.stop()
 
     def join(self, timeout: float) -> None:
@@ -142,24 +143,30 @@ class Executor:
 
     # -- the threads
 
-    def _put(self, chunk: _Chunk) -> None:
-        self._waiting.append(chunk)
-        self._inbox.put(chunk)
-        if self._idle < self._inbox.qsize() and len(self._threads) < self.slots:
+    def _put_first(self, chunks: list[_Chunk]) -> None:
+        with self._taking:
+            self._waiting.extendleft(reversed(chunks))
+        for _ in chunks:
+            self._call()
+
+    def _call(self) -> None:
+        self._calls.put(True)
+        # Race: a thread that has received its call is idle until it takes its chunk. So chunks are counted
+        # and not calls, or else the next chunk might be taken for its, and wait although slots are free.
+        with self._taking:
+            idle = len(self._threads) - len(self._active)
+            is_short = idle < len(self._waiting)
+        if is_short and len(self._threads) < self.slots:
             number = len(self._threads) + 1
             thread = Thread(target=self._work, name=f"pgqueue-job-{number}", args=(number,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def _work(self, number: int) -> None:
-        while True:
-            self._idle += 1
-            chunk = self._next_chunk()
-            self._idle -= 1
-            if chunk is None:
-                break
-            self._active[number] = chunk
-            self._waiting.remove(chunk)
+        while self._next_call():
+            with self._taking:
+                chunk = self._active[number] = self._waiting[0]
+                self._waiting.popleft()
             self._run_chunk(chunk)
             del self._active[number]
         connections.close_all()
@@ -172,12 +179,12 @@ class Executor:
         # A chunk whose rows were taken back stays in the queue, empty, until a thread takes it.
         return self._loop.has_backlog() or any(chunk.rows for chunk in list(self._waiting))
 
-    def _next_chunk(self) -> _Chunk | None:
+    def _next_call(self) -> bool:
         try:
-            return self._inbox.get(timeout=conf.current().idle_connection_seconds)
+            return self._calls.get(timeout=conf.current().idle_connection_seconds)
         except Empty:
             close_unused()
-            return self._inbox.get()
+            return self._calls.get()
 
     def _run_chunk(self, chunk: _Chunk) -> None:
         published = monotonic()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ... import conf
 from ...lifecycle.claim import claim_sql
 from ...lifecycle.claimed import Claimed, Refusals, split_answer
+from ...server_time import heard
 from ...wording import counted
 from .groups import in_turn
 from .pauses import Pauses
@@ -101,6 +102,8 @@ class Claimer:
         parameters of the claim.
         """
         rows, self._refusals, early = split_answer(answer)
+        if rows:
+            heard(self._alias, rows[0].last_attempted_at)
         self._following += self._refusals.following
         if ended := self._refusals.ended:
             logger.info("cancelled %s that found no room, as the limit says", counted(ended, "job"))

@@ -151,7 +151,8 @@ class Completer:
     def _hold_back(self, locked: set[int]) -> None:
         if locked:
             logger.warning("jobs cannot be reported yet because their rows are locked: %d", len(locked))
-            self._locked = [result for result in self._waiting if result.row.id in locked]
+            # Others may be held back already: the next statement may meet a lock before they are tried again.
+            self._locked += [result for result in self._waiting if result.row.id in locked]
             self._waiting = [result for result in self._waiting if result.row.id not in locked]
             self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
 

@@ -52,7 +52,8 @@ class PolicyFiller:
 def _fill(session: Session, rows: list[Claimed]) -> list[Claimed]:
     """Return the rows with the policy of their tasks, which is also written to the table before they run.
 
-    A row whose task is unknown here does not change: it will be requeued.
+    A row whose task is unknown here does not change: it will be requeued. If a job must not run twice, this
+    waits for the disk, also for its claim, which did not know that.
     """
     settings = conf.current()
     filled: dict[int, Claimed] = {}
@@ -71,17 +72,16 @@ def _fill(session: Session, rows: list[Claimed]) -> list[Claimed]:
     if not filled:
         return rows
     news = list(filled.values())
-    answer = session.rows(
-        _FILL_SQL,
-        (
-            [row.id for row in news],
-            [row.lease for row in news],
-            [row.max_attempts for row in news],
-            [row.timeout for row in news],
-            [row.on_lost for row in news],
-            [expiries[row.id] for row in news],
-        ),
+    parameters = (
+        [row.id for row in news],
+        [row.lease for row in news],
+        [row.max_attempts for row in news],
+        [row.timeout for row in news],
+        [row.on_lost for row in news],
+        [expiries[row.id] for row in news],
     )
+    durable = any(row.on_lost == "fail" for row in news)
+    (answer,) = session.run((_FILL_SQL, parameters), durable=durable)
     expired = {job_id for (job_id,) in answer}
     return [
         filled[row.id]._replace(expired=row.id in expired or row.expired) if row.id in filled else row

@@ -103,3 +103,18 @@ def test_its_signal_is_sent() -> None:
     finally:
         task_finished.disconnect(receiver)
     assert seen == [TypeError]
+
+
+def test_arguments_that_only_sql_can_store_fail_it_at_once() -> None:
+    """Python reads whole numbers with up to 4,300 digits, and it stores no others."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pgqueue_enqueue('tests.app.worker_tasks.add', args => '[1, 1e5000]'),"
+            " pgqueue_enqueue('tests.app.worker_tasks.backend', metadata => '{\"a\": 1e5000}')"
+        )
+        number, other = cursor.fetchone()
+    run_due()
+    failed = fresh(number)
+    assert (failed.status, failed.attempts, failed.args[0]) == ("failed", 1, 1)
+    assert failed.errors[0]["class"] == "builtins.ValueError"
+    assert (fresh(other).status, fresh(other).metadata) == ("done", {"a": "<a number with 5,001 digits>"})

@@ -28,3 +28,8 @@ def test_errors_that_led_to_one_another_in_a_circle_end() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__context__, second.__cause__ = second, first
     assert traceback_of(first).count("ValueError:") == 2
+
+
+def test_a_class_with_a_long_name_makes_no_long_entry() -> None:
+    error = type("E" * 100_000, (Exception,), {})()
+    assert len(error_entry(error, worker=1, attempt=1, limit=1_000)) < 2_000

@@ -181,17 +181,33 @@ def test_what_is_told_while_a_writer_takes_is_taken_the_next_time() -> None:
     assert job.take() == (told.id, told.lease, None, Progress(3))
 
 
-def test_what_could_not_be_written_is_told_again_unless_the_job_has_ended() -> None:
+def test_what_could_not_be_written_is_told_again() -> None:
     job, changed = telling()
     job.tell(1)
     job.begin_step("a")
     changed.take()
     job.put_back(job.take())
+    assert not changed.is_urgent
     assert changed.take() == [job]
     told = job.take()
     assert (told.step, told.progress) == ("a", Progress(1))
-    job.end("retry")
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("done", False), ("retry", True), ("wait", True), ("failed", True)]
+)
+def test_the_attempt_ends_while_its_last_word_cannot_be_written(kind: Any, kept: bool) -> None:
+    job, changed = telling()
+    job.tell(1)
+    job.begin_step("a")
+    changed.take()
+    told = job.take()  # and the row is locked, by the statement with which the task falls asleep
+    job.end(kind)
     job.put_back(told)
+    assert changed.is_urgent is kept
+    assert changed.take() == ([job] if kept else [])
+    assert not changed.is_urgent
+    job.put_back(job.take())  # once, because then the outcome is reported
     assert not changed
 
 

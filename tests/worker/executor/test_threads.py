@@ -104,6 +104,21 @@ def test_the_rest_of_a_slow_chunk_goes_to_another_thread(executor: Executor, run
     assert sorted(runner.ran) == [1, 2, 3, 4]
 
 
+def test_the_rest_of_a_slow_chunk_starts_before_younger_jobs(runner: FakeRunner) -> None:
+    waker = Waker()
+    executor = Executor(runner, 1, waker)  # type: ignore[arg-type]
+    event, wait = blocker()
+    runner.calls = {1: wait}
+    executor.submit(rows(1, 2, 3, 4, 5, 6), 0.0017)  # two jobs in a chunk
+    until(lambda: executor.rebalance() and not any(chunk.rows for chunk in executor._active.values()))
+    event.set()
+    until(lambda: len(finished(executor)) == 6)
+    assert runner.ran == [1, 2, 3, 4, 5, 6]
+    executor.stop()
+    executor.join(DEADLINE)
+    waker.close()
+
+
 def test_what_is_done_is_handed_over_although_the_next_job_is_slow(
     executor: Executor, runner: FakeRunner
 ) -> None:
@@ -153,6 +168,36 @@ def test_a_bug_around_a_task_costs_neither_the_thread_nor_the_job(
     assert (result.row.id, result.outcome.kind, result.reported) == (1, "release", False)
     assert "the worker failed" in (result.outcome.reason or "")
     assert "job 1 is requeued because of an error in the worker" in caplog.text
+
+
+def test_a_thread_that_has_been_called_is_not_idle(
+    executor: Executor, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Race: a thread has received its call, and has not taken its chunk yet. The next chunk is not for it."""
+    next_call = executor._next_call
+    calls: list[bool] = []
+    called = threading.Event()
+    go, wait_to_go = blocker()
+    end, runner.calls[2] = blocker()
+
+    def held() -> bool:
+        calls.append(next_call())
+        if len(calls) == 2:
+            called.set()
+            wait_to_go()
+        return calls[-1]
+
+    monkeypatch.setattr(executor, "_next_call", held)
+    executor.submit(rows(1), 1.0)
+    until(lambda: finished(executor) == [1])
+    executor.submit(rows(2), 1.0)
+    assert called.wait(DEADLINE)
+    executor.submit(rows(3), 1.0)
+    go.set()
+    try:
+        until(lambda: 3 in runner.ran)
+    finally:
+        end.set()
 
 
 def test_no_more_threads_than_slots(executor: Executor, runner: FakeRunner) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +41,32 @@ def test_it_goes_back_with_a_delay_and_a_reason(path: str) -> None:
     assert path in back.waiting_reason
     assert timedelta(seconds=29) < back.run_after - before < timedelta(seconds=60)
     assert fresh(other).status == "done"
+
+
+@pytest.mark.parametrize("path", ["this.s", "json.tool.main", "tests_of_somebody.tasks.run"])
+def test_a_module_that_is_not_of_the_project_is_not_imported(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To import a module is to run it, and whoever may enqueue chooses the path."""
+    (tmp_path / "tests_of_somebody").mkdir()
+    (tmp_path / "tests_of_somebody" / "tasks.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = path.rpartition(".")[0]
+    sys.modules.pop(module, None)
+    pk = unknown(path)
+    run_due()
+    assert module not in sys.modules
+    back = fresh(pk)
+    assert (back.status, back.attempts) == ("pending", 0)
+    assert "is not imported because of a job" in back.waiting_reason
+
+
+def test_an_object_that_is_no_task_is_not_called() -> None:
+    """Also if its module is imported: everything that a worker needs is."""
+    pks = [unknown(path) for path in ("os.getcwd", "tests.app.worker_tasks.reset", "builtins.exec")]
+    run_due()
+    assert {fresh(pk).status for pk in pks} == {"pending"}
+    assert all("is not a task" in fresh(pk).waiting_reason for pk in pks)
 
 
 def test_it_fails_when_the_patience_is_over(settings: Any) -> None:

@@ -41,6 +41,16 @@ def test_outcomes_wait_for_company_but_not_for_long(monkeypatch: pytest.MonkeyPa
     assert completer.seconds_left(200.0) == 0
 
 
+def test_an_outcome_that_is_held_back_stays_when_another_one_meets_a_lock() -> None:
+    completer = completer_with(("retry", False))
+    completer._hold_back({1})
+    completer.add([Result(claimed(2), Outcome(2, 7))])  # before the first is tried again
+    completer._hold_back({2})
+    assert completer.ids() == {1, 2}
+    assert completer.try_locked_again(monotonic() + 60)
+    assert {result.row.id for result in completer._waiting} == {1, 2}
+
+
 def test_atomic_jobs_have_reported_themselves() -> None:
     completer = completer_with(("done", True), ("lost", True))
     assert completer.statement() is None

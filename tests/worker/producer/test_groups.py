@@ -9,6 +9,7 @@ import pytest
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.lifecycle.claimed import Claimed
 from django_pgqueue.worker.producer.groups import SLICE, Groups, in_turn
+from django_pgqueue.worker.producer.kinds import OneKind, TwoKinds
 from django_pgqueue.worker.producer.pauses import Pauses
 from django_pgqueue.worker.producer.places import Places
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue
@@ -138,7 +139,12 @@ def test_many_jobs_of_one_group_do_not_delay_the_only_job_of_another() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_jobs_with_and_without_a_group_in_one_queue_all_run_and_each_kind_in_its_order() -> None:
+def test_jobs_with_and_without_a_group_in_one_queue_all_run_and_each_kind_in_its_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # On a busy machine, jobs look long, and those that were claimed ahead are requeued behind the others.
+    for kinds in (OneKind, TwoKinds):
+        monkeypatch.setattr(kinds, "hoards", lambda *_: False)
     tasks.SEEN.clear()
     for number in range(40):
         enqueue(tasks.serve.using(group="a" if number % 4 else "b"), "given", number)

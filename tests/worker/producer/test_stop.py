@@ -7,8 +7,8 @@ import pytest
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import Job
 from tests.app import worker_tasks as tasks
-from tests.support.sessions import Connect, Connection
-from tests.support.workers import DEADLINE, RunningWorker, backend_of, make_producer, until
+from tests.support.sessions import Connect, who_waits_for
+from tests.support.workers import DEADLINE, RunningWorker, make_producer, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -17,7 +17,6 @@ def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect
     """The claim waits for a lock, the signal arrives, and the claim succeeds: none of its jobs is started."""
     holder, observer = connect(), connect(autocommit=True)
     worker = RunningWorker(make_producer(threads=2))
-    pid = until(lambda: backend_of(worker.producer))
     ids = enqueue_many(tasks.see.bind(number) for number in range(20))
     until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
     tasks.SEEN.clear()
@@ -30,14 +29,9 @@ def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect
         ).fetchall()
     ]
     observer.execute("SELECT pg_notify(pgqueue_channel_v1(), 'wake default')")
-    until(lambda: blocked(observer, pid), what="the claim waits")
+    until(lambda: who_waits_for(holder, observer), what="the claim waits")
     worker.producer.stop(DEADLINE)
     holder.commit()
     worker.stop()
     assert tasks.SEEN == []
     assert set(Job.objects.filter(pk__in=ids).values_list("status", "attempts")) == {("pending", 0)}
-
-
-def blocked(observer: Connection, pid: int) -> bool:
-    row = observer.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", (pid,)).fetchone()
-    return row is not None and bool(row[0])

@@ -1,0 +1,177 @@
+"""The actions on jobs in the admin, each with its permission and its messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from ...lifecycle import control
+from ...models.job import Status
+from .. import display
+from ..history import action_words, filter_words, note_each
+from ..jobs.search import MEANING
+from . import effects
+from .edit_form import EditForm
+from .effects import Effect
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+    from ...models import Job
+
+__all__ = ["ACTIONS", "Action"]
+
+logger = logging.getLogger(__name__)
+
+EXTENSION = timedelta(hours=1)
+MOST_LOGGED = 500  # jobs of one action in the admin's own history
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action on jobs. ``permission`` is the codename without the model."""
+
+    permission: str
+    label: Any
+    run: Callable[..., int]
+    """Called with a queryset, and with the values of the form, if there is one. Returns how many changed."""
+    fits: Callable[[Job], bool]
+    """Whether the page of a job offers it. The database decides whether the job changes."""
+    _done: Any
+    _refused: Any
+    effects: tuple[Effect, ...] = ()
+    """What it does to jobs in each state; empty for an action without a confirmation page."""
+    title: Any = ""
+    """The title of the confirmation page."""
+    form: type[EditForm] | None = None
+    """The form on the confirmation page, which is then shown for a single job, too."""
+
+    def __call__(
+        self, request: HttpRequest, parts: Sequence[QuerySet[Job]], form: EditForm | None = None
+    ) -> int:
+        """Run the action on some querysets of jobs, in one transaction. Return how many jobs changed.
+
+        Race: a job may change its state after it was found. So one statement finds and locks it, and the
+        statement that changes it sees the same state.
+        """
+        values = {} if form is None else form.values()
+        changed = 0
+        meant: list[Job] = []
+        with ExitStack() as stack:
+            for jobs in parts:
+                locked = jobs.select_for_update().order_by("pk")
+                stack.enter_context(transaction.atomic(using=locked.db))
+                meant += jobs.only("pk", "task_path")[: MOST_LOGGED + 1 - len(meant)]
+                changed += self.run(locked, **values)
+        logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
+        if changed and len(meant) <= MOST_LOGGED:
+            words = action_words(self, "" if form is None else form.words())
+            filters = filter_words(request.GET, str(getattr(request, MEANING, "")))
+            note_each(request.user.pk, meant, words, filters)
+        return changed
+
+    def outcome(self, changed: int) -> str:
+        """Return the message for the user."""
+        if not changed:
+            return str(self._refused)
+        return str(self._done % {"count": changed, "number": display.number(changed)})
+
+
+def _can_cancel(job: Job) -> bool:
+    return not job.is_over and job.cancel_requested_at is None
+
+
+def _can_retry(job: Job) -> bool:
+    is_paused = job.status == Status.BLOCKED and job.waiting_reason.startswith("paused")
+    return job.is_over or job.status == Status.RETRY or is_paused
+
+
+def _can_hurry(job: Any) -> bool:
+    is_later: bool = job.run_after > job.now  # the time of the server, as the page of a job has it
+    return Status(job.status).is_claimable and is_later
+
+
+def _can_be_extended(job: Job) -> bool:
+    return job.status == Status.RUNNING and job.deadline is not None
+
+
+def _can_be_edited(job: Job) -> bool:
+    return not job.is_over and job.status != Status.RUNNING
+
+
+def _extend(jobs: QuerySet[Job]) -> int:
+    return control.extend(jobs.filter(deadline__isnull=False), EXTENSION)
+
+
+ACTIONS = {
+    action.permission: action
+    for action in (
+        Action(
+            "retry",
+            _("Retry"),
+            control.retry,
+            _can_retry,
+            ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
+            _(
+                "No job changed: running and blocked jobs cannot be retried, nor a job whose unique key "
+                "another job has."
+            ),
+            effects.RETRY,
+            _("Retry jobs"),
+        ),
+        Action(
+            "run",
+            _("Run now"),
+            control.run_now,
+            _can_hurry,
+            ngettext_lazy("%(number)s job is due now.", "%(number)s jobs are due now.", "count"),
+            _("No job changed: only jobs that wait for a later time can be run now."),
+            effects.RUN,
+            _("Run jobs now"),
+        ),
+        Action(
+            "edit",
+            _("Edit"),
+            control.edit,
+            _can_be_edited,
+            ngettext_lazy("%(number)s job was edited.", "%(number)s jobs were edited.", "count"),
+            _("No job changed: jobs that are running or over cannot be edited; the others are as wanted."),
+            effects.EDIT,
+            _("Edit jobs"),
+            EditForm,
+        ),
+        Action(
+            "extend",
+            _("Give it one more hour"),
+            _extend,
+            _can_be_extended,
+            ngettext_lazy(
+                "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
+            ),
+            _("No job changed: only running jobs with a timeout can be given more time."),
+        ),
+        Action(
+            "cancel",
+            _("Cancel"),
+            control.cancel,
+            _can_cancel,
+            ngettext_lazy(
+                "%(number)s job was cancelled, or asked to stop if it was running.",
+                "%(number)s jobs were cancelled, or asked to stop if they were running.",
+                "count",
+            ),
+            _("No job changed: jobs that are over, or were already asked to stop, cannot be cancelled."),
+            effects.CANCEL,
+            _("Cancel jobs"),
+        ),
+    )
+}

@@ -1,0 +1,179 @@
+"""Where an action on many jobs runs after its confirmation.
+
+Up to ``MOST_AT_ONCE`` jobs change within the request. More of them change in the background: in a job of
+``task.run``, which shows its progress, and can be cancelled. If no worker would start this job now, because
+none serves its queue, or because it is paused, the request changes as many as it can within ``SECONDS``: a
+backlog is often cancelled before the workers are started again, or while everything is paused.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import router, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.http import HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from ... import conf
+from ...figures.crew import Crew
+from ...lifecycle.enqueue import enqueue
+from ...models import Job, Pause
+from ...routing import default_backend
+from .. import display
+from ..history import action_words, filter_words, note
+from . import task
+from .effects import number_words
+from .order import Order, identity
+from .outcome import told
+from .walk import Place, size_of, take
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    from ..base import DatabaseAdmin
+    from .actions import Action
+    from .edit_form import EditForm
+    from .selection import Bounds
+
+__all__ = ["MOST_AT_ONCE", "act_here", "is_many", "is_served", "start", "where_words"]
+
+MOST_AT_ONCE = 500  # jobs
+SECONDS = 10.0
+
+
+def is_many(expected: int | None) -> bool:
+    """Return whether so many jobs do not change at once. None: not all were counted."""
+    return expected is None or expected > MOST_AT_ONCE
+
+
+def is_served(admin: DatabaseAdmin[Job]) -> bool:
+    """Return whether a worker would start an action on many jobs now."""
+    alias, queue = _alias(admin), _queue()
+    paused = Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
+    paused |= Q(kind=Pause.Kind.TASK, name=task.run.module_path)
+    in_force = Q(until__isnull=True) | Q(until__gt=Now())
+    return (
+        bool(Crew(alias).serving(queue)) and not Pause.objects.using(alias).filter(paused, in_force).exists()
+    )
+
+
+def where_words(admin: DatabaseAdmin[Job], *, again: bool) -> str:
+    """Return where the action would run, for the confirmation page."""
+    if again and is_served(admin):
+        return _("This runs in the background, as a job of its own, which you can watch and cancel.")
+    seconds = {"seconds": display.number(int(SECONDS))}
+    if again:
+        return (
+            _(
+                "No worker would start this in the background now. So it runs while you wait, for at most "
+                "%(seconds)s seconds. After that, repeat it for the rest."
+            )
+            % seconds
+        )
+    return _("This runs for at most %(seconds)s seconds. After that, repeat it for the rest.") % seconds
+
+
+def start(
+    admin: DatabaseAdmin[Job],
+    request: HttpRequest,
+    action: Action,
+    effects: list[str],
+    counted: int,
+    is_exact: bool,
+    limits: Bounds,
+    form: EditForm | None,
+    again: str,
+) -> HttpResponse:
+    """Enqueue the job that runs the action, and redirect to its page.
+
+    ``again``: the query string of a list that contains these jobs, and that the job reads again.
+    """
+    across = limits.newest is not None
+    order = Order(
+        site=identity(admin),
+        user=str(request.user.pk),
+        action=action.permission,
+        effects=effects,
+        counted=counted,
+        is_exact=is_exact,
+        limits=limits,
+        query=again,
+        meaning=task.meaning_in(request),
+        ids=None if across else sorted(map(int, request.POST.getlist(ACTION_CHECKBOX_NAME))),
+        values={},
+        details="" if form is None else form.words(),
+    ).with_values({} if form is None else form.values())
+    alias = _alias(admin)
+    with transaction.atomic(using=alias):
+        job = enqueue(task.run.using(database=alias, queue_name=_queue()), *order.sealed())
+        words = [_("Started in the background."), action_words(action, order.details)]
+        if order.filters:
+            words.append(_("Filters: %(filters)s.") % {"filters": order.filters})
+        words.append(
+            _("Jobs that would change: %(number)s.") % {"number": number_words(counted, is_exact=is_exact)}
+        )
+        note(request.user.pk, " ".join(words), job)
+    admin.message_user(
+        request,
+        _("“%(action)s” runs in the background. This page shows how far it is.") % {"action": action.title},
+        messages.SUCCESS,
+    )
+    name = f"admin:{Job._meta.app_label}_{Job._meta.model_name}_change"
+    return HttpResponseRedirect(reverse(name, args=[job.pk], current_app=admin.admin_site.name))
+
+
+def act_here(
+    admin: DatabaseAdmin[Job],
+    request: HttpRequest,
+    action: Action,
+    parts: Sequence[QuerySet[Job]],
+    expected: int | None,
+    form: EditForm | None,
+) -> None:
+    """Run the action in this request, until all jobs are done or the time is over."""
+    change: Any = partial(action.run, **({} if form is None else form.values()))
+    alias = _alias(admin)
+    parts = [jobs.using(alias) for jobs in parts]
+    end, place, changed, number = monotonic() + SECONDS, Place(), 0, 0
+    while True:
+        with transaction.atomic(using=alias):
+            chunk = take(parts, place, size_of(number), change)
+        if chunk is None:
+            break
+        place, changed, number = chunk.place, changed + chunk.changed, number + 1
+        if monotonic() > end:
+            break
+    words = told(action, changed, expected, whole=chunk is None)
+    if chunk is not None:
+        words += " " + _("The time for one request is over. Repeat the action for the rest.")
+    if changed:
+        filters = filter_words(request.GET, task.meaning_in(request))
+        about = [action_words(action, "" if form is None else form.words()), words]
+        if filters:
+            about.insert(1, _("Filters: %(filters)s.") % {"filters": filters})
+        name = _("jobs with %(filters)s") % {"filters": filters} if filters else _("jobs")
+        note(request.user.pk, " ".join(about), None, name)
+    is_whole = bool(changed) and chunk is None
+    admin.message_user(request, words, messages.SUCCESS if is_whole else messages.WARNING)
+
+
+def _alias(admin: DatabaseAdmin[Job]) -> str:
+    return admin.using or router.db_for_write(Job)
+
+
+def _queue() -> str:
+    """Return the queue of the jobs that run actions: the setting, or one that QUEUES in TASKS permits."""
+    chosen, permitted = conf.current().bulk_queue, default_backend().queues
+    if chosen is not None:
+        return chosen
+    return "default" if not permitted or "default" in permitted else min(permitted)

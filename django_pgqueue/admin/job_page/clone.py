@@ -1,0 +1,83 @@
+"""Enqueue a copy of a job, with other arguments if need be.
+
+It is a new call of the task as the code declares it now: it has the policy of today, its keys are computed
+from its arguments, and it has neither the batch nor the parents of the job. A job with a payload has no
+arguments to copy: add a row of its model instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import messages
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.translation import gettext as _
+
+from ...models import Job
+from ..base import ReadOnlyAdmin
+from ..console import console_page
+from .clone_form import CloneForm
+from .payload import payload_model_of
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import URLPattern
+
+__all__ = ["JobClones"]
+
+
+class JobClones(ReadOnlyAdmin[Job]):
+    """The part of ``JobAdmin`` with the page "Enqueue again"."""
+
+    def has_clone_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may enqueue a copy of a job. The form shows its arguments."""
+        names = (
+            f"{self.opts.app_label}.{each}_{self.opts.model_name}" for each in ("clone", "view_arguments")
+        )
+        return request.user.has_perms(tuple(names))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the page."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_clone"
+        view = self.admin_site.admin_view(self.clone_view)
+        return [path("<path:object_id>/clone/", view, name=name), *super().get_urls()]
+
+    def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show the form, or enqueue the copy."""
+        if not (self.has_view_permission(request) and self.has_clone_permission(request)):
+            raise PermissionDenied
+        job = self.get_object(request, unquote(object_id))
+        if job is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        if payload_model_of(job) is not None:
+            words = _("The call of this job is a row of its payload. Add a row instead.")
+            self.message_user(request, words, messages.WARNING)
+            return HttpResponseRedirect(self.clone_url("change", job))
+        form = CloneForm(job, request.POST if request.method == "POST" else None)
+        made = form.enqueue() if form.is_bound else None
+        if made is not None:
+            return self._made(request, job, made)
+        back = self.clone_url("change", job)
+        template, title = "admin/django_pgqueue/job/clone.html", _("Enqueue again")
+        return console_page(self, request, template, title, original=job, form=form, back=back)
+
+    def clone_url(self, page: str, job: Job) -> str:
+        """Return the URL of a page of a job."""
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=(quote(job.pk),), current_app=self.admin_site.name)
+
+    def _made(self, request: HttpRequest, job: Job, made: Job) -> HttpResponse:
+        """Say what came of it, note it in the history of both jobs, and go to the new one."""
+        url = self.clone_url("change", made)
+        if made.enqueue_outcome == "existing":
+            words: Any = _("No job was enqueued: job %(id)d has the unique key of this call.")
+            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
+            return HttpResponseRedirect(url)
+        self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
+        self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
+        words = _("Job %(id)d was enqueued.") % {"id": made.pk}
+        self.message_user(request, words, messages.SUCCESS)
+        return HttpResponseRedirect(url)

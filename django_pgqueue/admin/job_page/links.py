@@ -1,0 +1,111 @@
+"""What a job is tied to, on its page: its batch, what it runs after, and the jobs that run after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import BooleanField
+from django.db.models.expressions import RawSQL
+from django.utils.translation import gettext as _
+
+from ...link import HAS_CHILDREN
+from ...models import Edge, Job, JobBatch
+from ...models.batch import counts_of
+from ...models.parents import Parents
+from ...redaction import redact_text
+from .. import display
+from ..batches import fields as batch_fields
+from ..jobs.texts import breakable
+from ..links import page_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.contrib.admin import AdminSite
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+__all__ = ["batch_of", "children_of", "shown_jobs", "shown_links"]
+
+MOST_JOBS = 100
+
+_COLUMNS = ("id", "task_path", "status", "waiting_reason", "errors", "finished_at")
+
+
+def shown_links(site: AdminSite, request: HttpRequest, job: Job) -> list[dict[str, Any]]:
+    """Return the tables of the page of a job. A job without links costs no query."""
+    tables = []
+    if job.parent_ids:
+        tables.append(_parents(site, request, job))
+    if job.marks & HAS_CHILDREN:
+        children = children_of(job.pk, str(job._state.db))
+        tables.append(shown_jobs(site, request, _("Jobs that run after this one"), children))
+    return tables
+
+
+def batch_of(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any] | None:
+    """Return the batch of a job, if it has one."""
+    if job.batch_id is None:
+        return None
+    alias = str(job._state.db)
+    batch = JobBatch.objects.using(alias).filter(pk=job.batch_id).first()
+    if batch is None:
+        return {"name": _("batch %(id)d, which is no longer kept") % {"id": job.batch_id}}
+    return {
+        "name": batch_fields.name(batch),
+        "url": page_url(site, request, JobBatch, "change", batch.pk),
+        "state": batch_fields.state(batch),
+        "bar": batch_fields.bar(counts_of(alias, [batch.pk])[batch.pk]),
+    }
+
+
+def children_of(parent: int, alias: str) -> QuerySet[Job]:
+    """Return the jobs that were enqueued after a job or a batch."""
+    condition = RawSQL("parents @> ARRAY[%s::bigint]", [parent], BooleanField())
+    return Job.objects.using(alias).filter(condition).order_by("pk")
+
+
+def shown_jobs(
+    site: AdminSite, request: HttpRequest, title: Any, jobs: QuerySet[Job], most: int = MOST_JOBS
+) -> dict[str, Any]:
+    """Return a table of jobs, of which only so many are shown."""
+    found = list(jobs.only(*_COLUMNS)[: most + 1])
+    rows = [_row(site, request, job) for job in found[:most]]
+    return {"title": title, "rows": rows, "more": len(found) > most}
+
+
+def _parents(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
+    """Return the table of what a job runs after, with what it does if one of them fails."""
+    alias = str(job._state.db)
+    parents = Parents(job.parent_ids or (), alias)
+    rows: Iterable[dict[str, Any]] = [
+        *(_batch_row(site, request, batch) for batch in parents.batches.values()),
+        *(_row(site, request, parents[key]) for key in parents if key not in parents.gone),
+        *({"id": key, "what": _("no longer kept")} for key in parents.gone),
+    ]
+    rules = dict(Edge.objects.using(alias).filter(child_id=job.pk).values_list("parent_id", "if_failed"))
+    labels = dict(Edge.IfFailed.choices)
+    rows = [{**row, "note": labels.get(rules.get(row["id"], ""), "")} for row in rows]
+    note = _("if it fails") if rules else ""
+    return {"title": _("Runs after"), "rows": rows, "more": False, "note": note}
+
+
+def _batch_row(site: AdminSite, request: HttpRequest, batch: JobBatch) -> dict[str, Any]:
+    return {
+        "id": batch.pk,
+        "url": page_url(site, request, JobBatch, "change", batch.pk),
+        "what": batch_fields.name(batch),
+        "state": batch_fields.state(batch),
+    }
+
+
+def _row(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
+    error = job.errors[-1].get("message", "") if job.errors and job.status == Job.Status.FAILED else ""
+    note = redact_text(error or job.waiting_reason, job.task_path)
+    return {
+        "id": job.pk,
+        "url": page_url(site, request, Job, "change", job.pk),
+        "what": breakable(job.task_path),
+        "state": display.status_badge(job.status),
+        "note": note,
+    }

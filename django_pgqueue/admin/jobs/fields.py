@@ -1,0 +1,283 @@
+"""The fields of a job, in the list and on its page."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.utils.html import format_html
+from django.utils.text import Truncator
+from django.utils.translation import gettext_lazy as _
+
+from ...models import Job, Queue, Worker
+from ...models.job import Status
+from ...redaction import redact, redact_call, redact_text
+from .. import display
+from ..base import ReadOnlyAdmin
+from ..job_page import limits as job_limits
+from ..job_page import unique as job_unique
+from ..job_page.errors import worker_ids
+from ..job_page.payload import payload_model_of
+from ..job_page.why import is_waiting, shown_why
+from ..links import page_url
+from . import texts
+from . import times as job_times
+from .progress import has_progress, live_progress, with_progress
+from .workers import has_lost_its_worker, short_name, with_clock, workers_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.models import Model
+    from django.http import HttpRequest
+
+__all__ = ["JobFields"]
+
+#: The fields for users who may view arguments and results.
+ARGUMENTS = frozenset({"args", "kwargs", "result", "call", "arguments", "keyword_arguments", "outcome"})
+
+LOST = _("worker lost, waiting for recovery")
+
+#: Fields of the page that are left out if they have no value. The others are always shown.
+_SHOWN_IF: dict[str, Callable[[Any], Any]] = {
+    "progress": has_progress,
+    "why": lambda job: is_waiting(job) or _reason(job, 1),
+    "limits": lambda job: getattr(job, "limits", None) or job.limit_key,
+    "arguments": lambda job: job.args or not (job.kwargs or getattr(job, "payload_model", None)),
+    "keyword_arguments": lambda job: job.kwargs,
+    "noted": lambda job: job.metadata,
+    "unique": lambda job: job.unique_key,
+    "group_key": lambda job: job.group_key,
+    "carried": lambda job: job.context,
+    "outcome": lambda job: job.result is not None,
+    "by_worker": lambda job: job.worker is not None,
+    "crash_count": lambda job: job.crash_count,
+    "timeout": lambda job: job.timeout is not None,
+    "on_lost": lambda job: job.on_lost,
+    "error_fingerprint": lambda job: job.error_fingerprint,
+}
+
+
+def _time(column: str, description: Any) -> Callable[[Any, Job], str]:
+    """Return a field that shows a time to the second."""
+
+    @admin.display(description=description)
+    def show(self: Any, job: Job) -> str:
+        return display.time(getattr(job, column)) or self.get_empty_value_display()
+
+    return show
+
+
+def _json(column: str, description: Any) -> Callable[[Any, Job], str]:
+    """Return a field that shows a JSON value, redacted."""
+
+    @admin.display(description=description)
+    def show(_self: Any, job: Job) -> str:
+        return texts.json_value(redact(getattr(job, column), job.task_path))
+
+    return show
+
+
+def _reason(job: Any, characters: int) -> str:
+    """Return why the job waits, why it was cancelled, or how it failed last; empty if there is no problem."""
+    if has_lost_its_worker(job):
+        return str(LOST)
+    words = job.waiting_reason
+    if not words and job.status not in {Status.RUNNING, Status.DONE}:
+        last = job.errors[-1] if job.errors else {}
+        words = ": ".join(str(last[key]) for key in ("class", "message") if last.get(key))
+    return Truncator(redact_text(words, job.task_path)).chars(characters)
+
+
+def _link(job: Any, model: type[Model], key: Any, text: str) -> str:
+    """Return a link to a row of another model, or only the text for a user who may not view it."""
+    url = job.page_url(model, "change", key)
+    return format_html('<a href="{}">{}</a>', url, text) if url else text
+
+
+class JobFields(ReadOnlyAdmin[Job]):
+    """The part of ``JobAdmin`` with the fields."""
+
+    enqueued = _time("enqueued_at", _("enqueued"))
+    due = _time("run_after", _("run after"))
+    finished = _time("finished_at", _("finished"))
+    noted = _json("metadata", _("metadata"))
+    carried = _json("context", _("context"))
+    outcome = _json("result", _("result"))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
+        """Return the fieldsets without the fields that have no value for this job."""
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None:
+            return fieldsets
+        secret = frozenset() if self.has_view_arguments_permission(request) else ARGUMENTS
+        shown = []
+        for name, options in fieldsets:
+            lines = [line if isinstance(line, (list, tuple)) else (line,) for line in options["fields"]]
+            lines = [
+                [field for field in line if field not in secret and _SHOWN_IF.get(field, bool)(obj)]
+                for line in lines
+            ]
+            if any(lines):
+                shown.append((name, {**options, "fields": [line for line in lines if line]}))
+        return shown
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns without the arguments, for users who may not view them."""
+        shown = super().get_list_display(request)
+        if self.has_view_arguments_permission(request):
+            return shown
+        return [name for name in shown if name not in ARGUMENTS]
+
+    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may view the arguments and results of jobs, and search in them."""
+        name = f"{self.opts.app_label}.view_arguments_{self.opts.model_name}"
+        return request.user.has_perm(name)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Job | None:
+        """Return the job with the time of the database, its workers, and the URLs that this user may view."""
+        field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
+        jobs = with_clock(with_progress(self.get_queryset(request)))
+        alias, _colon, number = object_id.rpartition(":")  # "other:5", as in TaskResult.id
+        if alias not in ("", jobs.db):
+            return None
+        try:
+            job = jobs.get(**{field.name: field.to_python(number)})
+        except (Job.DoesNotExist, ValidationError, ValueError):
+            return None
+        job.workers = workers_named(jobs.db, worker_ids(job))
+        job.page_url = partial(page_url, self.admin_site, request)
+        job.limits = job_limits.limits_of(jobs.db, job)
+        job.payload_model = payload_model_of(job)
+        found: Job = job
+        return found
+
+    @admin.display(description=_("task"))
+    def task(self, job: Job) -> str:
+        """The path of the task, with line breaks allowed between its words."""
+        return texts.breakable(job.task_path)
+
+    @admin.display(description=_("arguments"))
+    def call(self, job: Any) -> str:
+        """The arguments in one line (``JobAdmin.rows_for_list``)."""
+        shown = texts.call(job.args_text, job.kwargs_text, job.task_path)
+        return shown or self.get_empty_value_display()
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, job: Job) -> str:
+        """The positional arguments, redacted."""
+        if not job.args:
+            return self.get_empty_value_display()
+        return texts.json_value(redact_call(job.args, {}, job.task_path)[0])
+
+    @admin.display(description=_("keyword arguments"))
+    def keyword_arguments(self, job: Job) -> str:
+        """The keyword arguments, redacted."""
+        return texts.json_value(redact_call([], job.kwargs, job.task_path)[1])
+
+    @admin.display(description=_("status"))
+    def state(self, job: Job) -> str:
+        """The status, and whether a running job was asked to stop."""
+        badge = display.status_badge(job.status)
+        if job.status == Status.RUNNING and job.cancel_requested_at is not None:
+            return format_html("{} ({})", badge, _("asked to stop"))
+        return badge
+
+    @admin.display(description=_("status"))
+    def state_and_note(self, job: Job) -> str:
+        """The status, and below it how far the job is, and why it waits or how it failed."""
+        shown = self.state(job)
+        if not job.is_over and (progress := live_progress(self.admin_site.name, job)):
+            shown = format_html("{}{}", shown, progress)
+        note = self.note(job)
+        if note == self.get_empty_value_display():
+            return shown
+        return format_html('{}<span class="pgqueue-more">{}</span>', shown, note)
+
+    @admin.display(description=_("progress"))
+    def progress(self, job: Job) -> str:
+        """How far the job is, or how far it came before it failed."""
+        return live_progress(self.admin_site.name, job)
+
+    @admin.display(description=_("status"))
+    def state_now(self, job: Job) -> str:
+        """The status, and how long it has lasted or will last."""
+        return format_html("{}{}", self.state(job), job_times.now(job))
+
+    @admin.display(description=_("when"))
+    def timing(self, job: Job) -> str:
+        """When it runs or when it ended, and how long it waited and ran."""
+        return job_times.summary(job)
+
+    @admin.display(description=_("times"))
+    def times(self, job: Job) -> str:
+        """Its past and future events, as a timeline."""
+        return job_times.line(job)
+
+    @admin.display(description=_("attempts"))
+    def tries(self, job: Job) -> str:
+        """The number of attempts, and their limit."""
+        if job.max_attempts is None:
+            return str(job.attempts)
+        most = job.forgiven_attempts + job.max_attempts
+        return str(_("%(attempts)d of %(most)d") % {"attempts": job.attempts, "most": most})
+
+    @admin.display(description=_("note"))
+    def note(self, job: Any) -> str:
+        """Why the job waits, or the class of its last error, with the message as a tooltip
+        (``JobAdmin.rows_for_list``).
+        """
+        if has_lost_its_worker(job):
+            return format_html('<strong class="pgqueue-alarm">{}</strong>', LOST)
+        words = job.waiting_reason
+        if not words and job.status not in {Status.RUNNING, Status.DONE}:
+            words = (job.error_class or "").rpartition(".")[2]
+        if not words:
+            return self.get_empty_value_display()
+        shown = texts.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
+        told = texts.beginning(job.error_words or job.waiting_reason, job.task_path)
+        return format_html('<span title="{}">{}</span>', told, shown)
+
+    @admin.display(description=_("reason"))
+    def why(self, job: Job) -> str:
+        """Why the job does not run, or the same text on the page of the job, longer."""
+        return shown_why(job) if is_waiting(job) else texts.breakable(_reason(job, 300))
+
+    @admin.display(description=_("limits"))
+    def limits(self, job: Any) -> str:
+        """Its limits, its place in line, and the jobs that hold the slots."""
+        return job_limits.shown(job, getattr(job, "limits", []), job.page_url)
+
+    @admin.display(description=_("unique"))
+    def unique(self, job: Job) -> str:
+        """The unique key and its scope, and who has the key now."""
+        return job_unique.summary(job, partial(_link, job, Job))
+
+    @admin.display(description=_("queue"))
+    def queue_and_priority(self, job: Job) -> str:
+        """The queue, and the priority if it is not 0."""
+        name = texts.breakable(job.queue_name)
+        if not job.priority:
+            return name
+        more = _("priority %(number)d") % {"number": job.priority}
+        return format_html('{}<span class="pgqueue-more">{}</span>', name, more)
+
+    @admin.display(description=_("queue"))
+    def queue(self, job: Job) -> str:
+        """The queue, with a link to its settings if it has its own."""
+        has_settings = Queue.objects.using(job._state.db).filter(pk=job.queue_name).exists()
+        return _link(job, Queue, job.queue_name, job.queue_name) if has_settings else job.queue_name
+
+    @admin.display(description=_("worker"))
+    def by_worker(self, job: Job) -> str:
+        """The worker of the last attempt, with a link while it exists."""
+        return self.worker_name(job, job.worker) if job.worker is not None else self.get_empty_value_display()
+
+    def worker_name(self, job: Any, key: int) -> str:
+        """Return the name of a worker, or a short form of its id if it no longer exists."""
+        worker = job.workers.get(key)
+        if worker is not None:
+            return _link(job, Worker, worker.pk, str(worker))
+        return format_html('<span title="{}">{}</span>', _("This worker no longer exists."), short_name(key))

@@ -1,0 +1,184 @@
+"""Filters of the lists. Their choices are fixed or come from ``names``, so that none of them reads the
+history.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import Value
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from ...models.job import Status
+from ...models.worker import Worker
+from ..lists import names
+from ..lists.periods import PERIODS, is_span, read_span, within_span
+from .texts import breakable
+from .workers import short_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+__all__ = [
+    "AS_OF",
+    "EnqueuedFilter",
+    "FinishedFilter",
+    "QueueFilter",
+    "TaskFilter",
+    "WorkerFilter",
+    "clock",
+    "on_shelves",
+]
+
+AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
+LIVE_SHELF, KEPT_SHELF = 0, 9
+MOST_CHOICES = 50
+
+
+def on_shelves(status: str, jobs: QuerySet[Any]) -> QuerySet[Any]:
+    """Limit ``jobs`` to the shelves that contain jobs with this status. The plan leaves out the other shelves
+    and does not lock them.
+    """
+    if status not in Status.values:
+        return jobs
+    if not Status(status).is_terminal:
+        return jobs.filter(shelf=LIVE_SHELF)
+    if status == Status.FAILED:
+        return jobs.filter(shelf=KEPT_SHELF)
+    return jobs.filter(shelf__gt=LIVE_SHELF)
+
+
+def clock(request: HttpRequest) -> Any:
+    """Return the time from which a list counts back: now, or the time of a count that was confirmed."""
+    as_of = getattr(request, AS_OF, None)
+    return Now() if as_of is None else Value(as_of)
+
+
+class _NameFilter(admin.SimpleListFilter):
+    """Filter by a column with names. The choices are the names in use, up to a limit, and the chosen one."""
+
+    column: str
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
+        given = params.get(self.parameter_name or "")
+        super().__init__(request, params, *args)
+        if given and "\0" in given[-1]:  # PostgreSQL would refuse the statement
+            self.used_parameters.clear()
+        chosen = self.value()
+        if chosen and chosen not in {value for value, _label in self.lookup_choices}:
+            self.lookup_choices.append((chosen, breakable(chosen)))
+
+    def _names(self, alias: str) -> list[str]:
+        raise NotImplementedError
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        """Return the names in use."""
+        return [(name, breakable(name)) for name in self._names(model_admin.database)[:MOST_CHOICES]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows with the chosen name."""
+        return queryset.filter(**{self.column: self.value()}) if self.value() else queryset
+
+
+class QueueFilter(_NameFilter):
+    """Filter by queue."""
+
+    title = _("queue")
+    parameter_name = "queue"
+    column = "queue_name"
+
+    def _names(self, alias: str) -> list[str]:
+        return names.queue_names(alias)
+
+
+class TaskFilter(_NameFilter):
+    """Filter by task."""
+
+    title = _("task")
+    parameter_name = "task"
+    column = "task_path"
+
+    def _names(self, alias: str) -> list[str]:
+        return names.task_paths(alias)
+
+
+class WorkerFilter(admin.SimpleListFilter):
+    """Filter by the worker that runs the job, or was the last one to run it. The choices are the workers that
+    exist, and the chosen one.
+    """
+
+    title = _("worker")
+    parameter_name = "worker"
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
+        given = params.get(self.parameter_name)
+        super().__init__(request, params, *args)
+        if given and not _is_key(given[-1]):
+            self.used_parameters.clear()
+        chosen = self.value()
+        if chosen and chosen not in {str(value) for value, _label in self.lookup_choices}:
+            self.lookup_choices.append((chosen, short_name(int(chosen))))
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[Any, str]]:
+        """Return the workers."""
+        workers = Worker.objects.using(model_admin.database).order_by("host", "pid", "pk")
+        return [(str(worker.pk), str(worker)) for worker in workers[:MOST_CHOICES]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the jobs of the chosen worker."""
+        chosen = self.value()
+        return queryset.filter(worker=int(chosen)) if chosen else queryset
+
+
+class _TimeFilter(admin.SimpleListFilter):
+    """Filter by a time: by a recent period on the clock of the database, or from one time to another."""
+
+    column: str
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], *args: Any) -> None:
+        super().__init__(request, params, *args)
+        chosen = self.value() or ""
+        span = read_span(chosen)
+        if span is not None:
+            self.lookup_choices.append((chosen, str(span)))
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return the periods."""
+        return [(key, label) for key, (_length, label) in PERIODS.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows of the chosen span."""
+        return queryset.filter(within_span(self.column, self.value() or "", clock(request)))
+
+
+class EnqueuedFilter(_TimeFilter):
+    """Filter by the time when the job was enqueued."""
+
+    title = _("enqueued")
+    parameter_name = "enqueued"
+    column = "enqueued_at"
+
+
+class FinishedFilter(_TimeFilter):
+    """Filter by the time when the job was over."""
+
+    title = _("finished")
+    parameter_name = "finished"
+    column = "finished_at"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the jobs that were over in the chosen span, without reading live jobs."""
+        if is_span(self.value() or ""):
+            queryset = queryset.filter(shelf__gt=LIVE_SHELF)
+        return super().queryset(request, queryset)
+
+
+def _is_key(text: str) -> bool:
+    """Return whether a text is a number that may be the key of a row."""
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and len(digits) < 20 and -(2**63) <= int(text) < 2**63

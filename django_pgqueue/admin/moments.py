@@ -1,0 +1,115 @@
+"""Moments as ``<time>`` elements, in Django's current time zone, with the exact instant on hover.
+
+``times.js`` shows them in the time zone of the browser instead, unless the project has activated a time zone
+for the user. Without JavaScript they stay as they are. An element shows the date and the time, the time alone
+if that of ``data-pgqueue-after`` is of the same day, or what ``data-pgqueue-shows`` says.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+from typing import NamedTuple
+
+from django.utils import timezone
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+__all__ = [
+    "PageZone", "clock", "clock_time", "exact_time", "filled", "later_time", "page_zone", "stored_time",
+    "time", "timed", "zone_name", "zone_time",
+]  # fmt: skip
+
+
+class PageZone(NamedTuple):
+    """The time zone of the times on a page, for the template of the bar."""
+
+    name: str
+    is_kept: bool
+    """Whether the page keeps it, whatever the zone of the browser is."""
+    words: str
+
+
+def page_zone() -> PageZone:
+    """Return the current time zone. It is kept if it is activated, so if it is not ``TIME_ZONE``."""
+    name = zone_name()
+    shown = format_html("<span data-pgqueue-zone-name>{}</span>", name)
+    is_kept = name != zone_name(timezone.get_default_timezone())
+    return PageZone(name, is_kept, filled(_("Times are in %(zone)s."), zone=shown))
+
+
+def zone_name(zone: tzinfo | None = None) -> str:
+    """Return the name of a zone, or of the current one: "Etc/UTC", which Django abbreviates to "UTC"."""
+    zone = zone or timezone.get_current_timezone()
+    return str(getattr(zone, "key", None) or zone.tzname(None) or zone)
+
+
+def time(moment: datetime | None) -> str:
+    """Format a moment to the second; empty for None (the admin shows a dash)."""
+    return "" if moment is None else _element(moment, f"{_local(moment):%Y-%m-%d %H:%M:%S}")
+
+
+def later_time(moment: datetime, before: datetime | None) -> str:
+    """Format a moment that follows another one: without the date if it is of the same day."""
+    if before is None:
+        return time(moment)
+    is_same_day = _local(before).date() == _local(moment).date()
+    text = f"{_local(moment):%H:%M:%S}" if is_same_day else f"{_local(moment):%Y-%m-%d %H:%M:%S}"
+    return _element(moment, text, format_html(' data-pgqueue-after="{}"', before.isoformat()))
+
+
+def clock(moment: datetime) -> str:
+    """Return the time without the date, to the millisecond, as in a log."""
+    return f"{_local(moment):%H:%M:%S.%f}"[:-3]
+
+
+def clock_time(moment: datetime) -> str:
+    """Format the time of a line of a log in this way."""
+    return _element(moment, clock(moment), SafeString(' data-pgqueue-shows="clock"'))
+
+
+def timed(words: str, moment: datetime) -> str:
+    """Format words about a moment, such as "5 min ago"."""
+    return _element(moment, words, SafeString(' data-pgqueue-shows="words"'))
+
+
+def zone_time(moment: datetime) -> str:
+    """Format a moment in its own time zone, which stays."""
+    return format_html(
+        '<time datetime="{}" title="{} {}">{}</time>',
+        moment.isoformat(),
+        moment.isoformat(timespec="milliseconds"),
+        moment.tzinfo,
+        f"{moment:%Y-%m-%d %H:%M:%S}",
+    )
+
+
+def stored_time(moment: datetime) -> str:
+    """Format a moment for a text that is kept, and that people in other time zones read: with the zone."""
+    return f"{_local(moment):%Y-%m-%d %H:%M:%S} {_zone(moment)}".strip()
+
+
+def exact_time(moment: datetime) -> str:
+    """Return the exact instant: "2026-07-01T14:05:00.250+02:00 Europe/Berlin"."""
+    return f"{_local(moment).isoformat(timespec='milliseconds')} {_zone(moment)}".strip()
+
+
+def filled(text: str, **values: str) -> SafeString:
+    """Put elements into a translated sentence with named places, such as "until %(time)s"."""
+    escaped = {name: conditional_escape(value) for name, value in values.items()}
+    return mark_safe(conditional_escape(text) % escaped)  # noqa: S308 - both are escaped
+
+
+def _element(moment: datetime, text: str, more: str = "") -> str:
+    return format_html(
+        '<time class="pgqueue-time" datetime="{}" title="{}"{}>{}</time>',
+        moment.isoformat(), exact_time(moment), more, text,
+    )  # fmt: skip
+
+
+def _local(moment: datetime) -> datetime:
+    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
+
+
+def _zone(moment: datetime) -> str:
+    return zone_name() if timezone.is_aware(moment) else ""

@@ -1,0 +1,167 @@
+"""The rows of the overview: queues and workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from ...figures.depth import Depth
+from ...figures.health import thresholds_of
+from ...figures.throughput import per_second, rate_text
+from ...models import Job, Queue, Worker
+from ...vitals import Vital, busy_text, queues_text
+from ...wording import age
+from .. import display
+from ..charts.gauge import gauge
+from ..links import page_url
+from ..workers.fleet import state_badge
+from .tiles import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from django.contrib.admin import AdminSite
+    from django.http import HttpRequest
+
+    from ...figures.crew import Crew
+    from ...figures.spans import Figures
+    from ...figures.verdict import State
+    from ..paused import Paused
+
+__all__ = ["Cell", "QueueRow", "queue_rows", "worker_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One figure, with a link to its jobs if the list of jobs can show them."""
+
+    text: str
+    url: str = ""
+    alarm: bool = False
+    more: str = ""
+
+
+@dataclass(slots=True)
+class QueueRow:
+    """One queue."""
+
+    name: str
+    url: str
+    workers: Cell
+    oldest: Cell
+    """How long its oldest ready job has been due."""
+    oldest_bar: str
+    cells: dict[str, Cell] = field(default_factory=dict)
+    is_paused: bool = False
+    paused: str = ""
+    """By whom and why, if this queue itself is paused."""
+
+
+def queue_rows(
+    site: AdminSite,
+    request: HttpRequest,
+    state: State,
+    settings: Iterable[str],
+    hour: Mapping[str, Figures],
+    day: Mapping[str, Figures],
+    pauses: Paused,
+) -> list[QueueRow]:
+    """Return the queues that have ``settings``, thresholds or live jobs, or that ran jobs within a day."""
+    found = state.depths or {}
+    names = {*found, *hour, *day, *settings}
+    jobs = page_url(site, request, Job, "changelist")
+    rows = []
+    for name in sorted(names):
+        depth = found.get(name, Depth(name))
+        row = _queue_row(depth, state.crew)
+        row.url = page_url(site, request, Queue, "change", name) or _where(jobs, name)
+        row.cells = {
+            **_live_cells(depth, (state.lost or {}).get(name, 0), jobs),
+            **_past_cells(hour.get(name), day.get(name), name, jobs),
+        }
+        row.is_paused, row.paused = depth.is_paused, pauses.queues.get(name, "")
+        rows.append(row)
+    return rows
+
+
+def _queue_row(depth: Depth, crew: Crew | None) -> QueueRow:
+    limit = thresholds_of(depth.queue_name).age
+    serving = crew.serving(depth.queue_name) if crew else 0
+    needed = depth.needs_workers and not depth.is_paused
+    is_late = limit is not None and depth.oldest_ready > limit and not depth.is_paused
+    unattended = crew is not None and needed and not serving
+    text = display.number(serving) if serving else pgettext("workers", "none")
+    return QueueRow(
+        depth.queue_name,
+        "",
+        Cell("?" if crew is None else text, alarm=unattended),
+        Cell(
+            age(depth.oldest_ready) if depth.ready else "",
+            alarm=is_late or (unattended and bool(depth.ready)),
+        ),
+        gauge(depth.oldest_ready / (limit or 300), alarm=is_late) if depth.ready else "",
+    )
+
+
+def _live_cells(depth: Depth, lost: int, jobs: str) -> dict[str, Cell]:
+    name = depth.queue_name
+    longest = age(depth.longest_running) if depth.running else ""
+    return {
+        "ready": Cell(count_text(depth.ready), _where(jobs, name, status="pending") if depth.ready else ""),
+        "scheduled": Cell(count_text(depth.scheduled)),
+        "retrying": Cell(
+            count_text(depth.retrying), _where(jobs, name, status="retry") if depth.retrying else ""
+        ),
+        "blocked": _linked(depth.blocked, jobs, name, status="blocked"),
+        "running": _linked(depth.running, jobs, name, status="running"),
+        "lost": Cell(_("%(count)s lost") % {"count": display.number(lost)} if lost else "", alarm=True),
+        "longest": Cell(longest),
+    }
+
+
+def _past_cells(hour: Figures | None, day: Figures | None, name: str, jobs: str) -> dict[str, Cell]:
+    hour_failed, day_failed = hour.failed if hour else 0, day.failed if day else 0
+    return {
+        "rate": Cell(rate_text(per_second([hour])) if hour else ""),
+        "done_hour": _linked(hour.done if hour else 0, jobs, name, status="done", finished="hour"),
+        "retried_hour": Cell(display.number(hour.retried if hour else 0)),
+        "failed_hour": _failures(hour_failed, jobs, name, "hour"),
+        "retried_day": Cell(display.number(day.retried if day else 0)),
+        "failed_day": _failures(day_failed, jobs, name, "day"),
+    }
+
+
+def _failures(count: int, jobs: str, name: str, when: str) -> Cell:
+    found = _linked(count, jobs, name, status="failed", finished=when)
+    return Cell(found.text, found.url, alarm=bool(count))
+
+
+def _linked(count: int, jobs: str, name: str, **filters: str) -> Cell:
+    return Cell(display.number(count), _where(jobs, name, **filters) if count else "")
+
+
+def _where(jobs: str, name: str, **filters: str) -> str:
+    return f"{jobs}?{urlencode({'queue': name, **filters})}" if jobs else ""
+
+
+def worker_rows(site: AdminSite, request: HttpRequest, workers: list[Any]) -> list[dict[str, Any]]:
+    """Return the workers of a ``Crew``."""
+    return [
+        {
+            "worker": worker,
+            "url": page_url(site, request, Worker, "change", worker.pk),
+            "queues": queues_text(worker),
+            "busy": busy_text(worker),
+            "bar": gauge(worker.busy / worker.slots if worker.slots else 0),
+            "badge": state_badge(worker),
+            "beat": display.timed(
+                _("%(period)s ago") % {"period": display.period(worker.age)}, worker.heartbeat_at
+            ),
+            "alarm": worker.vital in {Vital.SILENT, Vital.DEAD},
+        }
+        for worker in workers
+    ]

@@ -1,0 +1,258 @@
+"""What can be done with a schedule in the admin: pause, resume, run now, back to what the code declares.
+
+Each action says in a sentence what it would do with a schedule, for the confirmation page. It acts with
+the public functions, or with the model's own ``save()``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext
+
+from ... import schedules
+from ...exceptions import InvalidKey, JobExists, UniqueKeyError
+from ...models import Schedule
+from ...redaction import redact_call
+from ...schedules import cron, words
+from ...schedules.policy import problem_of
+from .. import display
+from ..ask import about
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+__all__ = ["ACTIONS", "Action", "Request", "value_text"]
+
+logger = logging.getLogger(__name__)
+
+MOST_LOGGED = 200  # schedules of one action in the admin's own history
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user has asked for, with one of the actions."""
+
+    alias: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action on schedules. ``permission`` is the codename without the model."""
+
+    name: str
+    permission: str
+    label: Any
+    title: Any
+    fits: Callable[[Schedule], bool]
+    """Whether the action would change the schedule. The database decides it again."""
+    effect: Callable[[Any], Any]
+    """What the action would do with a schedule that fits, or why it does nothing."""
+    run: Callable[[str, Request], bool]
+    """Act on the schedule of this name. Return whether it has changed."""
+    done: Any
+    undone: Any = None
+    """The message if nothing has changed, instead of the one for all actions."""
+    asks_for_reason: bool = False
+
+    def __call__(self, request: HttpRequest, alias: str, found: Sequence[Schedule], reason: str) -> int:
+        """Act on schedules. Return how many have changed."""
+        given = Request(alias, request.user.get_username(), reason)
+        changed = [schedule for schedule in found if self._change(schedule, given)]
+        logger.info("%s by user %s: %d schedules changed", self.name, request.user.pk, len(changed))
+        if 0 < len(changed) <= MOST_LOGGED:
+            message = _("Action: %(action)s.") % {"action": self.label}
+            if reason:
+                message += " " + _("Reason: %(reason)s") % {"reason": reason}
+            LogEntry.objects.log_actions(request.user.pk, changed, CHANGE, change_message=message)  # type: ignore[arg-type]
+        return len(changed)
+
+    def outcome(self, changed: int) -> str:
+        """Return the message for the user."""
+        if not changed:
+            return str(self.undone or _("No schedule changed."))
+        return str(self.done % {"count": changed, "number": display.number(changed)})
+
+    def _change(self, schedule: Schedule, given: Request) -> bool:
+        try:
+            return self.run(schedule.pk, given)
+        except Schedule.DoesNotExist:  # it was deleted in the meantime
+            return False
+
+
+def value_text(value: Any, field: str, task_path: str) -> str:
+    """Format a value of a definition, redacted. Declared values are JSON, in which durations are seconds."""
+    if value is None or value == "":
+        return pgettext("value", "empty")
+    if field == "args" and isinstance(value, list):
+        value = redact_call(value, {}, task_path)[0]
+    elif field == "kwargs" and isinstance(value, dict):
+        value = redact_call([], value, task_path)[1]
+    if field in {"every", "jitter"}:
+        return str(value if isinstance(value, timedelta) else timedelta(seconds=value))
+    return value if isinstance(value, str) else repr(value)
+
+
+def _pause(name: str, given: Request) -> bool:
+    return schedules.pause(name, reason=given.reason, by=given.by, using=given.alias)
+
+
+def _resume(name: str, given: Request) -> bool:
+    return schedules.resume(name, using=given.alias)
+
+
+def _run(name: str, given: Request) -> bool:
+    """Run it, unless it is retired by now. Return whether there is a new job, or one with new arguments."""
+    with transaction.atomic(using=given.alias):
+        locked = Schedule.objects.using(given.alias).select_for_update(no_key=True)
+        if not locked.filter(pk=name, retired_at__isnull=True).exists():
+            return False
+        try:
+            job = schedules.run_now(name, using=given.alias)
+        except (JobExists, InvalidKey, UniqueKeyError):  # the page says which
+            return False
+    return job.enqueue_outcome != "existing"
+
+
+def _restore(name: str, given: Request) -> bool:
+    """Take the declared values back.
+
+    Race: a worker that starts may write a new declaration at this moment, so the row is locked first.
+    """
+    with transaction.atomic(using=given.alias):
+        locked = Schedule.objects.using(given.alias).select_for_update(no_key=True)
+        schedule = locked.filter(pk=name).first()
+        if schedule is None or not schedule.overridden:
+            return False
+        for field, value in (schedule.declared or {}).items():
+            is_length = field in {"every", "jitter"} and value is not None
+            setattr(schedule, field, timedelta(seconds=value) if is_length else value)
+        schedule.save(using=given.alias)
+    return True
+
+
+def _is_paused(schedule: Schedule) -> bool:
+    return schedule.paused_at is not None
+
+
+def _can_run(schedule: Schedule) -> bool:
+    return schedule.retired_at is None and not problem_of(schedule)
+
+
+def _is_overridden(schedule: Schedule) -> bool:
+    return bool(schedule.overridden)
+
+
+def _would_pause(schedule: Any) -> Any:
+    text = _("{name} would not run until it is resumed.")
+    if schedule.paused_at is not None:
+        text = _("{name} is already paused.")
+    elif schedule.retired_at is not None:
+        text = _("{name} is retired and does not run.")
+    return about(schedule.pk, text)
+
+
+def _would_resume(schedule: Any) -> Any:
+    if schedule.paused_at is None:
+        return about(schedule.pk, _("{name} is not paused."))
+    if schedule.retired_at is not None:
+        text = _("{name} would not be paused any more, but it is retired and does not run.")
+        return about(schedule.pk, text)
+    try:
+        [run] = cron.next_runs(schedule, 1, schedule.now)
+    except ValueError as error:
+        return about(schedule.pk, "{name}: {problem}", problem=error)
+    text = _("{name} would run next in {period}. What it has missed since the pause would not run.")
+    return about(schedule.pk, text, period=display.period(run - schedule.now))
+
+
+def _would_run(schedule: Any) -> Any:
+    if schedule.retired_at is not None:
+        return about(schedule.pk, _("{name} is retired and does not change."))
+    if problem := problem_of(schedule):
+        return about(schedule.pk, _("{name} cannot run: {problem}"), problem=problem)
+    text = _("{name} would enqueue one job now, besides its next run: {call}")
+    if schedule.paused_at is not None:
+        text = _("{name} would enqueue one job now, although it is paused: {call}")
+    return about(schedule.pk, text, call=words.call(schedule))
+
+
+def _would_restore(schedule: Any) -> Any:
+    if not schedule.overridden:
+        return about(schedule.pk, _("{name} does not differ from what is declared."))
+    declared = schedule.declared or {}
+    changes = [
+        _("%(field)s: %(declared)s instead of %(here)s")
+        % {
+            "field": Schedule._meta.get_field(name).verbose_name,  # type: ignore[union-attr]
+            "declared": value_text(declared.get(name), name, schedule.task_path),
+            "here": value_text(getattr(schedule, name), name, schedule.task_path),
+        }
+        for name in words.changes(schedule)
+    ]
+    text = _("{name} would be as declared again: {changes}.")
+    return about(schedule.pk, text, changes="; ".join(changes))
+
+
+ACTIONS = {
+    action.name: action
+    for action in (
+        Action(
+            "pause",
+            "pause",
+            gettext_lazy("Pause"),
+            gettext_lazy("Pause schedules"),
+            lambda schedule: schedule.is_active,
+            _would_pause,
+            _pause,
+            ngettext_lazy("%(number)s schedule is paused.", "%(number)s schedules are paused.", "count"),
+            asks_for_reason=True,
+        ),
+        Action(
+            "resume",
+            "pause",
+            gettext_lazy("Resume"),
+            gettext_lazy("Resume schedules"),
+            _is_paused,
+            _would_resume,
+            _resume,
+            ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
+        ),
+        Action(
+            "run",
+            "run",
+            gettext_lazy("Run now"),
+            gettext_lazy("Run schedules now"),
+            _can_run,
+            _would_run,
+            _run,
+            ngettext_lazy(
+                "%(number)s job is enqueued.", "%(number)s jobs are enqueued, one for each schedule.", "count"
+            ),
+            gettext_lazy("No job is enqueued: the schedule is retired, or another job has its unique key."),
+        ),
+        Action(
+            "restore",
+            "change",
+            gettext_lazy("Back to what is declared"),
+            gettext_lazy("Back to what is declared"),
+            _is_overridden,
+            _would_restore,
+            _restore,
+            ngettext_lazy(
+                "%(number)s schedule is as declared again.",
+                "%(number)s schedules are as declared again.",
+                "count",
+            ),
+        ),
+    )
+}

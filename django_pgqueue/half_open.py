@@ -1,0 +1,64 @@
+"""How both ends of a connection notice that the other end has vanished without a word.
+
+Linux by itself takes two hours for that. Each end sends keepalives, and gives up when they are not
+acknowledged, or when data is not: within a few seconds of ``LEASE``, and within 25 seconds at most. So the
+locks of a worker that is cut off are free soon after its jobs are. What is configured comes first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from . import conf
+
+__all__ = ["client_parameters", "tell_server"]
+
+_IDLE, _INTERVAL, _COUNT, _UNACKNOWLEDGED = 10, 5, 3, 10
+
+#: Unless the server, the database, the role or OPTIONS set them already. A server that waits for a lock does
+#: not look at its client by itself. Systems other than Linux may not allow that, and raise an error.
+#: Behind a pooler the session belongs to everybody, and the connection ends at the pooler.
+_TELL_SERVER = """
+    SELECT pg_backend_pid() = %(pid)s, (
+        SELECT count(set_config(name, given, false))
+        FROM (VALUES ('tcp_keepalives_idle', %(idle)s), ('tcp_keepalives_interval', %(interval)s),
+            ('tcp_keepalives_count', %(count)s), ('tcp_user_timeout', %(unacknowledged)s),
+            ('client_connection_check_interval', %(look)s)) AS ours (name, given)
+        JOIN pg_settings USING (name)
+        WHERE source = 'default' AND pg_backend_pid() = %(pid)s
+            AND (name <> 'client_connection_check_interval' OR version() LIKE '%%linux%%')
+    )
+"""
+
+
+def client_parameters() -> dict[str, int]:
+    """Return the parameters of libpq for this end. An old libpq has fewer."""
+    idle, interval, milliseconds = _times()
+    given = {
+        "keepalives_idle": idle, "keepalives_interval": interval, "keepalives_count": _COUNT,
+        "tcp_user_timeout": milliseconds,
+    }  # fmt: skip
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    return {name: value for name, value in given.items() if name in known}
+
+
+def tell_server(connection: psycopg.Connection[Any]) -> bool:
+    """Set the parameters of the server's end for this session, in one statement. Return whether it is the
+    session of this connection. If there is a pooler in between, nothing is set.
+    """
+    idle, interval, milliseconds = _times()
+    given = {
+        "idle": str(idle), "interval": str(interval), "count": str(_COUNT),
+        "unacknowledged": str(milliseconds), "look": str(1000 * idle), "pid": connection.info.backend_pid,
+    }  # fmt: skip
+    row = connection.execute(_TELL_SERVER, given).fetchone()
+    return row is not None and row[0]
+
+
+def _times() -> tuple[int, int, int]:
+    """Return the seconds until the first keepalive, those between two, and the milliseconds for data."""
+    lease = conf.current().lease
+    idle, interval = min(_IDLE, int(lease / 3)), min(_INTERVAL, int(lease / 6))
+    return max(1, idle), max(1, interval), int(1000 * max(1.0, min(_UNACKNOWLEDGED, lease / 2)))

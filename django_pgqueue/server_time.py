@@ -1,0 +1,38 @@
+"""The time of a database's server, which decides when a job is due. The clocks of applications may be wrong.
+
+Whoever compares a time of the queue with now asks the server for it. A worker that runs a job need not ask:
+each claim tells it the time, and from then on it counts by the monotonic clock, which nobody sets.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+
+from django.db import connections
+
+__all__ = ["heard", "known", "server_now"]
+
+_heard: dict[str, tuple[str, float]] = {}
+"""For each alias, the last time that its server has told, as text, and when that was."""
+
+
+def server_now(alias: str) -> datetime:
+    """Ask the server for its time. Like the times of models, it is naive if ``USE_TZ`` is off."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
+def heard(alias: str, time: str) -> None:
+    """Note the time that the server has just told, as it sends it."""
+    _heard[alias] = time, monotonic()
+
+
+def known(alias: str) -> datetime:
+    """Return the time of the server as this worker knows it; that of this machine if it has not heard any."""
+    time, at = _heard.get(alias, ("", 0.0))
+    if not time:
+        return datetime.now(UTC)
+    return datetime.fromisoformat(time) + timedelta(seconds=monotonic() - at)

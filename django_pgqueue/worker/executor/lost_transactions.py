@@ -1,0 +1,132 @@
+"""What an error of the database says about the transaction of an atomic task: whether its lease is lost,
+whether it may be tried again at once, and whether it was lost together with its connection.
+
+A transaction that is lost with its connection, because the server restarted or an administrator ended the
+session, is no failure of the task: nothing of it is there, so the job runs again, and the attempt does not
+count. It is not known whether a lost COMMIT was done. If it was, the job is over, and this report is refused.
+The same applies to a transaction that the server could not write because its disk is full, and to one whose
+last statement, with which the worker writes the end of the job, was cancelled by a timeout: the session has
+the timeouts of its user, and somebody else may hold a lock on the row of the job.
+
+A task may be the reason itself, with a query that takes the server down or fills its disk. So each process
+gives a job only so many attempts back, and after that the attempts count.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.db import connections
+from django.db.utils import InterfaceError, InternalError, OperationalError
+
+from ...lifecycle.finish import Outcome
+from ...policy import exponential
+
+if TYPE_CHECKING:
+    from .running_job import RunningJob
+
+__all__ = ["MOST", "LostTransactions", "is_lost_lease", "is_serialization_failure", "session_of"]
+
+logger = logging.getLogger(__name__)
+
+MOST = 5
+"""Attempts that a process gives back to a job."""
+DELAYS = (1.0, 30.0)
+"""Seconds until the next run, at first and at most."""
+_REMEMBERED = 10_000  # jobs; there is a limit because they may end in other workers
+_REASON = "The connection to the database was lost, and with it the transaction of the job."
+_CANCELLED_REASON = "The end of the job could not be written in time, and its transaction was rolled back."
+_FULL_REASON = "The disk of the database was full, so the transaction of the job was rolled back."
+
+_LOST_LEASES = {"23Q01", "23Q02", "23Q03"}
+_SERIALIZATION_FAILURES = {"40001", "40P01"}
+#: The session was ended by an administrator or by a crash, or the server starts or has no free connection.
+#: Without a code, the connection broke, or there was none.
+_LOST_CONNECTIONS = {None, "57P01", "57P02", "57P03", "53300"}
+_DISK_FULL = "53100"
+#: A lock timeout, and a statement timeout or a request to cancel.
+_CANCELLED = {"55P03", "57014"}
+
+
+class LostTransactions:
+    """The attempts that one process has given back. Used by many threads at the same time."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._given_back: dict[int, int] = {}
+
+    def outcome(self, running: RunningJob, error: BaseException) -> Outcome | None:
+        """Return the outcome of a job whose transaction was lost with its connection, or because the disk of
+        the server is full; None if it was not, or if the attempt counts nevertheless.
+
+        It counts for a job that must not run twice, and for one that runs isolated, whose process is new each
+        time and remembers nothing.
+        """
+        row = running.row
+        on_lost = row.on_lost or running.task.on_lost
+        if on_lost == "fail" or row.crash_count:
+            return None
+        reason = _reason(self._alias, running, error)
+        if reason is None:
+            return None
+        times = self._given_back.get(row.id, 0) + 1
+        if times > MOST:
+            return None
+        if len(self._given_back) >= _REMEMBERED:
+            self._given_back.clear()
+        self._given_back[row.id] = times
+        why = str(error).partition("\n")[0]
+        logger.warning("job %s is requeued, because its transaction was lost: %s", row.id, why)
+        if running.told is not None:
+            running.told.end("release")
+        return Outcome(row.id, row.lease, "release", delay=exponential(times, *DELAYS), reason=reason)
+
+
+def is_lost_lease(error: Exception) -> bool:
+    """Return whether the finish was refused, because the job no longer belongs to this worker."""
+    return _code(error) in _LOST_LEASES
+
+
+def is_serialization_failure(error: Exception) -> bool:
+    """Return whether the transaction failed because of another one, and may succeed now."""
+    return _code(error) in _SERIALIZATION_FAILURES
+
+
+def _reason(alias: str, running: RunningJob, error: BaseException) -> str | None:
+    """Return why the transaction is lost; None if it is not, or if the task is the reason.
+
+    The disk may be that of another database, since the error does not say which one it is about.
+    """
+    # The FATAL of a pooler or a server may come together with the answer to a COMMIT, which psycopg refuses
+    # with an InternalError that has no code.
+    if not isinstance(error, (OperationalError, InterfaceError, InternalError)):
+        return None
+    if not isinstance(error.__cause__, psycopg.Error):
+        return None
+    code = _code(error)
+    if code == _DISK_FULL:
+        return _FULL_REASON
+    if code in _CANCELLED and running.is_finishing:
+        return _CANCELLED_REASON
+    return _REASON if _is_lost(alias, running.session, code) else None
+
+
+def _is_lost(alias: str, session: int | None, code: str | None) -> bool:
+    """Return whether the task failed because its connection broke or could not be made.
+
+    The error alone does not show this, since it may be about another database. Django connects again at the
+    end of a transaction whose connection has broken, so the session is another one then.
+    """
+    return code in _LOST_CONNECTIONS and (session is None or session_of(alias) != session)
+
+
+def session_of(alias: str) -> int | None:
+    """Return the id of the server process behind Django's connection; None if there is no connection."""
+    raw: Any = connections[alias].connection
+    return None if raw is None or raw.closed else raw.pgconn.backend_pid
+
+
+def _code(error: BaseException) -> str | None:
+    return getattr(error.__cause__, "sqlstate", None)

@@ -1,0 +1,113 @@
+"""Times on the pages: elements that times.js can show in the zone of the browser, with the exact instant."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+from django.utils import timezone
+
+from django_pgqueue.admin import display, moments
+from tests.support.factories import JobFactory, WorkerFactory
+
+from .helpers import body, url
+
+pytestmark = pytest.mark.django_db
+
+NOON = datetime(2026, 7, 1, 12, 0, 0, 250_999, tzinfo=UTC)
+EXACT = "2026-07-01T12:00:00.250+00:00 UTC"
+TOKYO = "2026-07-01T21:00:00.250+09:00 Asia/Tokyo"
+
+
+def logs_of(client: Client, *lines: tuple[str, str]) -> str:
+    """Return the logs on the page of a job whose only attempt has logged these times and messages."""
+    logged = [{"at": at, "level": "INFO", "logger": "shop", "message": message} for at, message in lines]
+    job = JobFactory.create(done=True, logs=[{"attempt": 1, "lines": logged}])
+    return body(client, url("change", job.pk)).split('id="log-1"')[1].split("</pre>")[0]
+
+
+@pytest.mark.parametrize(
+    ("element", "text"),
+    [
+        (lambda: display.time(NOON), "2026-07-01 12:00:00"),
+        (lambda: display.later_time(NOON, NOON - timedelta(hours=1)), "12:00:00"),
+        (lambda: display.later_time(NOON, NOON - timedelta(hours=13)), "2026-07-01 12:00:00"),
+        (lambda: display.clock_time(NOON), "12:00:00.250"),
+        (lambda: display.timed("5 min ago", NOON), "5 min ago"),
+        (lambda: display.zone_time(NOON), "2026-07-01 12:00:00"),
+    ],
+)
+def test_each_form_has_the_exact_instant_as_its_title(element: Any, text: str) -> None:
+    assert f'datetime="{NOON.isoformat()}" title="{EXACT}"' in element()
+    assert element().endswith(f">{text}</time>")
+
+
+def test_times_are_in_the_current_time_zone_until_the_script_runs(root: Client) -> None:
+    job = JobFactory.create(enqueued_at=NOON)
+    with timezone.override("Asia/Tokyo"):
+        page = body(root, url("change", job.pk))
+    assert f'title="{TOKYO}">2026-07-01 21:00:00</time>' in page
+
+
+def test_a_time_without_a_zone_has_no_offset_so_the_script_leaves_it_alone() -> None:
+    shown = display.time(NOON.replace(tzinfo=None))
+    assert 'datetime="2026-07-01T12:00:00.250999" title="2026-07-01T12:00:00.250"' in shown
+
+
+# That a page keeps the zone of the project decides whether the script does anything at all.
+@pytest.mark.parametrize(("active", "is_kept"), [("UTC", False), ("Asia/Tokyo", True), ("Etc/UTC", True)])
+def test_the_page_names_its_zone_and_keeps_one_that_is_activated(
+    active: str, is_kept: bool, root: Client
+) -> None:
+    with timezone.override(active):
+        for page in (body(root, url("changelist")), body(root, url("overview"))):
+            assert f"Times are in <span data-pgqueue-zone-name>{active}</span>." in page
+            assert ("data-pgqueue-kept" in page) is is_kept
+
+
+def test_the_zone_of_the_settings_is_no_activated_one() -> None:
+    with override_settings(TIME_ZONE="Asia/Tokyo"):
+        assert moments.page_zone()[:2] == ("Asia/Tokyo", False)
+
+
+def test_a_sentence_with_a_time_is_escaped() -> None:
+    shown = display.filled("<b> %(who)s at %(time)s, 100%%", who="<i>ann</i>", time=display.time(NOON))
+    assert shown.startswith("&lt;b&gt; &lt;i&gt;ann&lt;/i&gt; at <time ")
+    assert shown.endswith("</time>, 100%")
+
+
+def test_the_lines_of_a_log_have_their_times_also_below_a_message_of_many_lines(root: Client) -> None:
+    shown = logs_of(
+        root, (NOON.isoformat(), "one\n<b>two</b>\n09:00:00.000 three"), (NOON.isoformat(), "end")
+    )
+    assert shown.count('data-pgqueue-shows="clock">12:00:00.250</time> INFO shop: ') == 2
+    assert "\n&lt;b&gt;two&lt;/b&gt;\n09:00:00.000 three\n<time " in shown
+
+
+@override_settings(PGQUEUE={"REDACT": ["re:(?s)secret.*?end"]})
+def test_lines_that_redaction_takes_out_do_not_shift_the_times_of_those_below(root: Client) -> None:
+    later = NOON + timedelta(seconds=1)
+    shown = logs_of(root, (NOON.isoformat(), "a secret\nof two lines: end"), (later.isoformat(), "after"))
+    assert "secret" not in shown
+    assert re.findall(r">([\d:.]+)</time> INFO shop: (\w+)", shown) == [
+        ("12:00:00.250", "a"), ("12:00:01.250", "after"),
+    ]  # fmt: skip
+
+
+def test_words_about_a_time_have_it_as_their_title(root: Client) -> None:
+    worker = WorkerFactory.create()
+    JobFactory.create(done=True, finished_at=NOON)
+    assert f'title="{EXACT}" data-pgqueue-shows="words">' in body(root, url("changelist"))
+    beat = moments.exact_time(worker.heartbeat_at)
+    for page in (body(root, url("overview")), body(root, url("changelist", model="worker"))):
+        assert f'title="{beat}" data-pgqueue-shows="words">' in page
+
+
+def test_a_form_says_which_zone_its_times_are_in(root: Client) -> None:
+    with timezone.override("Asia/Tokyo"):
+        assert "In the time zone Asia/Tokyo. Empty: until somebody resumes it." in body(
+            root, url("add", model="pause")
+        )

@@ -1,0 +1,63 @@
+"""Nothing is imported, unpickled or evaluated because a row names it, except a task of the project.
+
+The calls are read from the source. For each place, there is a reason why the name does not come from a row,
+or what guards it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from .test_layers import modules
+
+#: What turns a name or bytes into code.
+CALLS = {
+    "import_string", "import_module", "__import__", "eval", "exec", "compile", "load_module", "exec_module",
+    "run_path", "run_module", "resolve_name", "get_model", "loads",
+}  # fmt: skip
+#: They make only values.
+HARMLESS = {"compiler.compile", "json.loads", "re.compile", "signing.loads"}
+
+PLACES = {
+    "__init__": "the public names of the package",
+    "alerts": "PGQUEUE['ALERTS']",
+    "checks": "the modules of the package",
+    "checks_backends": "the checks of Django's backend",
+    "checks_database": "the migrations of the package",
+    "context": "PGQUEUE['CONTEXT']: a name of a row is looked up only if the setting has it",
+    "discovery": "PGQUEUE['TASK_MODULES'] of installed apps",
+    "management._subcommands": "the modules of the package",
+    "operations": "a migration",
+    "paths": "of a row: guarded by _exists_elsewhere(), and only a task is returned",
+    "redaction": "PGQUEUE['REDACT']",
+    "routing": "TASKS",
+    "schedules": "the public names of the package",
+    "schedules.synchronize": "PGQUEUE['TASK_MODULES'] of installed apps",
+    "admin.job_page.payload": "of a row: a model that is installed already, and nothing is imported",
+    "testing": "the public names of the package",
+}
+
+
+def test_every_dynamic_import_is_known() -> None:
+    found = defaultdict(set)
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name.rpartition(".")[2] in CALLS and name not in HARMLESS:
+                    found[module].add(name)
+    assert dict(found).keys() == PLACES.keys(), found
+
+
+def test_nothing_is_pickled() -> None:
+    """Arguments and results are JSON. What would unpickle them is not even imported."""
+    wrong = [
+        module
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        and {"pickle", "marshal", "shelve", "dill"}
+        & {getattr(node, "module", None), *(name.name for name in node.names)}
+    ]
+    assert wrong == []

@@ -1,0 +1,257 @@
+"""A role that may only enqueue, on connections of its own: what it can do, and that it can do no more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from django_pgqueue import enqueue
+from django_pgqueue.database_roles import CALLED
+from django_pgqueue.models import Job
+from tests.app import worker_tasks as tasks
+from tests.support.databases import alias
+from tests.support.jobs import value
+from tests.support.sessions import Connect
+from tests.support.workers import run_due
+
+from .calls import outcomes
+from .conftest import PASSWORD, Login, Roles
+
+ECHO = "tests.app.worker_tasks.add"
+SECRET = "4111111111111111"
+
+#: What this role can call besides the functions that are made for it, and why that is harmless. A function
+#: that is neither here nor refused fails the test: decide whether the role may call it.
+HARMLESS = {
+    "they compute from their arguments, and read no table": {
+        "pgqueue_add_histograms_v1", "pgqueue_add_log_v1", "pgqueue_allowed_silence_v1", "pgqueue_channel_v1",
+        "pgqueue_context_problem_v1", "pgqueue_enqueue_only_v1", "pgqueue_fingerprint_v1",
+        "pgqueue_key_problem_v1", "pgqueue_limit_problem_v1", "pgqueue_link_problem_v1",
+        "pgqueue_lock_key_v1", "pgqueue_next_start_v1",
+        "pgqueue_options_problem_v1", "pgqueue_problem_v1", "pgqueue_random_v1", "pgqueue_shelf_v1",
+        "pgqueue_starts_left_v1", "pgqueue_why_error_v1", "pgqueue_why_is_unknown_v1",
+    },
+    "they write settings of this transaction": {
+        "pgqueue_attach_once_v1", "pgqueue_check_references_v1", "pgqueue_wake_once_v1",
+    },
+    "they read the catalogs, which everybody may read": {"pgqueue_payload_paths_v1"},
+    "it ends only sessions of the same role": {"pgqueue_end_sessions_v1"},
+    "they do nothing or raise an error before they need a right, and have those of their caller": {
+        "pgqueue_add_error_v1", "pgqueue_detach_payload_v1", "pgqueue_drop_payload_triggers_v1",
+        "pgqueue_insert_keyed_payloads_v1", "pgqueue_link_v1", "pgqueue_why_higher_v1",
+    },
+}  # fmt: skip
+
+
+#: Functions that note who runs them, and what they return.
+EVIL = {
+    "clock_timestamp() RETURNS timestamptz": "now()",
+    "current_setting(text) RETURNS text": "'none'",
+    "current_setting(text, boolean) RETURNS text": "NULL",
+    "has_table_privilege(text, text, text) RETURNS boolean": "true",
+    "hashtextextended(text, bigint) RETURNS bigint": "1",
+    "join_any(text, oid) RETURNS text": "$1",
+    "join_text(text, text) RETURNS text": "$1",
+    "nextval(regclass) RETURNS bigint": "1",
+    "pgqueue_enqueue_only_v1(jsonb, bigint) RETURNS jsonb": "$1",
+    "replace(text, text, text) RETURNS text": "$1",
+    "same(text, text) RETURNS boolean": "true",
+    "set_config(text, text, boolean) RETURNS text": "$2",
+}
+
+
+@pytest.fixture
+def others_job(transactional_db: None) -> Job:
+    """A job that the role has not enqueued, and that has been tried once."""
+    return enqueue(tasks.noop.using(metadata={"card": SECRET}))
+
+
+def test_a_result_is_for_the_role_that_has_enqueued(
+    installed: Roles, login: Login, connect: Connect, others_job: Job
+) -> None:
+    web, shop = login(installed.web), login(installed.shop)
+    job = value(web, f"SELECT pgqueue_enqueue('{ECHO}', '[40, 2]')")
+    broken = value(web, "SELECT pgqueue_enqueue('tests.app.worker_tasks.raise_base', max_attempts => 1)")
+    assert value(web, "SELECT status FROM pgqueue_result(%s)", job) == "pending"
+    run_due()
+    row = web.execute("SELECT status, is_over, result, attempts FROM pgqueue_result(%s)", (job,)).fetchone()
+    assert row == ("done", True, 42, 1)
+    row = web.execute("SELECT status, error_class FROM pgqueue_result(%s)", (broken,)).fetchone()
+    assert row == ("failed", "builtins.TypeError")
+    see = "SELECT count(*) FROM pgqueue_result(%s)"
+    assert [value(shop, see, job), value(web, see, others_job.pk), value(shop, see, 0)] == [0, 0, 0]
+    owner = connect()
+    assert [value(owner, see, job), value(owner, see, others_job.pk)] == [1, 1]
+    assert Job.objects.get(pk=others_job.pk).context is None, "a job of the owner carries nothing"
+
+
+def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login) -> None:
+    """Python enqueues many with one context for all; a caller may pass there what it likes."""
+    web = login(installed.web)
+    many = """
+        SELECT ids FROM pgqueue_enqueue_many_v1(
+            1, ARRAY['a.b', 'a.c'], '{"[]","[]"}', '{"{}","{}"}', '{"{}","{}"}', ARRAY['default', 'default'],
+            ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
+            '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
+    """
+    ids = value(web, many, None, None) + value(web, many, [None, '{"group": "g"}'], '{"user": 5}')
+    assert {json.dumps(job.context) for job in Job.objects.filter(pk__in=ids[:2])} == {
+        json.dumps({"role": installed.web})
+    }
+    for job in Job.objects.filter(pk__in=ids[2:]):
+        assert job.context == {"user": 5, "role": installed.web}
+    for context in ('{"role": "postgres"}', '{"vars": 5}'):
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            web.execute(many, (None, context))
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            web.execute("SELECT pgqueue_enqueue('a.b', options => %s)", (f'{{"context": {context}}}',))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        '{"batch": %s}', '{"after": [%s]}', '{"after_items": [1]}',
+        '{"unique_key": "k", "on_conflict": "replace"}', '{"unique_key": "k", "on_conflict": "earliest"}',
+    ],
+)  # fmt: skip
+def test_options_that_touch_jobs_of_others_are_refused(
+    installed: Roles, login: Login, connect: Connect, others_job: Job, options: str
+) -> None:
+    web = login(installed.web)
+    batch = value(connect(autocommit=True), "SELECT pgqueue_open_batch('theirs')")
+    given = options.replace("%s", str(batch if "batch" in options else others_job.pk))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="may only enqueue"):
+        web.execute("SELECT pgqueue_enqueue('a.b', options => %s)", (given,))
+    allowed = '{"unique_key": "k", "on_conflict": "existing", "concurrency_key": "a/1", "group": "g"}'
+    first = value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", allowed)
+    assert value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", allowed) == first
+
+
+def test_python_enqueues_with_this_role(installed: Roles, transactional_db: None) -> None:
+    with alias("web", USER=installed.web, PASSWORD=PASSWORD):
+        job = enqueue(tasks.add.using(database="web"), 40, 2)
+        with connections["web"].cursor() as cursor:
+            cursor.execute("SELECT status FROM pgqueue_result(%s)", [job.pk])
+            assert cursor.fetchone() == ("pending",)
+    # Whoever may become the role by SET ROLE enqueues as the role, too.
+    with alias("as_role", OPTIONS={"assume_role": installed.shop}):
+        job = enqueue(tasks.add.using(database="as_role"), 40, 2)
+    assert Job.objects.get(pk=job.pk).context == {"role": installed.shop}
+
+
+def test_every_other_function_is_refused(installed: Roles, login: Login, others_job: Job) -> None:
+    """The functions come from the catalogs. They get the id of a job of somebody else."""
+    before = contents()
+    found = outcomes(login(installed.web), others_job.pk)
+    ran = {name for name, outcome in found.items() if outcome != "42501"}
+    decided = set().union(*HARMLESS.values()) | {*CALLED, "pgqueue_enqueue", "pgqueue_result"}
+    assert ran - decided == set(), "decide whether a role that may only enqueue may run them"
+    assert decided - ran == set(), "these are refused"
+    assert contents() == before
+
+
+def test_functions_with_the_rights_of_their_owner_are_not_for_everybody(
+    installed: Roles, connect: Connect
+) -> None:
+    query = """
+        SELECT proname, has_function_privilege('public', oid, 'EXECUTE'),
+            has_function_privilege(%s, oid, 'EXECUTE'), 'search_path=public, pg_temp' = ANY (proconfig)
+        FROM pg_proc
+        WHERE proname LIKE 'pgqueue\\_%%' AND prosecdef AND prorettype <> 'trigger'::regtype ORDER BY 1
+    """
+    assert connect().execute(query, (installed.web,)).fetchall() == [
+        ("pgqueue_enqueue_many_v1", False, True, True),
+        ("pgqueue_enqueue_v1", False, True, True),
+        ("pgqueue_result_v1", False, True, True),
+        ("pgqueue_rotate_v1", False, False, True),
+    ]
+
+
+def test_no_table_can_be_read_or_changed(
+    installed: Roles, login: Login, connect: Connect, others_job: Job
+) -> None:
+    """Neither a table, nor a leaf, nor a leaf that is added later; neither a sequence."""
+    web, owner = login(installed.web), connect(autocommit=True)
+    owner.execute("CREATE TABLE pgqueue_job_later PARTITION OF pgqueue_job FOR VALUES IN (77)")
+    try:
+        relations = owner.execute(
+            "SELECT relname, relkind = 'S' FROM pg_class"
+            " WHERE relname LIKE 'pgqueue\\_%' AND relkind IN ('r', 'p', 'S')"
+        ).fetchall()
+        assert {"pgqueue_job", "pgqueue_job_live", "pgqueue_job_past_3", "pgqueue_job_later"} <= {
+            name for name, _ in relations
+        }
+        for name, is_sequence in relations:
+            statements = ["SELECT 1 FROM {}", "SELECT count({}) FROM {}"]
+            if is_sequence:
+                statements = ["SELECT nextval('{}')", "SELECT setval('{}', 1)", "SELECT last_value FROM {}"]
+            else:
+                statements += [
+                    "INSERT INTO {} DEFAULT VALUES", "DELETE FROM {}", "TRUNCATE {}", "COPY {} TO STDOUT",
+                    "LOCK {} IN ACCESS SHARE MODE", "ALTER TABLE {} DISABLE TRIGGER ALL", "DROP TABLE {}",
+                    "CREATE TRIGGER mine AFTER INSERT ON {} EXECUTE FUNCTION pgqueue_wake_v1()",
+                ]  # fmt: skip
+            for statement in statements:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege), web.transaction():
+                    web.execute(statement.replace("{}", name))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            web.execute("UPDATE pgqueue_job SET args = args RETURNING args")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            web.execute(
+                "CREATE FUNCTION public.pgqueue_problem_v1() RETURNS text LANGUAGE sql AS 'SELECT NULL'"
+            )
+    finally:
+        owner.execute("DROP TABLE pgqueue_job_later")
+
+
+def test_names_in_the_search_path_of_the_caller_are_not_used(
+    installed: Roles, login: Login, connect: Connect
+) -> None:
+    """The role makes functions, operators and tables with the names that the functions use, and puts them
+    before pg_catalog. They would run with the rights of the owner, at the commit too.
+    """
+    owner, web = connect(autocommit=True), login(installed.web)
+    owner.execute(f'CREATE SCHEMA evil AUTHORIZATION "{installed.web}"')
+    try:
+        web.execute("CREATE TABLE evil.seen (who name)")
+        web.execute("GRANT INSERT ON evil.seen TO PUBLIC; GRANT USAGE ON SCHEMA evil TO PUBLIC")
+        for signature, answer in EVIL.items():
+            web.execute(
+                f"CREATE FUNCTION evil.{signature} LANGUAGE plpgsql AS"
+                f" $$BEGIN INSERT INTO evil.seen VALUES (current_user); RETURN {answer}; END$$"
+            )
+        for operator, right, function in (
+            ("||", "text", "join_text"), ("||", "oid", "join_any"), ("=", "text", "same"),
+        ):  # fmt: skip
+            web.execute(
+                f"CREATE OPERATOR evil.{operator}"
+                f" (LEFTARG = text, RIGHTARG = {right}, FUNCTION = evil.{function})"
+            )
+        for table in ("pgqueue_job", "pgqueue_job_live", "pgqueue_status"):
+            web.execute(f"CREATE TABLE evil.{table} (id bigint); CREATE TEMP TABLE {table} (id bigint)")
+        web.execute("SET search_path = evil, pg_temp, pg_catalog, public")
+        with web.transaction():
+            job = value(web, "SELECT pgqueue_enqueue('a.b', options => '{\"unique_key\": \"k\"}')")
+        web.execute("SELECT pgqueue_result(%s)", (job,))
+        # Its own statements use them, with its own rights. Nothing else does.
+        assert {who for (who,) in owner.execute("SELECT who FROM evil.seen")} <= {installed.web}
+        assert Job.objects.get(pk=job).context == {"role": installed.web}
+    finally:
+        owner.execute("DROP SCHEMA evil CASCADE")
+
+
+def contents() -> Any:
+    """Return what the tables hold, as one value."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue\\_%%' AND relkind IN ('r', 'p')"
+        )
+        found = {}
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"SELECT md5(string_agg(row::text, '' ORDER BY row::text)) FROM {name} AS row")
+            found[name] = cursor.fetchone()
+        return found

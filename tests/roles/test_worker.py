@@ -1,0 +1,97 @@
+"""A role for workers: it runs everything that workers run, and owns nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import Job
+from tests.app import worker_tasks as tasks
+from tests.app.models import Entry
+from tests.support.commands import Command, databases, forks, over, start  # noqa: F401 - the fixtures
+from tests.support.history import fresh_ring
+from tests.support.jobs import over as add_over
+from tests.support.jobs import rotate
+from tests.support.sessions import Connect
+
+from .calls import outcomes
+from .conftest import PASSWORD, Login, Roles
+
+#: It makes triggers on a table of the project, which only its owner may do: migrations call it.
+BY_OWNERS = {"pgqueue_attach_payload_v1"}
+
+
+def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:
+    """The functions come from the catalogs, so that a new one needs a decision."""
+    found = outcomes(login(installed.runner), enqueue(tasks.noop).pk)
+    assert {name for name, outcome in found.items() if outcome == "42501"} == BY_OWNERS
+
+
+def test_it_empties_history_without_the_right_to(installed: Roles, login: Login, connect: Connect) -> None:
+    owner, runner = connect(autocommit=True), login(installed.runner)
+    with fresh_ring(owner):
+        old = add_over(owner, 2, "8 days", 3)
+        assert rotate(runner) == "emptied shelf 2"
+        assert not Job.objects.filter(pk__in=old).exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE pgqueue_job ADD COLUMN more integer",
+        "ALTER TABLE pgqueue_job_live DISABLE TRIGGER ALL",
+        "TRUNCATE pgqueue_job_past_1",
+        "DROP TABLE pgqueue_job_past_1",
+        "CREATE TABLE public.mine (id bigint)",
+        "CREATE FUNCTION public.mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "ALTER FUNCTION pgqueue_rotate_v1() SECURITY INVOKER",
+        "DROP FUNCTION pgqueue_rotate_v1()",
+        "SET ROLE postgres",
+    ],
+)
+def test_it_owns_nothing(installed: Roles, login: Login, statement: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        login(installed.runner).execute(statement)
+
+
+def test_a_worker_process_works_with_this_role(
+    installed: Roles,
+    login: Login,
+    connect: Connect,
+    start: Callable[..., Command],  # noqa: F811
+) -> None:
+    owner = connect(autocommit=True)
+    # What a project does for its own tables.
+    owner.execute(
+        f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{installed.worker}"'
+    )
+    owner.execute(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO "{installed.worker}"')
+    given: dict[str, Any] = databases()
+    given["default"].update(USER=installed.runner, PASSWORD=PASSWORD)
+    command = start(env={"TEST_DATABASES": json.dumps(given)})
+    command.workers()
+    jobs = [
+        enqueue(tasks.add, 40, 2), enqueue(tasks.note, "by a role"), enqueue(tasks.fail, "twice"),
+        enqueue(tasks.add.using(run_after=timedelta(milliseconds=50)), 1),
+    ]  # fmt: skip
+    # Its own session wakes it for a job of somebody who may only enqueue.
+    row = login(installed.web).execute(
+        "SELECT pgqueue_enqueue('tests.app.worker_tasks.add', '[1, 1]', queue_name => 'default')"
+    ).fetchone()  # fmt: skip
+    assert row is not None
+    over(*jobs, *row)
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+    statuses = [Job.objects.get(pk=job.pk).status for job in jobs]
+    assert statuses == ["done", "done", "failed", "done"], command.log
+    assert Job.objects.get(pk=row[0]).result == 2
+    assert Entry.objects.get().key == "by a role"
+    assert "permission denied" not in command.log
+    assert "must be owner" not in command.log

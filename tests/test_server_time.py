@@ -1,0 +1,142 @@
+"""The clock of this process is two hours ahead or behind, and everything follows the clock of the server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from django_pgqueue import Snooze, enqueue, pause, server_time
+from django_pgqueue.admin.bulk import order as orders
+from django_pgqueue.admin.bulk.selection import Bounds
+from django_pgqueue.models import Pause, Schedule, UniqueWindow
+from django_pgqueue.worker.inline import InlineWorker
+from django_pgqueue.worker.one_job import run_job
+from tests.admin.helpers import body, url
+from tests.app import debugged_tasks, tasks
+from tests.management.test_subcommands import run
+from tests.support.factories import JobFactory
+from tests.support.workers import fresh
+
+pytestmark = pytest.mark.django_db
+
+SOON, OFF = timedelta(minutes=30), timedelta(hours=2)
+BOTH = pytest.mark.parametrize("wrong", [OFF, -OFF], ids=["ahead", "behind"])
+
+
+@pytest.fixture(autouse=True)
+def clock(wrong: timedelta, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clock of this process be wrong, wherever the package could read it."""
+    right = timezone.now
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + wrong
+
+    monkeypatch.setattr(timezone, "now", lambda: right() + wrong)
+    monkeypatch.setattr(server_time, "datetime", Wrong)
+    monkeypatch.setattr(server_time, "_heard", {})
+
+
+@pytest.fixture
+def now() -> datetime:
+    """The right time."""
+    return datetime.now(UTC)
+
+
+@BOTH
+def test_a_job_snoozes_until_a_time(now: datetime) -> None:
+    def snooze() -> None:
+        raise Snooze(now + SOON)
+
+    debugged_tasks.BODIES["x"] = snooze
+    job, worker = enqueue(debugged_tasks.run_body, "x"), InlineWorker("default")
+    worker.run_next()
+    worker.close()
+    assert abs(fresh(job).run_after - now - SOON) < timedelta(seconds=10)
+
+
+@BOTH
+def test_a_job_that_waits_for_later_is_hurried(admin_client: Client, now: datetime) -> None:
+    later, due = JobFactory.create(run_after=now + SOON), JobFactory.create(run_after=now)
+    assert "Run now" in body(admin_client, url("change", later.pk))
+    assert "Run now" not in body(admin_client, url("change", due.pk))
+
+
+@BOTH
+def test_the_window_of_a_key_is_shown_until_it_ends(admin_client: Client, now: datetime) -> None:
+    job = JobFactory.create(unique_key="doc-7", unique_scope="waiting")
+    window = UniqueWindow.objects.create(unique_key="doc-7", job_id=job.pk, until=now + SOON)
+    assert "by its window" in body(admin_client, url("change", job.pk))
+    UniqueWindow.objects.filter(pk=window.pk).update(until=now - SOON)
+    assert "by its window" not in body(admin_client, url("change", job.pk))
+
+
+@BOTH
+def test_a_pause_ends_in_the_future(admin_client: Client, now: datetime) -> None:
+    with pytest.raises(ValueError, match="must be in the future"):
+        pause(queue="mail", until=now - SOON)
+    assert pause(queue="mail", until=now + SOON).until == now + SOON
+
+    def form(moment: datetime) -> bool:
+        local = timezone.localtime(moment)
+        until = {"until_0": f"{local:%Y-%m-%d}", "until_1": f"{local:%H:%M:%S}"}
+        address = url("add", model="pause")
+        return admin_client.post(address, {"kind": "queue", "name": "form", **until}).status_code == 302
+
+    assert not form(now - SOON)
+    assert form(now + SOON)
+    assert Pause.objects.filter(name="form").count() == 1
+
+
+@BOTH
+def test_periods_of_the_commands_end_now(now: datetime) -> None:
+    long_ago = JobFactory.create(failed=True, finished_at=now - timedelta(hours=2))
+    lately = JobFactory.create(failed=True, finished_at=now - SOON / 2)
+    later = JobFactory.create(run_after=now + SOON + timedelta(seconds=10))
+    found = [row["id"] for row in json.loads(run("jobs", "--since", "1h", "--json"))["jobs"]]
+    assert found == [later.pk, lately.pk]
+    assert "15 min ago" in run("jobs", "--status", "failed")
+    assert "in 30 min" in run("jobs", "--status", "pending")
+    assert "(2 h ago)" in run("jobs", str(long_ago.pk))
+
+
+@pytest.mark.parametrize("wrong", [timedelta(hours=25)])
+def test_an_order_of_the_admin_is_not_old_yet(now: datetime) -> None:
+    given = orders.Order(
+        site="", user="1", action="retry", effects=[], counted=1, is_exact=True, query="", meaning="",
+        ids=[1], limits=Bounds(now.isoformat()), values={}, details="",
+    )  # fmt: skip
+    assert orders.Order.opened(*given.sealed(), "default") == given
+    old = replace(given, limits=Bounds((now - orders.LONGEST).isoformat()))
+    with pytest.raises(orders.Refused, match="more than a day old"):
+        orders.Order.opened(*old.sealed(), "default")
+
+
+@BOTH
+def test_a_changed_schedule_was_changed_now(now: datetime) -> None:
+    schedule = Schedule.objects.create(name="often", task_path=tasks.noop.module_path, every=SOON)
+    schedule.save()
+    assert abs(schedule.updated_at - now) < timedelta(seconds=10)
+
+
+@BOTH
+@pytest.mark.django_db(transaction=True)
+def test_a_timeout_of_join_says_until_when_the_job_waits(now: datetime) -> None:
+    with pytest.raises(TimeoutError, match="it is pending until"):
+        enqueue(tasks.noop.using(run_after=now + SOON)).join(0)
+
+
+@BOTH
+@pytest.mark.django_db(transaction=True)
+def test_one_job_is_run_before_its_time(now: datetime) -> None:
+    debugged_tasks.BODIES["x"] = lambda: 7
+    job = enqueue(debugged_tasks.run_body.using(run_after=now + SOON), "x")
+    run_job(job.pk, "default")
+    assert (fresh(job).status, fresh(job).result) == ("done", 7)

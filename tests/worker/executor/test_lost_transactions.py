@@ -1,0 +1,129 @@
+"""An atomic job whose transaction was lost with its connection runs again, and the attempt does not count."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.db.utils import InternalError
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import Job
+from django_pgqueue.worker.executor import lost_transactions
+from tests.app import worker_tasks as tasks
+from tests.app.models import Entry
+from tests.support.rows import claimed
+from tests.support.sessions import Connect
+from tests.support.workers import fresh, run_due, until, working
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+LOST_SESSIONS = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle in transaction'"
+)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lost jobs run again without a delay."""
+    monkeypatch.setattr(lost_transactions, "DELAYS", (0.0, 0.0))
+
+
+def test_a_terminated_session_takes_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    job = enqueue(tasks.effect, "a", then="wait")
+    with working(), connection.cursor() as cursor:
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        cursor.execute(LOST_SESSIONS)
+        tasks.gate("a").set()
+        until(lambda: fresh(job).status == "done")
+    assert (fresh(job).attempts, fresh(job).errors) == (1, [])
+    assert tasks.SEEN == [1, 1]
+    assert Entry.objects.count() == 1
+    assert f"job {job.pk} is requeued, because its transaction was lost" in caplog.text
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_an_error_beside_the_answer_to_a_commit_takes_no_attempt(is_lost: bool) -> None:
+    """A pooler may send one when a session is ended. psycopg refuses two answers to one statement."""
+    connection.ensure_connection()
+    error = InternalError("received 2 results from command 'COMMIT'")
+    error.__cause__ = psycopg.InternalError(*error.args)
+    running: Any = SimpleNamespace(
+        row=claimed(1), task=SimpleNamespace(on_lost="rerun"), told=None, is_finishing=True,
+        session=-1 if is_lost else lost_transactions.session_of("default"),
+    )  # fmt: skip
+    outcome = lost_transactions.LostTransactions("default").outcome(running, error)
+    assert (outcome and outcome.kind) == ("release" if is_lost else None)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("disk_full", "done"), ("configuration_limit_exceeded", "failed")]
+)
+def test_a_full_disk_takes_no_attempt(code: str, status: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Of the other limits of a server, a task may exceed one by itself."""
+    job = enqueue(tasks.meet_full_disk, code)
+    run_due()
+    assert (fresh(job).status, fresh(job).attempts) == (status, 1)
+    assert len(tasks.SEEN) == 1 + (status == "done")
+    assert set(tasks.SEEN) == {1}
+    assert Entry.objects.count() == (status == "done")
+    assert (f"job {job.pk} is requeued" in caplog.text) == (status == "done")
+
+
+def test_the_timeouts_of_the_role_take_no_attempt_at_the_end_of_the_job(
+    caplog: pytest.LogCaptureFixture, connect: Connect
+) -> None:
+    """Race: somebody else has the row of the job for a moment when an atomic task ends."""
+    job = enqueue(tasks.hurry, "a")
+    with working():
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        other = connect()
+        other.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", [job.pk])
+        tasks.gate("a").set()
+        until(lambda: "its transaction was lost: canceling statement due to lock timeout" in caplog.text)
+        other.rollback()
+        until(lambda: fresh(job).status == "done")
+    assert (fresh(job).attempts, fresh(job).errors) == (1, [])
+    assert tasks.SEEN == [1, 1]
+    assert Entry.objects.count() == 1
+
+
+def test_a_timeout_of_the_task_itself_takes_an_attempt() -> None:
+    job = enqueue(tasks.meet_full_disk, "lock_not_available")
+    run_due()
+    assert (fresh(job).status, tasks.SEEN) == ("failed", [1])
+
+
+def test_the_row_says_why_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_transactions, "DELAYS", (600.0, 600.0))
+    job = enqueue(tasks.end_session)
+    run_due()
+    waiting = fresh(job)
+    assert (waiting.status, waiting.attempts) == ("pending", 0)
+    assert waiting.waiting_reason == lost_transactions._REASON
+    assert Job.objects.filter(pk=job.pk, run_after__gt=waiting.enqueued_at).exists()
+
+
+@pytest.mark.parametrize(
+    ("on_lost", "runs"),
+    [("rerun", lost_transactions.MOST + 1), ("fail", 1)],
+    ids=["the task is the reason", "it must not run twice"],
+)
+def test_it_does_not_run_forever(on_lost: str, runs: int) -> None:
+    job = enqueue(tasks.end_session)
+    Job.objects.filter(pk=job.pk).update(on_lost=on_lost)
+    run_due()
+    assert (fresh(job).status, fresh(job).attempts) == ("failed", 1)
+    assert fresh(job).errors[-1]["class"] == "django.db.utils.OperationalError"
+    assert (set(tasks.SEEN), len(tasks.SEEN)) == ({1}, runs)
+    assert not Entry.objects.exists()
+
+
+def test_the_connection_of_another_database_is_the_business_of_the_task() -> None:
+    job = enqueue(tasks.end_session, "other")
+    run_due()
+    assert (fresh(job).status, tasks.SEEN) == ("failed", [1])
