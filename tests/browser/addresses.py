@@ -17,33 +17,38 @@ from django.urls import URLPattern, URLResolver, reverse
 
 from django_pgqueue.models import Job, JobBatch, Queue, Worker
 
-__all__ = ["NAMES", "address", "change"]
+__all__ = ["NAMES", "PREFIX", "address", "change", "page"]
 
-_PREFIX = "django_pgqueue_"
+PREFIX = "django_pgqueue_"
 
 
 def _patterns(found: list[Any]) -> list[URLPattern]:
     patterns: list[URLPattern] = []
     for each in found:
         patterns += _patterns(each.url_patterns) if isinstance(each, URLResolver) else [each]
-    return [each for each in patterns if each.name and each.name.startswith(_PREFIX)]
+    return [each for each in patterns if each.name and each.name.startswith(PREFIX)]
 
 
 _PATTERNS = {str(pattern.name): pattern for pattern in _patterns(admin.site.get_urls())}
 
 #: The names, without the prefix of the app.
-NAMES = sorted(name.removeprefix(_PREFIX) for name in _PATTERNS)
+NAMES = sorted(name.removeprefix(PREFIX) for name in _PATTERNS)
 
 
 def address(name: str) -> str:
     """Return the address of a page, with values from the data of the demonstration."""
-    parts = list(_PATTERNS[_PREFIX + name].pattern.converters)
-    return reverse(f"admin:{_PREFIX}{name}", args=[_value(name, part) for part in parts])
+    parts = list(_PATTERNS[PREFIX + name].pattern.converters)
+    return reverse(f"admin:{PREFIX}{name}", args=[_value(name, part) for part in parts])
 
 
 def change(row: Model) -> str:
     """Return the address of the page of a row."""
-    return reverse(f"admin:{_PREFIX}{row._meta.model_name}_change", args=[quote(str(row.pk))])
+    return page(f"{row._meta.model_name}_change", quote(str(row.pk)))
+
+
+def page(name: str, *parts: Any) -> str:
+    """Return the address of a page, with these parts."""
+    return reverse(f"admin:{PREFIX}{name}", args=parts)
 
 
 def _value(name: str, part: str) -> Any:
@@ -60,7 +65,7 @@ def _value(name: str, part: str) -> Any:
 
 
 def _failed() -> Job:
-    return Job.objects.filter(status="failed").latest("pk")
+    return Job.objects.filter(status="failed", queue_name__startswith="demo-").latest("pk")
 
 
 def _object(name: str) -> Any:

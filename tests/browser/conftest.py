@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,14 +23,23 @@ from django.test.utils import setup_databases, teardown_databases
 
 from django_pgqueue.demonstration.seed import keep_alive, seed
 
+from .clicks import pressed_by
 from .faults import Faults
+from .pressed import Pressed
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
     from pytest_django.plugin import DjangoDbBlocker
 
 #: To look at a few pages while they are written, fewer rows will do.
 ROWS = int(os.environ.get("BROWSER_ROWS", "1000000"))
+#: For a button that does not come, or a page: milliseconds.
+#: Without a GPU, drawing as if there were one takes a tenth of the time of the tests.
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+TIMEOUT = 10_000
 #: How the pages are looked at.
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
@@ -38,14 +48,15 @@ LOOKS: dict[str, dict[str, Any]] = {
     "wide": {"color_scheme": "dark", "viewport": {"width": 1600, "height": 1000}},
     "plain": {"java_script_enabled": False, "viewport": {"width": 1280, "height": 900}},
 }
-#: What each kind of user may do, as the last part of the names of permissions.
+#: What each kind of user may do, as the first parts of the names of permissions. The permission to see
+#: arguments is granted only if it is named in full.
 USERS = {
     "root": "superuser",
     "viewer": "view_",
     "operator": (
-        "view_ cancel_ retry_ run_ extend_ edit_ drain_ pause_ change_queue change_schedule add_pause"
-        " delete_pause"
+        "view_ cancel_ retry_ run_ extend_ edit_ drain_ mute_ pause_ add_pause change_pause delete_pause"
     ),
+    "editor": "view_ view_arguments_job edit_ clone_ add_ change_ delete_",
     "stranger": "",
 }
 
@@ -86,7 +97,7 @@ def chromium() -> Iterator[Browser]:
         message = "chromium is not installed; on Debian and Ubuntu, run: apt install chromium"
         pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
 
@@ -102,32 +113,68 @@ def faults() -> Iterator[Faults]:
 Open = Callable[..., "Page"]
 
 
-@pytest.fixture
-def window(console: str, chromium: Browser, faults: Faults) -> Iterator[Open]:
-    """Open a window as a user: ``window("phone", user="viewer")``."""
-    contexts = []
+@pytest.fixture(scope="session")
+def profiles(console: str, chromium: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    """Make a profile of the browser, in which a user is logged in."""
+    made: list[BrowserContext] = []
 
-    def open_one(look: str = "light", *, user: str = "root") -> Page:
-        keep_alive("default")
-        context = chromium.new_context(base_url=console, **LOOKS[look])
-        context.set_default_timeout(10_000)
-        contexts.append(context)
+    def make(look: str, user: str, **more: Any) -> BrowserContext:
+        profile = chromium.new_context(base_url=console, **LOOKS[look], **more)
+        profile.set_default_timeout(TIMEOUT)
         client = Client()
         client.force_login(User.objects.get(username=user))
         session = client.cookies[settings.SESSION_COOKIE_NAME].value
-        context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": console}])
-        page = context.new_page()
+        profile.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": console}])
+        made.append(profile)
+        return profile
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="session")
+def kept(profiles: Callable[..., BrowserContext]) -> Callable[..., BrowserContext]:
+    """The same, but the profile is kept, so that static files are read once for each look and user."""
+    return cache(profiles)
+
+
+@pytest.fixture
+def pressed(request: pytest.FixtureRequest) -> Iterator[Pressed]:
+    """The actions that the test has sent. At the end, they include those that ``clicks`` says it presses."""
+    found = Pressed()
+    yield found
+    assert pressed_by(request.node.name) <= found
+
+
+@pytest.fixture
+def window(
+    profiles: Callable[..., BrowserContext],
+    kept: Callable[..., BrowserContext],
+    faults: Faults,
+    pressed: Pressed,
+) -> Iterator[Open]:
+    """Open a window as a user: ``window("phone", user="viewer")``. With ``fresh``, nothing is kept in it from
+    other tests, and nothing for them. More options are those of the browser.
+    """
+    pages: list[Page] = []
+
+    def open_one(look: str = "light", *, user: str = "root", fresh: bool = False, **more: Any) -> Page:
+        keep_alive("default")
+        page = (profiles if fresh else kept)(look, user, **more).new_page()
+        pages.append(page)
         faults.watch(page)
+        page.on("request", pressed.note)
         return page
 
     yield open_one
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
 
 
 def _add_user(name: str, rights: str) -> None:
     user = User.objects.create_user(name, is_staff=True, is_superuser=rights == "superuser")
     for permission in Permission.objects.filter(content_type__app_label="django_pgqueue"):
-        # Its own permission: those who may look do not see arguments.
-        if permission.codename.startswith(tuple(rights.split())) and "arguments" not in permission.codename:
+        codename, granted = permission.codename, rights.split()
+        if codename in granted or ("arguments" not in codename and codename.startswith(tuple(granted))):
             user.user_permissions.add(permission)

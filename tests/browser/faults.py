@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Error, Page, Request, Response
 
-__all__ = ["Faults", "axe", "overflow"]
+__all__ = ["SEEN", "Faults", "axe", "bare_times", "overflow"]
 
 #: What a person with a disability cannot use, or can hardly use.
 SERIOUS = {"serious", "critical"}
@@ -18,11 +18,15 @@ SERIOUS = {"serious", "critical"}
 #: What Django's own templates do, and this package cannot mend: the label of the search is a picture.
 DJANGO = {("label-title-only", 'id="searchbar"')}
 
+#: The rules about what is seen. The others are about elements and their names, which no width and no color
+#: changes.
+SEEN = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
+
 _RUN_AXE = """
-    async () => {
+    async rules => {
         // The rows of a list are alike, and the contrast of each takes time.
-        const where = {include: document, exclude: ["tbody tr:nth-child(n+9)"]};
-        const found = await axe.run(where, {resultTypes: ["violations"]});
+        const where = {include: document, exclude: ["tbody tr:nth-child(n+5)"]};
+        const found = await axe.run(where, {resultTypes: ["violations"], ...(rules && {runOnly: rules})});
         return found.violations.map(each => [
             each.impact, each.id, each.help, each.nodes.slice(0, 3).map(node => node.html.slice(0, 200)),
         ]);
@@ -44,6 +48,23 @@ _WIDE = """
             each => each.getBoundingClientRect().right > most + 1 && !inside(each));
         const first = wide.slice(0, 3).map(each => each.outerHTML.slice(0, 160));
         return [`${page.scrollWidth} of ${most} px`, ...first];
+    }
+"""
+
+
+# A date with a time, as this package or Django writes it.
+_BARE_TIMES = r"""
+    () => {
+        const texts = document.createTreeWalker(document.querySelector("#content"), NodeFilter.SHOW_TEXT);
+        const found = [];
+        while (texts.nextNode()) {
+            const {data, parentElement} = texts.currentNode;
+            const time = /\d{4}-\d\d-\d\d[ T]\d\d:\d\d|\d{4}, (\d+(:\d\d)? [ap]\.m\.|noon|midnight)/;
+            if (time.test(data) && !parentElement.closest("time, pre, code, textarea, .u-legend")) {
+                found.push(data.trim().slice(0, 160));
+            }
+        }
+        return found;
     }
 """
 
@@ -76,12 +97,15 @@ class Faults(list[str]):
             self.append(f"answer: {response.url} {response.status}")
 
 
-def axe(page: Page) -> list[Any]:
-    """Return the serious violations that axe finds. It runs outside of the content security policy."""
-    page.evaluate(_axe_source())
+def axe(page: Page, rules: list[str] | None = None) -> list[Any]:
+    """Return the serious violations that axe finds, of all rules or of these. It runs outside of the content
+    security policy.
+    """
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(_axe_source())
     return [
         (impact, rule, text, places)
-        for impact, rule, text, places in page.evaluate(_RUN_AXE)
+        for impact, rule, text, places in page.evaluate(_RUN_AXE, rules)
         if impact in SERIOUS and not any((rule, name) in DJANGO for name in _names(places))
     ]
 
@@ -93,6 +117,14 @@ def _names(places: list[str]) -> set[str]:
 def overflow(page: Page) -> list[str]:
     """Return what makes the page scroll sideways."""
     found: list[str] = page.evaluate(_WIDE)
+    return found
+
+
+def bare_times(page: Page) -> list[str]:
+    """Return the texts with a time that is no ``<time>``. Data and logs may have any text, and the legend of
+    a chart has that of its table.
+    """
+    found: list[str] = page.evaluate(_BARE_TIMES)
     return found
 
 

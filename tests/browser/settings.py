@@ -11,6 +11,7 @@ from tests.settings import MIDDLEWARE as USUAL
 INSTALLED_APPS = [*THEIRS, "django.contrib.staticfiles"]
 MIDDLEWARE = [
     "tests.browser.policy.strict_policy",
+    "tests.browser.zones.zone_of_the_user",
     *USUAL[:1],
     "django.middleware.csrf.CsrfViewMiddleware",
     *USUAL[1:],

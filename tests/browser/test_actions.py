@@ -1,136 +1,122 @@
-"""Each action, by clicks, as somebody who may do exactly this: from the page to what has changed."""
+"""The buttons of the page of a job, by clicks or keys, as somebody who may do exactly this."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
+from django.utils import timezone
 
-from django_pgqueue.models import Job, JobBatch, Pause, Schedule, Worker
-from tests.support.waiting import until
+from django_pgqueue.models import Job
+from tests.support.factories import JobFactory
 
 from .addresses import change
+from .hands import press, said
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
     from .conftest import Open
 
 pytestmark = pytest.mark.browser
 
-
-SURE = "^yes"
-
-
-def press(page: Page, name: str) -> None:
-    """Press the button of this name, and wait for the next page."""
-    button = page.locator("#content").get_by_role("button", name=re.compile(name, re.IGNORECASE)).first
-    with page.expect_navigation():
-        button.click()
+#: With and without JavaScript: the buttons are forms.
+LOOKS = pytest.mark.parametrize("look", ["phone", "plain"])
 
 
-def job(**wanted: Any) -> Job:
-    """Return the newest job like this in the demonstration."""
-    return Job.objects.filter(queue_name__startswith="demo-", **wanted).latest("pk")
-
-
-def test_retry_a_failed_job(window: Open) -> None:
-    failed = job(status="failed")
-    page = window(user="operator")
+@LOOKS
+def test_retry_a_failed_job(look: str, window: Open) -> None:
+    failed = JobFactory.create(failed=True)
+    page = window(look, user="operator")
     page.goto(change(failed))
-    press(page, "^retry")
+    press(page, "^retry", "Enter")
+    assert said(page) == "1 job runs again."
     assert Job.objects.get(pk=failed.pk).status == "pending"
 
 
-def test_cancel_a_waiting_job(window: Open) -> None:
-    waiting = job(status="pending")
-    page = window("phone", user="operator")
+@LOOKS
+def test_cancel_a_waiting_job(look: str, window: Open) -> None:
+    waiting = JobFactory.create(scheduled=True)
+    page = window(look, user="operator")
     page.goto(change(waiting))
     press(page, "^cancel")
+    assert "1 job was cancelled" in said(page)
     assert Job.objects.get(pk=waiting.pk).status == "cancelled"
 
 
-def test_edit_a_waiting_job(window: Open) -> None:
-    waiting = job(status="pending")
+def test_run_a_job_now_that_waits_for_its_time(window: Open) -> None:
+    waiting = JobFactory.create(scheduled=True)
+    page = window(user="operator")
+    page.goto(change(waiting))
+    press(page, "^run now", "Space")
+    assert said(page) == "1 job is due now."
+    assert Job.objects.get(pk=waiting.pk).run_after <= timezone.now()
+
+
+def test_give_a_running_job_one_more_hour(window: Open) -> None:
+    soon = timezone.now() + timedelta(minutes=5)
+    running = JobFactory.create(running=True, timeout=300, deadline=soon)
+    page = window(user="operator")
+    page.goto(change(running))
+    press(page, "^give it one more hour")
+    assert said(page) == "1 job has one more hour."
+    assert Job.objects.filter(pk=running.pk, deadline__gt=soon + timedelta(minutes=50)).exists()
+
+
+@LOOKS
+def test_edit_a_waiting_job_after_a_mistake(look: str, window: Open) -> None:
+    waiting = JobFactory.create(scheduled=True)
+    page = window(look, user="operator")
+    page.goto(change(waiting))
+    press(page, "^edit")
+    press(page, "^save")
+    assert "Enter at least one value to change." in page.locator("#content").inner_text()
+    page.get_by_label("Queue", exact=True).fill("not a name!")
+    page.get_by_label("Priority").fill("7")
+    press(page, "^save")
+    assert page.locator("#content .errorlist").count() == 1
+    assert Job.objects.get(pk=waiting.pk).priority == 0
+    assert page.get_by_label("Priority").input_value() == "7", "it is not typed twice"
+    page.get_by_label("Queue", exact=True).fill("mail")
+    press(page, "^save", "Enter")
+    assert said(page) == "1 job was edited."
+    edited = Job.objects.get(pk=waiting.pk)
+    assert (edited.priority, edited.queue_name, edited.run_after) == (7, "mail", waiting.run_after)
+
+
+@LOOKS
+def test_enqueue_again_after_a_mistake(look: str, window: Open) -> None:
+    failed = JobFactory.create(failed=True, task="tests.app.tasks.mail", args=[1])
+    page = window(look, user="editor")
+    page.goto(change(failed))
+    with page.expect_navigation():
+        page.get_by_role("link", name="Enqueue again").click()
+    for wrong, error in (
+        ("{}", "Enter a JSON list."),
+        ("[1,", "Enter a valid JSON."),
+        ('"1"', "Enter a JSON list."),
+    ):
+        page.get_by_label("Arguments", exact=True).fill(wrong)
+        press(page, "^enqueue again")
+        assert error in page.locator("#content .errorlist").first.inner_text()
+        assert page.get_by_label("Arguments", exact=True).input_value().split() == wrong.split()
+    page.get_by_label("Arguments", exact=True).fill("[1, 2, 3]")
+    press(page, "^enqueue again")
+    assert "mail" in page.locator("#content .errorlist").inner_text(), "the call does not fit the task"
+    page.get_by_label("Arguments", exact=True).fill("[22]")
+    press(page, "^enqueue again", "Enter")
+    made = Job.objects.filter(task_path=failed.task_path).latest("pk")
+    assert made.pk != failed.pk
+    assert said(page) == f"Job {made.pk} was enqueued."
+    assert page.url.endswith(change(made))
+    assert (made.args, made.status, made.timeout) == ([22], "pending", 60)
+
+
+def test_a_confirmation_leads_back_and_changes_nothing(window: Open) -> None:
+    waiting = JobFactory.create(scheduled=True)
     page = window(user="operator")
     page.goto(change(waiting))
     press(page, "^edit")
-    page.fill("input[name=priority]", "7")
-    press(page, "save|edit|change")
-    assert Job.objects.get(pk=waiting.pk).priority == 7
-
-
-def test_pause_a_queue_and_resume_it(window: Open) -> None:
-    page = window(user="operator")
-    page.goto("/admin/django_pgqueue/pause/add/")
-    page.select_option("select[name=kind]", "queue")
-    page.fill("input[name=name]", "demo-reports")
-    page.fill("[name=reason]", "a <b>test</b>")
-    page.get_by_role("button", name="Save", exact=True).click()
-    pause = Pause.objects.get(name="demo-reports")
-    assert pause.author == "operator"
-    page.goto(change(pause))
-    press(page, "^resume")
-    assert not Pause.objects.filter(pk=pause.pk).exists()
-
-
-@pytest.mark.parametrize(("button", "how", "pid"), [("^replace", "replace", 4211), ("^stop", "stop", 4212)])
-def test_drain_a_worker(button: str, how: str, pid: int, window: Open) -> None:
-    worker = Worker.objects.get(host="demo-app-1", pid=pid)
-    page = window(user="operator")
-    page.goto(change(worker))
-    press(page, button)
-    press(page, SURE)
-    assert Worker.objects.get(pk=worker.pk).drain == how
-
-
-def test_run_a_schedule_pause_it_and_resume_it(window: Open) -> None:
-    schedule = Schedule.objects.get(name="demo-daily-sales")
-    jobs = Job.objects.filter(task_path=schedule.task_path)
-    before = jobs.count()
-    page = window(user="operator")
-    page.goto(change(schedule))
-    press(page, "^run now")
-    press(page, SURE)
-    assert jobs.count() == before + 1
-    page.goto(change(schedule))
-    press(page, "^pause")
-    page.fill("input[name=reason]", "a <b>test</b>")
-    press(page, SURE)
-    schedule.refresh_from_db()
-    assert (schedule.paused_by, schedule.pause_reason) == ("operator", "a <b>test</b>")
-    page.goto(change(schedule))
-    press(page, "^resume")
-    press(page, SURE)
-    schedule.refresh_from_db()
-    assert schedule.paused_at is None
-
-
-def test_cancel_a_batch(window: Open) -> None:
-    batch = JobBatch.objects.get(name="demo: orders of Monday")
-    page = window(user="operator")
-    page.goto(change(batch))
-    press(page, "^cancel")
-    press(page, SURE)
-    batch.refresh_from_db()
-    assert batch.cancel_requested_at is not None
-
-
-# Without a script, the page is the same; only the checkbox that selects a whole page needs one.
-@pytest.mark.parametrize("look", ["light", "plain"])
-def test_cancel_selected_jobs(look: str, window: Open) -> None:
-    page = window(look, user="operator")
-    page.goto("/admin/django_pgqueue/job/?status=pending&queue=demo-sync")
-    boxes = page.locator("input.action-select")
-    chosen = [int(boxes.nth(number).get_attribute("value") or 0) for number in range(3)]
-    for number in range(3):
-        boxes.nth(number).check()
-    page.select_option("select[name=action]", label="Cancel selected jobs")
-    press(page, "^run")
-    assert "3" in page.locator("#content").inner_text()
-    press(page, SURE)
-    until(
-        lambda: set(Job.objects.filter(pk__in=chosen).values_list("status", flat=True)) == {"cancelled"},
-        what="the jobs to be cancelled",
-    )
+    with page.expect_navigation():
+        page.get_by_role("link", name="No, take me back").click()
+    assert page.url.endswith(change(waiting))
+    assert Job.objects.get(pk=waiting.pk).run_after == waiting.run_after

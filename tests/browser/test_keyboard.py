@@ -59,7 +59,7 @@ def test_from_page_to_page_and_through_a_list(window: Open) -> None:
 
 
 def test_the_dialog_tells_the_keys_and_turns_them_off(window: Open) -> None:
-    page = window("phone")
+    page = window("phone", fresh=True)
     page.goto(address("job_changelist"))
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")

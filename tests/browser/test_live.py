@@ -36,7 +36,7 @@ FITS = """
 
 
 def overview(window: Open, look: str = "light") -> Page:
-    page = window(look)
+    page = window(look, fresh=True)
     page.clock.install()
     page.goto(address("job_overview"), wait_until="networkidle")
     return page
