@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what was collected in this folder. The ledger, which runs by itself, has a mark of its own."""
+    """Mark what was collected in this folder."""
     for item in items:
-        if HERE in item.path.parents and item.get_closest_marker("ledger") is None:
+        if HERE in item.path.parents:
             item.add_marker("chaos")

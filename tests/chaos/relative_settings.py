@@ -8,3 +8,4 @@ import sys
 from tests.processes.settings import *  # noqa: F403
 
 sys.path.append(os.environ["TEST_RELATIVE_PATH"])
+INSTALLED_APPS = [*INSTALLED_APPS, "found_late"]  # noqa: F405

@@ -49,8 +49,9 @@ def test_exit_handlers_run_at_the_end_of_a_process(start: Start, tmp_path: Path)
 
 
 def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "found_late.py").write_text(
+    (tmp_path / "modules" / "found_late").mkdir(parents=True)
+    (tmp_path / "modules" / "found_late" / "__init__.py").touch()
+    (tmp_path / "modules" / "found_late" / "late.py").write_text(
         "from django_pgqueue import task\n@task\ndef work():\n    return 'found'\n"
     )
     given = databases()
@@ -70,7 +71,7 @@ def test_a_task_that_changes_the_process_does_not_harm_the_worker(start: Start, 
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-        cursor.execute("SELECT pgqueue_enqueue('found_late.work')")
+        cursor.execute("SELECT pgqueue_enqueue('found_late.late.work')")
         (late,) = cursor.fetchone()
     jobs = [enqueue(task) for task in (tasks.where, worker_tasks.backend, worker_tasks.aid_everywhere)]
     jobs += [enqueue(worker_tasks.snooze, 600), enqueue(worker_tasks.abackend)]

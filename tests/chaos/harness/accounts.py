@@ -1,0 +1,179 @@
+"""Read a ledger: the transactions that enqueued jobs, the runs of jobs, and the faults."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .ledger import BEGIN, END, FAULT, IN_DOUBT, INTEND
+
+__all__ = [
+    "CLOCK",
+    "REPORT",
+    "Accounts",
+    "Fault",
+    "Reader",
+    "Run",
+    "Transaction",
+    "by_job",
+    "explanation",
+    "read",
+    "wall",
+]
+
+REPORT = 10.0
+"""Maximum seconds from the end of a run to its report, on a busy machine."""
+CLOCK = 0.05
+"""Seconds by which two clocks of a machine may differ after a conversion."""
+
+
+def wall(moment: float) -> float:
+    """Return a time of the monotonic clock as one of the wall clock, by which the server stamps its rows."""
+    return moment + time.time() - time.monotonic()
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a task. `ended` is None if it was cut off. `parent` is the parent of its process, `pid`."""
+
+    began: float
+    number: int
+    job: int
+    attempt: int
+    lease: int
+    worker: int
+    pid: int
+    parent: int
+    claimed: float
+    """The time of the claim as the server has stamped it."""
+    ended: float | None = None
+    how: str = ""
+    """How it ended: "done", "raised" or "stopped"."""
+    error: str = ""
+
+    @property
+    def claimed_at(self) -> float:
+        """The time of the claim by the monotonic clock, if the server is on this machine."""
+        return self.claimed - wall(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault between `before` and `after`. It hit the processes `pids`, or everybody if that is None."""
+
+    kind: str
+    before: float
+    after: float
+    pids: frozenset[int] | None = None
+    is_supervisor: bool = False
+    explains: bool = True
+    """Whether jobs that it hit may run again. A fault that must not be noticed explains nothing."""
+
+    def hit(self, run: Run) -> bool:
+        """Return whether it hit the run: it was running, or claimed, or over and maybe not reported yet."""
+        return (
+            (self.pids is None or not self.pids.isdisjoint((run.pid, run.parent)))
+            and min(run.began, run.claimed_at - CLOCK) <= self.after
+            and (run.ended is None or self.before <= run.ended + REPORT)
+        )
+
+    def explains_again(self, first: Run, second: Run) -> bool:
+        """Return whether the second run of a job may be due to this fault."""
+        return self.explains and self.hit(first) and self.before <= second.began
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction that should enqueue jobs: their numbers, what became of it, and the ids of the jobs."""
+
+    numbers: list[int]
+    expects: str
+    """The status in which its jobs should end."""
+    outcome: str = IN_DOUBT
+    """The transaction is in doubt if the connection, or the process, was lost before the server's answer."""
+    jobs: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Everything that a ledger says."""
+
+    transactions: list[Transaction]
+    runs: list[Run]
+    """Ordered by the time when they began."""
+    faults: list[Fault]
+
+
+class Reader:
+    """Reads a ledger again and again, each time only what is new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self._transactions: dict[tuple[Path, int], Transaction] = {}
+        self._runs: dict[tuple[Path, int, int, int], Run] = {}
+        self._faults: list[Fault] = []
+
+    def read(self) -> Accounts:
+        """Return everything that all processes have written so far."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            for record in self._new_records(path):
+                self._note(path, record)
+        return Accounts(
+            list(self._transactions.values()),
+            sorted(self._runs.values(), key=lambda run: run.began),
+            sorted(self._faults, key=lambda fault: fault.before),
+        )
+
+    def _new_records(self, path: Path) -> Iterator[dict[str, Any]]:
+        """Yield the complete records: the last one may be being written."""
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._read[path] = self._read.get(path, 0) + len(line)
+                    yield json.loads(line)
+
+    def _note(self, path: Path, record: dict[str, Any]) -> None:
+        word, at = record.pop("word"), record.pop("at")
+        if word == BEGIN:
+            self._runs[path, record["lease"], record["job"], record["pid"]] = Run(began=at, **record)
+        elif word == END:
+            run = self._runs[path, record["lease"], record["job"], record["pid"]]
+            run.ended, run.how, run.error = at, record["how"], record.get("error", "")
+        elif word == FAULT:
+            pids = record.pop("pids")
+            self._faults.append(Fault(**record, pids=None if pids is None else frozenset(pids)))
+        elif word == INTEND:
+            self._transactions[path, record["transaction"]] = Transaction(
+                record["numbers"], record["expects"]
+            )
+        else:
+            transaction = self._transactions[path, record["transaction"]]
+            transaction.outcome, transaction.jobs = word, record.get("jobs", [])
+
+
+def read(folder: Path) -> Accounts:
+    """Read a ledger once."""
+    return Reader(folder).read()
+
+
+def by_job(runs: Iterable[Run]) -> dict[int, list[Run]]:
+    """Return the runs of each job, in the order of their claims.
+
+    A process that is stopped between its claim and its first statement begins later than its successor.
+    """
+    jobs: dict[int, list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.claimed):
+        jobs[run.job].append(run)
+    return jobs
+
+
+def explanation(first: Run, second: Run, faults: Sequence[Fault]) -> Fault | None:
+    """Return the fault that explains why the job ran again, or None."""
+    return next((fault for fault in faults if fault.explains_again(first, second)), None)

@@ -1,0 +1,135 @@
+"""A scenario: what a user should expect, the faults that try it, and the run of both.
+
+The load runs all the time. The short form makes each fault as often as the scenario says, in a random order.
+The long form goes on until its time is over. Then all jobs must come to their end, the commands are stopped,
+and the ledger must balance.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.support.commands import Command
+
+from .audit import Audit
+from .leaks import abandoned, left_behind
+from .load import Mix, mixed
+from .report import Report, recoveries
+from .stage import Stage
+from .worlds import the_tests_database
+
+__all__ = ["Act", "Scenario", "perform"]
+
+Act = Callable[[Stage], None]
+"""Makes a fault, and waits until what the scenario expects of it can be seen."""
+
+PATIENCE = float(os.environ.get("CHAOS_PATIENCE") or "inf")
+"""The multiple of the promised time in which all jobs must run again. A busy machine is slow."""
+
+NO_LIMIT = {"CRASH_LIMIT": 1000}
+"""Random kills hit jobs that did nothing wrong, and some of them many times."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario. Write first what it `expects`."""
+
+    name: str
+    expects: str
+    """What a user should expect."""
+    faults: tuple[Act, ...]
+    """The short form makes each of these once. Name one twice to make it twice."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """PGQUEUE of the workers."""
+    arguments: tuple[str, ...] = ("--threads", "4")
+    """Arguments of each command."""
+    commands: int = 2
+    processes: int = 1
+    """Worker processes of each command. Each start of one takes a second of processor time."""
+    rate: float = 25.0
+    """Jobs that are enqueued in a second."""
+    backlog: int = 40
+    mix: Mix = mixed
+    pause: tuple[float, float] = (0.2, 1.0)
+    """Seconds from one fault to the next, chosen by the seed."""
+    within: Mapping[str, float] = field(default_factory=dict)
+    """The promised seconds of recovery, by the kind of fault, and those of what the scenario measures."""
+    world: Callable[[Path], AbstractContextManager[Any]] = the_tests_database
+    """The database, and what it yields is `stage.world`."""
+    lacks: Callable[[], str] = str
+    """Returns what this machine lacks, such as "pgbouncer", or nothing. Then the scenario is skipped, with
+    CI=true it fails."""
+    check: Callable[[Stage, Audit], list[str]] | None = None
+    """Returns problems besides those that the audit finds."""
+
+
+def perform(
+    scenario: Scenario,
+    start: Callable[..., Command],
+    folder: Path,
+    *,
+    seed: int,
+    seconds: float | None = None,
+) -> Report:
+    """Run a scenario, for so many seconds or in its short form, and return the report."""
+    began = time.monotonic()
+    choice = Random(f"{seed}, {scenario.name}")
+    with scenario.world(folder) as world:
+        stage = Stage(
+            start, folder, world, choice=choice, settings={**NO_LIMIT, **scenario.settings},
+            arguments=scenario.arguments, commands=scenario.commands, processes=scenario.processes,
+            rate=scenario.rate, backlog=scenario.backlog, mix=scenario.mix,
+        )  # fmt: skip
+        stage.start_all()
+        with stage.load.running():
+            acts = _acts(scenario, choice, seconds)
+            while (act := next(acts, None)) is not None:
+                time.sleep(choice.uniform(*scenario.pause))
+                act(stage)
+        audit, problems = _settle(scenario, stage)
+    spent = time.monotonic() - began
+    return Report.of(
+        scenario.name, scenario.expects, seed, spent, audit, problems, scenario.within, stage.measured
+    )
+
+
+def _settle(scenario: Scenario, stage: Stage) -> tuple[Audit, list[str]]:
+    """Let all jobs come to their end, stop the commands, and return what is wrong then."""
+    stage.all_over()
+    stage.all_up()
+    problems = abandoned()
+    for command in list(stage.commands):
+        stage.end(command)
+    accounts = stage.accounts()
+    audit = Audit(accounts)
+    problems += audit.problems + left_behind(accounts)
+    problems += [
+        f"recovery from {kind} took {max(found):.2f} s"
+        for kind, found in recoveries(accounts).items()
+        if max(found) > PATIENCE * scenario.within.get(kind, float("inf"))
+    ]
+    problems += [
+        f"{what} after {max(found):.2f} s"
+        for what, found in stage.measured.items()
+        if max(found) > scenario.within.get(what, float("inf"))
+    ]
+    if scenario.check is not None:
+        problems += scenario.check(stage, audit)
+    return audit, problems
+
+
+def _acts(scenario: Scenario, choice: Random, seconds: float | None) -> Iterator[Act]:
+    """Yield the faults of the short form, or faults until the time is over."""
+    if seconds is None:
+        yield from choice.sample(scenario.faults, len(scenario.faults))
+        return
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield choice.choice(scenario.faults)

@@ -1,0 +1,158 @@
+"""A worker whose network goes away, so that neither side hears that the other one is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.db import connection
+
+from django_pgqueue.definition import Task
+from tests.app import ledger_tasks as tasks
+from tests.support.commands import Command, databases
+from tests.support.far_place import FarPlace, far_place, lacks_far_place
+from tests.support.own_server import OwnServer
+
+from ..harness.accounts import Run
+from ..harness.havoc import descendants
+from ..harness.scenario import Scenario
+from ..harness.stage import Stage
+from ..harness.worlds import at_database, server_of_its_own
+
+__all__ = ["HEARTBEAT_FOUND", "LISTENER_FOUND", "LOST", "SCENARIOS", "found"]
+
+LEASE = 8.0
+LOST = "the connection is lost"
+LISTENER_FOUND = "half-open listener found by its worker"
+HEARTBEAT_FOUND = "half-open connection found by the supervisor"
+SESSIONS_ENDED = "half-open sessions of jobs ended by the server"
+
+
+class World:
+    """A server, and a place from which workers can be cut off."""
+
+    def __init__(self, server: OwnServer, place: FarPlace) -> None:
+        self.server = server
+        self.place = place
+        self.worker: Command | None = None
+        """The command that runs in that place."""
+
+
+@contextmanager
+def with_a_far_place(folder: Path) -> Iterator[World]:
+    """Run a server that can also be reached from a network namespace."""
+    with server_of_its_own(folder) as server, far_place() as place:
+        server.listen_at(place.here)
+        with at_database(**server.database):
+            yield World(server, place)
+
+
+def cut_off(stage: Stage) -> None:
+    """Cut off a worker that runs jobs until they have run elsewhere, both ends have noticed, and the locks of
+    its jobs are free.
+    """
+    world: World = stage.world
+    worker = _far_worker(stage)
+    file = stage.ledger.folder / f"go-{len(stage.havoc.faults)}"
+    held = [_occupy(stage, worker, file, task) for task in (tasks.wait_for_file, tasks.lock_until_file)]
+    before = worker.log.count(LOST)
+    with stage.havoc.fault("cut off", {worker.process.pid, *descendants(worker.process.pid)}):
+        world.place.pull()
+        try:
+            stage.measure(
+                {
+                    LISTENER_FOUND: lambda: found(worker, held[0].pid, before),
+                    HEARTBEAT_FOUND: lambda: found(worker, worker.process.pid, before),
+                    SESSIONS_ENDED: lambda: not _sessions(world.place.there),
+                    "jobs run elsewhere": lambda: _go_on(stage, held, file),
+                }
+            )
+        finally:
+            world.place.plug()
+    for run in held:
+        _go(file, run)
+    worker.logged(f"job {held[0].job}: the lease was lost, so its outcome (done) was refused")
+    stage.all_up()
+
+
+def found(worker: Command, pid: int, before: int) -> bool:
+    """Return whether this process has found that its connection is lost, after so many that were lost."""
+    lines = [line for line in worker.log.splitlines() if LOST in line]
+    return any(f"[{pid}]" in line for line in lines[before:])
+
+
+def _sessions(address: str) -> int:
+    """Return how many clients from there are logged in.
+
+    One that was about to log in holds nothing. The server waits for it until ``authentication_timeout``.
+    """
+    query = "SELECT count(*) FROM pg_stat_activity WHERE client_addr = %s AND usesysid IS NOT NULL"
+    with connection.cursor() as cursor:
+        cursor.execute(query, [address])
+        return int(cursor.fetchone()[0])
+
+
+def _go_on(stage: Stage, held: list[Run], file: Path) -> bool:
+    """Return whether the jobs of all these runs have run elsewhere, and let them end there."""
+    others = [other for run in held if (other := _next(stage, run)) is not None]
+    for other in others:
+        _go(file, other)
+    return len(others) == len(held)
+
+
+def _far_worker(stage: Stage) -> Command:
+    """Return the command in the other place, and start it there if need be."""
+    world: World = stage.world
+    if world.worker is None:
+        given = databases()
+        given["default"]["HOST"] = world.place.here
+        stage.env["TEST_DATABASES"] = json.dumps(given)
+        world.worker = stage.start(through=world.place.through)
+        del stage.env["TEST_DATABASES"]
+        stage.all_up()
+    return world.worker
+
+
+def _occupy(stage: Stage, worker: Command, file: Path, task: Task[[int, str], None]) -> Run:
+    """Let this worker run a job that waits for a file."""
+    while True:
+        number = stage.load.enqueue(lambda number: task.using(priority=10).bind(number, str(file)))
+        run = stage.begun(number)
+        if run.parent == worker.process.pid:
+            return run
+        _go(file, run)
+
+
+def _next(stage: Stage, run: Run) -> Run | None:
+    runs = (other for other in stage.accounts().runs if other.job == run.job and other.claimed > run.claimed)
+    return next(runs, None)
+
+
+def _go(file: Path, run: Run) -> None:
+    file.with_name(f"{file.name}-{run.lease}").touch()
+
+
+SCENARIOS = [
+    Scenario(
+        name="a worker cut off",
+        expects="""
+            A worker that loses its network without a word finds this within 30 seconds. Its jobs run
+            elsewhere when its lease is over. When the network is back, it connects again, learns that its
+            leases are lost, and works on. The server ends the sessions of its jobs within 5 seconds of the
+            lease, so that nobody waits for their locks.
+        """,
+        faults=(cut_off,),
+        commands=1,
+        settings={"LEASE": LEASE, "HEARTBEAT": 1.0},
+        world=with_a_far_place,
+        lacks=lacks_far_place,
+        within={
+            "cut off": LEASE + 5.0,
+            LISTENER_FOUND: 30.0,
+            HEARTBEAT_FOUND: 30.0,
+            SESSIONS_ENDED: LEASE + 5.0,
+        },
+    ),
+]

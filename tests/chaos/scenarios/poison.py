@@ -1,0 +1,187 @@
+"""Poison: jobs that are wrong in themselves, among others that are not."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from django.db import Error, connection, transaction
+
+from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.models import FailureGroup, Job
+from tests.app import poison_tasks as tasks
+from tests.support.waiting import until
+
+from ..harness.scenario import Scenario
+from ..harness.stage import PATIENCE, Stage
+
+__all__ = ["SCENARIOS"]
+
+MOST_MEMORY = 800.0
+"""Mebibytes that a process may need at most for a result or an error of 50 MB, with four threads."""
+MOST_ERROR = 64 * 2**10
+"""Bytes of an error that are stored: twice MAX_ERROR_BYTES, since some characters are escaped."""
+MOST_LOG = 70 * 2**10
+"""Bytes that the worker writes to its log for a failure."""
+MANY = 500
+"""Jobs that fail at once, with long tracebacks."""
+
+DEEP = json.loads("[" * 190 + "]" * 190)
+VALUES: list[Any] = [
+    None, True, 0, -1, 2**63, 10**4000, 1.5, -0.0, 1e22, 5e-324, "", "é😀\u2028\ufffe", "\\u0000", "'; --",
+    [], {}, [[]], DEEP, {"": {"": ""}}, {"a b": [None], "__proto__": 1, "self": 2, "%s": "{}"},
+    "x" * (2**20 - 100), list(range(50_000)), {str(number): number for number in range(5_000)},
+]  # fmt: skip
+"""Arguments that are JSON."""
+NOT_JSON: list[Any] = [
+    float("nan"), float("inf"), "a\0b", {"\0": 1}, "\ud800", 10**5000, {1: 2}, {1, 2}, b"x", object(),
+    "x" * 2**20,
+]  # fmt: skip
+"""Arguments that are refused."""
+SQL_REFUSES = [
+    ("args", "1"), ("args", "null"), ("args", '{"a": 1}'), ("kwargs", "[1]"), ("kwargs", "null"),
+    ("args", '["\\u0000"]'), ("args", '["\\ud800"]'), ("args", "[NaN]"), ("args", "["),
+    ("args", json.dumps(["x" * 2**20])),
+]  # fmt: skip
+SQL_TAKES: list[tuple[str, str, Any]] = [
+    ("args", '[{"a": 1, "a": 2}]', [[{"a": 2}], {}]),
+    ("kwargs", '{"": 1, "a b": [], "class": {}}', [[], {"": 1, "a b": [], "class": {}}]),
+    ("args", "[1e300, 1.50, -0]", [[10**300, 1.5, 0], {}]),
+    ("args", "[1e5000]", None),  # Python reads no number of more than 4,300 digits
+]
+"""Arguments, and the result of a task that returns them, or None if it cannot be called with them."""
+
+
+def odd_arguments(stage: Stage) -> None:
+    """Enqueue arguments of every shape: they arrive as they are, or are refused."""
+    jobs = {enqueue(tasks.echo, value).pk: [[value], {}] for value in VALUES}
+    jobs |= {enqueue(tasks.echo, value=value).pk: [[], {"value": value}] for value in VALUES[:-3]}
+    for value in NOT_JSON:
+        try:
+            enqueue(tasks.echo, value)
+        except PayloadError:
+            continue
+        raise AssertionError(f"{str(value)[:80]!r} was enqueued")
+    for column, text, result in SQL_TAKES:
+        jobs[by_sql("echo", column, text)] = result
+    for column, text in SQL_REFUSES:
+        try:
+            by_sql("echo", column, text)
+        except Error as error:
+            said = str(error)
+        else:
+            said = "it was enqueued"
+        assert re.match("pgqueue: |invalid input syntax|unsupported Unicode", said), f"{text[:80]}: {said}"
+    for job in over(jobs):
+        expected = jobs[job.pk]
+        if expected is None or len(json.dumps(expected)) > 2**20:  # a result may be too long
+            assert (job.status, job.attempts) == ("failed", 1), job
+        else:
+            assert (job.status, job.attempts) == ("done", 1), (job.pk, job.errors)
+            assert job.result == expected, f"{str(expected)[:100]} became {str(job.result)[:100]}"
+
+
+def other_code(stage: Stage) -> None:
+    """Enqueue calls of another release: with another signature, and of a task that is no longer there."""
+    calls = [("args", "[]"), ("args", "[1, 2]"), ("kwargs", '{"order": 1, "currency": "EUR", "tax": 1}')]
+    changed = [by_sql("changed", *call) for call in calls]
+    removed = by_sql("removed_in_this_release", "args", "[]")
+    for job in over(changed):
+        assert (job.status, job.attempts) == ("failed", 1), job
+        assert job.errors[0]["class"] == "builtins.TypeError", job.errors
+    until(lambda: Job.objects.get(pk=removed).waiting_reason, seconds=PATIENCE, what="the task is unknown")
+    job = Job.objects.get(pk=removed)
+    assert (job.status, job.attempts) == ("pending", 0), job
+    assert "removed_in_this_release" in job.waiting_reason
+    assert Job.objects.filter(pk=removed).cancel() == 1
+
+
+def huge(stage: Stage) -> None:
+    """Return and raise 50 MB. The process lives, its memory is bounded, and so is what it stores and logs."""
+    pids = stage.at_work()
+    logged = log_size(stage)
+    results = [enqueue(tasks.give, kind).pk for kind in tasks.RESULTS]
+    failures = [enqueue(tasks.fail, kind).pk for kind in tasks.FAILURES]
+    for job in over(results):
+        assert (job.status, job.attempts, job.result) == ("failed", 1, None), job
+        assert job.errors[0]["class"] == "django_pgqueue.exceptions.PayloadError", job.errors
+    for job in over(failures):
+        assert (job.status, job.attempts, len(job.errors)) == ("failed", 1, 1), job
+        sizes = [len(json.dumps(error)) for error in job.errors]
+        assert max(sizes) < MOST_ERROR, f"{job.args}: errors of {sizes} bytes"
+    assert stage.at_work() == pids, "a process was replaced"
+    peaks = [peak_mebibytes(pid) for pid in pids]
+    assert max(peaks) < MOST_MEMORY, f"processes have needed {peaks} MiB"
+    each = (log_size(stage) - logged) / (len(failures) + len(results))
+    assert each < MOST_LOG, f"the log has {each:,.0f} bytes for each failure"
+    print(f"huge results and errors: at most {max(peaks):.0f} MiB, {each:,.0f} bytes of log for each")
+
+
+def many_failures(stage: Stage) -> None:
+    """Let thousands of jobs fail as fast as they can, with long tracebacks. Other jobs run among them."""
+    logged = log_size(stage)
+    began = time.monotonic()
+    before = len(stage.accounts().runs)
+    jobs = enqueue_many(tasks.fail_deeply.bind(number) for number in range(MANY))
+    failed = Job.objects.filter(pk__in=jobs, status="failed", attempts=1)
+    until(lambda: failed.count() == MANY, seconds=PATIENCE, what="all have failed")
+    seconds = time.monotonic() - began
+    others = len(stage.accounts().runs) - before
+    assert others, "no other job ran among them"
+    places = set(failed.values_list("error_fingerprint", flat=True))
+    assert len(places) == 1, "failures of one place are one group"
+    groups = FailureGroup.objects.filter(fingerprint__in=places)
+    until(groups.count, seconds=PATIENCE, what="they are counted")
+    each = (log_size(stage) - logged) / MANY
+    assert each < MOST_LOG, f"the log has {each:,.0f} bytes for each failure"
+    print(
+        f"{MANY / seconds:,.0f} failures in a second, {each:,.0f} bytes of log for each,"
+        f" and {others / seconds:.0f} other jobs in a second beside them"
+    )
+
+
+def by_sql(name: str, column: str, text: str) -> int:
+    """Enqueue a call as somebody does who writes SQL. Return the id of the job."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT pgqueue_enqueue(%s, {column} => %s::jsonb)", [f"tests.app.poison_tasks.{name}", text]
+        )
+        return int(cursor.fetchone()[0])
+
+
+def over(pks: Any) -> list[Job]:
+    """Wait until these jobs are over, and return them."""
+    found = Job.objects.filter(pk__in=list(pks), finished_at__isnull=False)
+    until(lambda: found.count() == len(pks), seconds=PATIENCE, what="the poisonous jobs are over")
+    return list(found)
+
+
+def peak_mebibytes(pid: int) -> float:
+    """Return the peak memory of a process so far."""
+    (line,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(line) / 2**10
+
+
+def log_size(stage: Stage) -> int:
+    """Return how much the commands have logged."""
+    return sum(len(command.log) for command in stage.commands)
+
+
+SCENARIOS = [
+    Scenario(
+        name="poison",
+        expects="""
+            Arguments of every shape of JSON arrive as they are, and what is not JSON is refused. A call of
+            another release fails, or waits for a worker that knows its task. Results and errors of 50 MB, and
+            thousands of failures at once, replace no process. Memory, rows and logs stay bounded, and the
+            jobs beside them run.
+        """,
+        faults=(odd_arguments, other_code, huge, many_failures),
+        commands=1,
+        backlog=100_000,  # the poison waits, too, and others are to come all the time
+    )
+]

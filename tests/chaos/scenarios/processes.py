@@ -1,0 +1,201 @@
+"""Processes that are killed, stopped, or taken down by a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from django_pgqueue.definition import BoundTask
+from tests.app import ledger_tasks as tasks
+from tests.support.commands import SLOW
+from tests.support.memory_groups import lacks_memory_group, memory_group
+from tests.support.waiting import until
+
+from ..harness.accounts import REPORT, Fault, Run
+from ..harness.audit import Audit
+from ..harness.havoc import is_gone
+from ..harness.scenario import Scenario
+from ..harness.stage import PATIENCE, Stage
+
+__all__ = ["SCENARIOS"]
+
+LEASE = 8.0  # seconds; live workers send a heartbeat within it even on a busy machine
+SHORT_LEASE = {"LEASE": LEASE, "HEARTBEAT": 1.0}
+MEMORY = 64 * 2**20
+"""Bytes that a process may use after it has entered a memory cgroup."""
+TOGETHER = 3.0
+"""Seconds within which two processes of a supervisor may count as dead together, on a busy machine."""
+
+
+def kill_process(stage: Stage) -> None:
+    """Kill a process that runs a job, while its supervisor lives."""
+    stage.havoc.kill(stage.occupy().pid)
+    stage.all_up()
+
+
+def kill_supervisor(stage: Stage) -> None:
+    """Kill a supervisor whose process runs a job. The others see that it is gone."""
+    run = stage.occupy()
+    stage.kill(next(command for command in stage.commands if command.process.pid == run.parent))
+    stage.start()
+    stage.all_up()
+
+
+def kill_all(stage: Stage) -> None:
+    """Kill everything at once, and start again."""
+    stage.occupy()
+    stage.havoc.kill(
+        *(command.process.pid for command in stage.commands), kind="killed everything", is_supervisor=True
+    )
+    for command in stage.commands[:]:
+        command.process.wait(SLOW)
+        stage.commands.remove(command)
+        stage.start()
+    stage.all_up()
+
+
+def stop_process(stage: Stage) -> None:
+    """Stop a process that runs a job until the job runs elsewhere, and then let it continue."""
+    run = stage.occupy()
+    with stage.havoc.stopped(run.pid):
+        until(
+            lambda: any(
+                other.job == run.job and other.claimed > run.claimed for other in stage.accounts().runs
+            ),
+            seconds=PATIENCE,
+            what="its job runs elsewhere",
+        )
+    stage.all_up()
+
+
+def segfault(stage: Stage) -> None:
+    """Enqueue a job that reads what it may not read."""
+    _die(stage, lambda number: tasks.dies_once.bind(number, "segfault"))
+
+
+def out_of_memory(stage: Stage) -> None:
+    """Enqueue a job that uses up the memory of a cgroup, in which only its process is. If no cgroup can be
+    made, the process is killed in the same way, and the report has another name for this fault.
+    """
+    if lacks_memory_group():
+        _die(stage, lambda number: tasks.dies_once.bind(number, "killed without a cgroup"))
+        return
+    with memory_group(MEMORY) as group:
+        _die(stage, lambda number: tasks.uses_up_memory.bind(number, str(group.folder)))
+        assert group.killed == 1, f"the system has killed {group.killed} processes for their memory"
+
+
+def _die(stage: Stage, bind: Callable[[int], BoundTask]) -> None:
+    """Enqueue a job that takes its process down in its first run."""
+    job = stage.over(stage.load.enqueue(bind))
+    assert job.crash_count == 1, f"job {job.pk} died once and has counted {job.crash_count} crashes"
+    stage.all_up()
+
+
+def never_return(stage: Stage) -> None:
+    """Enqueue a job that no exception can interrupt. Its process is replaced."""
+    number = stage.load.enqueue(tasks.never_returns.bind, expects="failed")
+    pid = stage.begun(number).pid
+    assert stage.over(number).errors[-1]["class"] == "django_pgqueue.exceptions.TaskTimeout"
+    until(lambda: is_gone(pid), seconds=PATIENCE, what="its process is replaced")
+    stage.all_up()
+
+
+def hold_gil(stage: Stage) -> None:
+    """Enqueue a job that holds the GIL of its process for longer than the lease."""
+    number = stage.load.enqueue(lambda number: tasks.holds_gil.bind(number, int(LEASE) + 3))
+    pid = stage.begun(number).pid
+    with stage.havoc.fault("held GIL", {pid}, explains=False):
+        stage.over(number)
+    stage.all_up()
+
+
+def crashes_are_counted(stage: Stage, audit: Audit) -> list[str]:
+    """Return which jobs have counted fewer crashes, or more, than the kills of their processes.
+
+    A crash is counted if the process died alone and its supervisor saw it. If the supervisor is killed as
+    well, what it did not write with its last heartbeat is lost. A run that was killed on the way to its first
+    line is not in the ledger: a connection may have to be made, in each of four threads.
+    """
+    faults = audit.accounts.faults
+    problems = []
+    unseen = 0
+    for row in audit.rows:
+        runs = audit.runs_of.get(row.pk, [])
+        certain = sum(run.ended is None and _died_alone(run, faults) for run in runs)
+        if row.crash_count < certain:
+            problems.append(f"job {row.pk} has counted {row.crash_count} crashes of {certain}: {runs}")
+        unseen += max(0, row.crash_count - (len(runs) - 1))
+    killed = sum(len(fault.pids or ()) for fault in faults)
+    if unseen > 4 * killed:
+        problems.append(f"{unseen} crashes are counted that the ledger does not know")
+    return problems
+
+
+def _died_alone(run: Run, faults: Sequence[Fault]) -> bool:
+    """Return whether a kill hit only this process, and its supervisor lived long enough to report that."""
+    hits = [fault for fault in faults if fault.hit(run)]
+    own = next((fault for fault in hits if fault.pids and run.pid in fault.pids), None)
+    return (
+        own is not None
+        and not any(fault.is_supervisor and fault.before <= own.after + REPORT for fault in hits)
+        and not any(other is not own and abs(other.before - own.before) < TOGETHER for other in faults)
+    )
+
+
+SCENARIOS = [
+    Scenario(
+        name="kills",
+        expects="""
+            The jobs of a killed process run again within 5 seconds, without an attempt less. So do those of a
+            killed supervisor if another one lives, and those of killed commands once the next has started.
+        """,
+        faults=(kill_process, kill_process, kill_supervisor, kill_all),
+        settings={"LEASE": 3600.0},  # nobody may wait for the end of a lease
+        processes=2,
+        check=crashes_are_counted,
+        within={"killed process": 5.0, "killed supervisor": 5.0, "killed everything": 5.0},
+    ),
+    Scenario(
+        name="stopped past the lease",
+        expects="""
+            The jobs of a stopped process run elsewhere when its lease is over. When the process continues,
+            its reports are refused, its atomic jobs are rolled back, and it works on.
+        """,
+        faults=(stop_process,),
+        settings=SHORT_LEASE,
+        within={"stopped process": LEASE + 5.0},
+    ),
+    Scenario(
+        name="tasks that die",
+        expects="""
+            A job that takes its process down by a segfault, or because its memory cgroup is full, counts a
+            crash and no attempt. It runs again by itself, and so do the jobs beside it. The other processes
+            of the worker live on.
+        """,
+        faults=(segfault, out_of_memory),
+        settings={"BACKOFF_BASE": 0.1},
+        within={
+            "a task died: segfault": 5.0,
+            "a task died: out of memory": 5.0,
+            "a task died: killed without a cgroup": 5.0,
+        },
+    ),
+    Scenario(
+        name="a task that never returns",
+        expects="""
+            The job fails with TaskTimeout. Its process is replaced, and the jobs beside it come to their end
+            there or run again.
+        """,
+        faults=(never_return,),
+        settings={"TIMEOUT_GRACE": 1},
+        arguments=("--threads", "4", "--grace", "2"),
+    ),
+    Scenario(
+        name="the GIL held for longer than the lease",
+        expects="""
+            The process lives, so it keeps its lease: no job of it runs twice, and none loses an attempt.
+        """,
+        faults=(hold_gil,),
+        settings=SHORT_LEASE,
+    ),
+]  # fmt: skip

@@ -1,0 +1,208 @@
+"""The previous release and this one together, in both orders, on the tables of this one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TypeVar
+
+from django.apps import apps
+from django.db import connection
+from django.db.migrations.state import ProjectState
+
+from django_pgqueue.short_locks import patiently
+from tests.support.commands import ROOT, SLOW, Command, django_environment
+from tests.support.installed import on_tables_in_use
+from tests.support.sessions import open_raw
+from tests.support.waiting import until
+
+from ..harness.audit import Audit
+from ..harness.havoc import descendants
+from ..harness.ledger import FOLDER
+from ..harness.previous import lacks_history, last_migration, manage
+from ..harness.scenario import Scenario
+from ..harness.stage import PATIENCE, Stage
+from ..harness.worlds import database_of_the_previous_release
+
+__all__ = ["SCENARIOS"]
+
+HARNESS = Path(__file__).parents[1] / "harness"
+RATE = 12.0
+"""Transactions of a web process in a second."""
+SERIES = 1_000_000
+"""Numbers that a web process may give to its jobs."""
+OPEN = 3.0
+"""Seconds that a transaction stays open: longer than workers wait for a lock."""
+ERRORS = (" ERROR ", "psycopg.", "django.db.", "Error: ")
+"""What the log of a worker must not contain, except for the error of the task that fails."""
+NEXT = (
+    "ALTER TABLE pgqueue_job ADD COLUMN of_next_release integer NOT NULL DEFAULT 7",
+    "CREATE FUNCTION pgqueue_of_next_release_v1() RETURNS integer LANGUAGE sql AS 'SELECT 7'",
+)
+BACK = (
+    "DROP FUNCTION pgqueue_of_next_release_v1",
+    "ALTER TABLE pgqueue_job DROP COLUMN of_next_release",
+)
+"""What the next release may add, and the way back. This release has perhaps no migration of its own yet."""
+
+
+P = TypeVar("P", bound="Program")
+
+
+class Program:
+    """A program of the harness that runs with the code of a folder, against the current databases."""
+
+    def __init__(self, stage: Stage, code: Path, name: str, *arguments: object) -> None:
+        self.log = stage.ledger.folder / f"{name}-{len(list(stage.ledger.folder.glob('*.log')))}.log"
+        environment = {**django_environment(code), "PYTHONPATH": str(code), FOLDER: str(stage.ledger.folder)}
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", str(HARNESS / f"{name}.py"), *map(str, arguments)],
+                cwd=code, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+
+    def ended(self) -> None:
+        """Wait until it has ended without an error."""
+        assert self.process.wait(SLOW) == 0, self.log.read_text()
+
+
+class Web(Program):
+    """A web process with the code of a folder."""
+
+    def __init__(self, stage: Stage, code: Path) -> None:
+        self.first = SERIES * (1 + len(list(stage.ledger.folder.glob("web-*.log"))))
+        super().__init__(stage, code, "web", self.first, RATE)
+
+    def has(self, number: int) -> bool:
+        """Return whether it has enqueued the job of this number."""
+        return self.first <= number < self.first + SERIES
+
+    def end(self) -> None:
+        """Tell it to end, and wait until it has ended without an error."""
+        self.process.send_signal(signal.SIGTERM)
+        self.ended()
+
+
+@contextmanager
+def running(program: P) -> Iterator[P]:
+    """Let a program run for the duration of the block, at most."""
+    try:
+        yield program
+    finally:
+        program.process.kill()
+        program.process.wait()
+
+
+def upgrade_and_go_back(stage: Stage) -> None:
+    """Upgrade from the previous release as the docs say, and then go back to it, all under load."""
+    old: Path = stage.world
+    with running(Web(stage, old)) as old_web, stage.havoc.fault("upgrade", [], explains=False):
+        first = stage.start(code=old)
+        _serve(stage, [first], [old_web])
+        for command in stage.commands[:-1]:  # of the upgrade before
+            stage.end(command)
+        manage("migrate", "--verbosity", "0")
+        change(NEXT)
+        _serve(stage, [first], [old_web])
+        with running(Web(stage, ROOT)) as new_web, running(Program(stage, old, "pages")) as old_pages:
+            second = stage.start(code=old)  # one that starts on the new tables
+            new = stage.start()
+            _serve(stage, [first, second, new], [old_web, new_web])
+            old_pages.ended()
+            with running(Program(stage, ROOT, "pages")) as new_pages:
+                migrate_again(stage)
+                _serve(stage, [first, second, new], [old_web, new_web])
+                stage.end(first)
+                _serve(stage, [second, new], [old_web, new_web])
+                new_pages.ended()
+            stage.end(new)
+            _serve(stage, [second], [old_web, new_web])
+            new_web.end()
+        change(BACK)
+        manage("migrate", "--verbosity", "0", "django_pgqueue", last_migration(old))
+        _serve(stage, [second], [old_web])
+        old_web.end()
+
+
+def change(statements: tuple[str, ...]) -> None:
+    """Run statements as a migration does that locks tables in use."""
+    with connection.schema_editor() as editor:
+        patiently(editor, statements[0], [(statement, None) for statement in statements])
+
+
+def migrate_again(stage: Stage) -> None:
+    """Undo and repeat, in a random order, what migrations do to tables that are in use: indexes and triggers.
+
+    At the first of them, a transaction that has used the tables stays open. If the migration stood in line
+    behind it, the workers would, too, and would fail.
+    """
+    state = ProjectState.from_apps(apps)
+    operations = list(on_tables_in_use())
+    stage.choice.shuffle(operations)
+    with open_raw(autocommit=False) as reader:
+        reader.execute("SELECT count(*) FROM pgqueue_job")
+        soon = Timer(OPEN, reader.commit)
+        soon.start()
+        for operation in operations:
+            with connection.schema_editor() as editor:
+                operation.database_backwards("django_pgqueue", editor, state, state)
+                operation.database_forwards("django_pgqueue", editor, state, state)
+        soon.join()
+
+
+def _serve(stage: Stage, commands: list[Command], webs: list[Web]) -> None:
+    """Wait until each command has run a job of each web process that was claimed from now on."""
+    seen = len(stage.accounts().runs)
+    for command in commands:
+        pids = {command.process.pid, *descendants(command.process.pid)}
+        for one in webs:
+            until(
+                lambda: _has_run(stage, one, pids, seen),  # noqa: B023 - called at once
+                seconds=PATIENCE,
+                what=f"a job of {one.log} runs in {command.process.pid}",
+            )
+
+
+def _has_run(stage: Stage, web: Web, pids: set[int], seen: int) -> bool:
+    errors = logged_errors(stage)
+    assert not errors, "\n".join(errors)
+    assert web.process.poll() is None, web.log.read_text()
+    return any(
+        web.has(run.number) and run.ended and not pids.isdisjoint((run.pid, run.parent))
+        for run in stage.accounts().runs[seen:]
+    )
+
+
+def logged_errors(stage: Stage, audit: Audit | None = None) -> list[str]:
+    """Return the errors in the logs of the workers."""
+    return [
+        f"{log.name}: {line}"
+        for log in stage.ledger.folder.parent.glob("worker-*.log")
+        for line in log.read_text().splitlines()
+        if any(error in line for error in ERRORS) and "the first attempt fails" not in line
+    ]
+
+
+SCENARIOS = [
+    Scenario(
+        name="upgrade",
+        expects="""
+            While the tables are migrated, even if somebody has used them in a transaction that is still open,
+            and afterwards, workers and web processes of the previous release go on without an error, and new
+            ones of them start. They share their jobs with those of this release, in both directions. The
+            pages of the admin of both work. If somebody goes back, the previous release takes over, also
+            while the migrations are undone. No job runs twice.
+        """,
+        faults=(upgrade_and_go_back,),
+        commands=0,
+        backlog=0,  # the load comes from web processes
+        world=database_of_the_previous_release,
+        lacks=lacks_history,
+        check=logged_errors,
+    )
+]

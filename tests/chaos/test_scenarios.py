@@ -1,0 +1,42 @@
+"""The short form of each scenario. ``python3 dev.py chaos --minutes 30 --seed 7`` is the long form."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Command
+
+from .harness.scenario import perform
+from .scenarios import SCENARIOS
+
+SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_ledger_is_balanced(start: Callable[..., Command], tmp_path: Path, name: str) -> None:
+    if lacks := SCENARIOS[name].lacks():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{name!r} needs {lacks}")
+    report = perform(SCENARIOS[name], start, tmp_path, seed=SEED)
+    print(report)
+    assert not report.problems, str(report)
+
+
+def test_each_check_belongs_to_a_scenario() -> None:
+    """A function that takes the stage and the audit, and that no scenario names, checks nothing."""
+    modules = {sys.modules[act.__module__] for scenario in SCENARIOS.values() for act in scenario.faults}
+    checks = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if inspect.isfunction(value) and [*inspect.signature(value).parameters] == ["stage", "audit"]
+    }
+    assert checks
+    assert not checks - {scenario.check for scenario in SCENARIOS.values()}
