@@ -1,4 +1,4 @@
-"""The page about the admin: the template that extends the overview."""
+"""The page about the admin: the template that extends the overview, and the zone of each user."""
 
 from __future__ import annotations
 
@@ -32,3 +32,20 @@ def test_a_project_adds_to_the_overview(client: Client, settings: Any) -> None:
     assert 'id="shop-runbook"' in part
     assert "<p>Nothing.</p>" in part
     assert "<html" not in part
+
+
+@pytest.mark.django_db
+def test_users_choose_the_zone_of_the_times(
+    client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.zones.zone_of_the_user"]
+    client.force_login(User.objects.create_superuser("root"))
+    address = "/admin/django_pgqueue/job/overview/"
+    assert "data-pgqueue-kept" not in client.get(address).content.decode()
+    for zone in ("Asia/Tokyo", "Etc/UTC"):
+        session = client.session
+        session["zone"] = zone
+        session.save()
+        page = client.get(address).content.decode()
+        assert f'data-pgqueue-zone="{zone}" data-pgqueue-kept>' in page

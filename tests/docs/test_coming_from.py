@@ -24,6 +24,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_pgqueue.models import Job
+from tests.support.loggers import loggers_restored
 from tests.support.sessions import Connect
 
 from .shop import example, fresh, in_shop, run, seconds_until, setting, work
@@ -117,7 +118,8 @@ def moved(command: str) -> str:
 def test_django_tasks_db_needs_another_backend_only(order: Any) -> None:
     with tasks(THEIRS):
         result = example("db_tasks").check_out(order)
-        call_command("db_worker", queue_name="*", interval=0, batch=True, reload=False, verbosity=0)
+        with loggers_restored():  # the command sets the level of Django's own loggers
+            call_command("db_worker", queue_name="*", interval=0, batch=True, reload=False, verbosity=0)
         result.refresh()
         assert (result.status, result.return_value) == ("SUCCESSFUL", order.pk)
     with tasks(OURS):

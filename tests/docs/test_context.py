@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from django_pgqueue import conf
 from django_pgqueue.models import Job
+from tests.support.loggers import loggers_restored
 
 from .shop import example, fresh, in_shop, setting, statements, work
 
@@ -54,14 +55,10 @@ def test_the_settings_are_valid() -> None:
 
 
 def test_the_logging_example(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = logging.getLogger("shop")
-    before = logger.level, list(logger.handlers)
-    try:
+    logging.getLogger("shop")  # what exists is restored
+    with loggers_restored():
         logging.config.dictConfig(setting("job_logging")["LOGGING"])
         logging.getLogger("shop.views").info("hello")
-    finally:
-        logger.level, logger.handlers = before
-        logger.manager._clear_cache()  # type: ignore[attr-defined]
     assert capsys.readouterr().err == "INFO [job - -] hello\n"
 
 

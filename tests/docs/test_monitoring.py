@@ -36,7 +36,7 @@ def test_the_depth_and_age_of_queues() -> None:
     JobFactory.create(queue_name="slow", running=True, run_after=ago(hours=1))
     JobFactory.create(queue_name="mail", done=True)
     mail, slow = ask("queues")
-    assert [mail[name] for name in ("queue_name", "ready", "scheduled", "running")] == ["mail", 2, 2, 0]
+    assert [mail[name] for name in ("queue_name", "ready", "scheduled", "retrying")] == ["mail", 2, 1, 1]
     assert 600 <= mail["oldest_ready_seconds"] < 660
     assert [slow[name] for name in ("queue_name", "ready", "running")] == ["slow", 0, 1]
     assert slow["oldest_ready_seconds"] == 0

@@ -20,6 +20,7 @@ from django_pgqueue.models import Job, QueueStatus
 from django_pgqueue.testing import factories, pytest_plugin
 from django_pgqueue.testing.calls import _ALLOWED
 from tests.browser.pictures import FOLDER, PICTURES
+from tests.chaos.scenarios import SCENARIOS
 
 from .shop import (
     DOCS,
@@ -191,3 +192,9 @@ def test_the_page_of_functions_shows_every_option_of_a_task() -> None:
 
     expected = {**options(django_pgqueue.task), "backend": None}  # the name of the implicit one is ours
     assert options(documented["task"]) == expected
+
+
+def test_the_page_of_reliability_says_what_to_expect_of_each_scenario() -> None:
+    page = (DOCS / "explanation" / "reliability.md").read_text()
+    section = page.split("\n### The scenarios\n")[1].split("\n### ")[0]
+    assert [row[0] for row in rows(section)] == list(SCENARIOS)

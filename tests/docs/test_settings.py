@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import logging.config
 import os
 from datetime import timedelta
 
@@ -11,6 +13,7 @@ from django.core.checks import run_checks
 from django.test import override_settings
 
 from django_pgqueue import conf
+from tests.support.loggers import loggers_restored
 
 from .shop import setting
 
@@ -24,28 +27,18 @@ def test_the_pgqueue_example_is_valid() -> None:
 @pytest.mark.parametrize("name", ["tasks", "tasks_queues", "tasks_databases", "testing"])
 def test_the_examples_of_backends_are_valid(name: str) -> None:
     with override_settings(**setting(name)):
-        assert [message for message in run_checks(tags=["pgqueue"]) if message.id != "pgqueue.W002"] == []
+        # These are about tasks, of which other tests may have left some behind.
+        about_tasks = {"pgqueue.E007", "pgqueue.W002"}
+        assert [each for each in run_checks(tags=["pgqueue"]) if each.id not in about_tasks] == []
 
 
 def test_the_logging_example_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
-    import logging.config
-
-    before = {
-        name: (logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in LOGGERS
-    }
-    try:
+    with loggers_restored():
         logging.config.dictConfig(setting("logging")["LOGGING"])
         logging.getLogger("django_pgqueue.worker.producer.producer").info("connected")
         logging.getLogger("django_pgqueue.job").info("job 1 done")
         logging.getLogger("django_pgqueue.job").warning("job 2 retry")
-    finally:
-        for name, (level, handlers) in before.items():
-            logging.getLogger(name).setLevel(level)
-            logging.getLogger(name).handlers = handlers
     assert capsys.readouterr().err.split("\n") == ["connected", "job 2 retry", ""]
-
-
-LOGGERS = ("django_pgqueue", "django_pgqueue.job")
 
 
 def test_the_pooler_example(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ WITH live AS (
 )
 SELECT queue_name,
     count(*) FILTER (WHERE is_ready) AS ready,
-    count(*) FILTER (WHERE status IN ('pending', 'retry') AND NOT is_ready) AS scheduled,
+    count(*) FILTER (WHERE status = 'pending' AND NOT is_ready) AS scheduled,
+    count(*) FILTER (WHERE status = 'retry' AND NOT is_ready) AS retrying,
     count(*) FILTER (WHERE status = 'running') AS running,
     coalesce(
         extract(epoch FROM clock_timestamp() - min(run_after) FILTER (WHERE is_ready)), 0
