@@ -1,8 +1,9 @@
 """The previous release, taken from the history: the package together with the project of the tests.
 
-``tests/chaos/previous_release`` names its commit. During a deploy the processes of both releases run at the
-same time, and each runs its own tasks. All write to the same ledger, so the records of the ledger may gain
-values from release to release, and lose none.
+It is the state of the commit that last changed ``tests/chaos/previous_release``. The file does not contain the
+hash of that commit, which changes if the commit is rebased. During a deploy the processes of both releases run
+at the same time, and each runs its own tasks. All write to the same ledger, so the records of the ledger may
+gain values from release to release, and lose none.
 """
 
 from __future__ import annotations
@@ -13,31 +14,34 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from tests.support.commands import ROOT, django_environment
 
-__all__ = ["COMMIT", "changed_since", "lacks_history", "last_migration", "manage", "previous_release"]
+__all__ = ["changed_since", "lacks_history", "last_migration", "manage", "previous_release"]
 
-COMMIT = (Path(__file__).parents[1] / "previous_release").read_text().strip()
+FILE = "tests/chaos/previous_release"
 
 
 def lacks_history() -> str:
     """Return what is missing to build the previous release, or nothing."""
     if shutil.which("git") is None:
         return "git"
-    if _git("cat-file", "-e", f"{COMMIT}^{{commit}}").returncode:
-        return f"the commit {COMMIT}, the previous release, in the history (git fetch --unshallow)"
+    # The oldest commit of a shallow clone seems to have changed all files.
+    if _git("rev-parse", "--is-shallow-repository").stdout.strip() != b"false" or not _commit():
+        return f"the commit that changed {FILE}, in the history (git fetch --unshallow)"
     return ""
 
 
 def previous_release() -> Path:
     """Return the folder with the previous release. It is taken from the history once."""
-    folder = ROOT / "var" / "previous" / COMMIT
+    commit = _commit()
+    folder = ROOT / "var" / "previous" / commit
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(dir=folder.parent))
-        archive = _git("archive", COMMIT, "django_pgqueue", "tests", "example_project")
+        archive = _git("archive", commit, "django_pgqueue", "tests", "example_project")
         assert archive.returncode == 0, archive.stderr.decode()
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
             tar.extractall(new, filter="data")
@@ -50,7 +54,7 @@ def previous_release() -> Path:
 
 def changed_since(*paths: str) -> list[str]:
     """Return the files that have changed, or are gone, since the previous release. New ones do not count."""
-    diff = _git("diff", "--name-only", "--no-renames", "--diff-filter=a", COMMIT, "--", *paths)
+    diff = _git("diff", "--name-only", "--no-renames", "--diff-filter=a", _commit(), "--", *paths)
     assert diff.returncode == 0, diff.stderr.decode()
     return diff.stdout.decode().split()
 
@@ -67,6 +71,11 @@ def manage(*arguments: str, folder: Path = ROOT) -> None:
         cwd=folder, env=django_environment(folder), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@cache
+def _commit() -> str:
+    return _git("log", "-1", "--format=%H", "--", FILE).stdout.decode().strip()
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
