@@ -1,9 +1,9 @@
 """The previous release, taken from the history: the package together with the project of the tests.
 
-It is the state of the commit that last changed ``tests/chaos/previous_release``. The file does not contain the
-hash of that commit, which changes if the commit is rebased. During a deploy the processes of both releases run
-at the same time, and each runs its own tasks. All write to the same ledger, so the records of the ledger may
-gain values from release to release, and lose none.
+It is the state of the commit that last changed ``tests/chaos/previous_release``. The file does not contain
+the hash of that commit, which changes if the commit is rebased. During a deploy the processes of both
+releases run at the same time, and each runs its own tasks. All write to the same ledger, so the records of
+the ledger may gain values from release to release, and lose none.
 """
 
 from __future__ import annotations
