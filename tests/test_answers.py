@@ -13,6 +13,7 @@ import pytest
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from psycopg.errors import QueryCanceled
 
 from django_pgqueue import answers, session
 from django_pgqueue.answers import SilentServerError
@@ -85,13 +86,18 @@ def test_a_statement_that_takes_long_is_waited_for(worker: Session, monkeypatch:
     asked: list[bool] = []
     ask = worker.connection.ask  # type: ignore[attr-defined]
 
-    def remember() -> bool:
-        asked.append(ask())
-        return asked[-1]
+    with open_raw() as other:
 
-    monkeypatch.setattr(worker.connection, "ask", remember)
-    assert worker.value("SELECT 'done' FROM pg_sleep(%s)", (4 * SOON,)) == "done"
-    assert asked
+        def remember() -> bool:
+            asked.append(ask())
+            if len(asked) == 2:
+                other.execute("SELECT pg_cancel_backend(%s)", [worker.connection.info.backend_pid])
+            return asked[-1]
+
+        monkeypatch.setattr(worker.connection, "ask", remember)
+        with pytest.raises(QueryCanceled):
+            worker.value("SELECT pg_sleep(60)")
+    assert len(asked) >= 2
     assert all(asked)
 
 
@@ -136,7 +142,7 @@ def test_behind_a_pooler_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
         assert opened.value("SELECT 1 FROM pg_sleep(%s)", (3 * SOON,)) == 1
         opened.connection.patience = SOON  # type: ignore[attr-defined]
         with pytest.raises(SilentServerError):
-            opened.value("SELECT 1 FROM pg_sleep(%s)", (1,))
+            opened.value("SELECT 1 FROM pg_sleep(%s)", (5,))
 
 
 @pytest.fixture

@@ -73,10 +73,10 @@ def test_a_call_replaces_the_one_before() -> None:
 
 def test_a_million_calls_take_about_a_second() -> None:
     with fake_job() as job:
-        began = time.perf_counter()
+        began = time.thread_time()
         for number in range(20_000):
             job.progress(number, 20_000)
-        assert time.perf_counter() - began < 0.2  # ten times what it takes
+        assert time.thread_time() - began < 0.2  # ten times what it takes
 
 
 def test_track_counts_what_is_done() -> None:
