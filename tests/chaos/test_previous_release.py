@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from .harness.previous import changed_since, lacks_history
+from .harness.previous import NAME, changed_since, lacks_history
 
 
 def test_released_files_have_not_changed() -> None:
@@ -14,6 +14,6 @@ def test_released_files_have_not_changed() -> None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"this test needs {lacks}")
     changed = changed_since("django_pgqueue/migrations", "django_pgqueue/sql")
     assert not changed, (
-        "The previous release has installed these files, which do not change in its databases:"
+        f"The previous release ({NAME}) has installed these files, which do not change in its databases:"
         f" {', '.join(changed)}. Write a new version into a new file, with a new migration."
     )

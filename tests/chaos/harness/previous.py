@@ -1,9 +1,9 @@
 """The previous release, taken from the history: the package together with the project of the tests.
 
-It is the state of the commit that last changed ``tests/chaos/previous_release``. The file does not contain
-the hash of that commit, which changes if the commit is rebased. During a deploy the processes of both
-releases run at the same time, and each runs its own tasks. All write to the same ledger, so the records of
-the ledger may gain values from release to release, and lose none.
+``tests/chaos/previous_release`` names its commit, as git does: by a tag, a hash or ``HEAD^{/words of its
+message}``. During a deploy the processes of both releases run at the same time, and each runs its own
+tasks. All write to the same ledger, so the records of the ledger may gain values from release to release,
+and lose none.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from pathlib import Path
 
 from tests.support.commands import ROOT, django_environment
 
-__all__ = ["changed_since", "lacks_history", "last_migration", "manage", "previous_release"]
+__all__ = ["NAME", "changed_since", "lacks_history", "last_migration", "manage", "previous_release"]
 
-FILE = "tests/chaos/previous_release"
+NAME = (Path(__file__).parents[1] / "previous_release").read_text().strip()
 
 
 def lacks_history() -> str:
     """Return what is missing to build the previous release, or nothing."""
     if shutil.which("git") is None:
         return "git"
-    # The oldest commit of a shallow clone seems to have changed all files.
-    if _git("rev-parse", "--is-shallow-repository").stdout.strip() != b"false" or not _commit():
-        return f"the commit that changed {FILE}, in the history (git fetch --unshallow)"
+    if not _commit():
+        return f"the commit {NAME}, the previous release, in the history (git fetch --unshallow)"
     return ""
 
 
@@ -75,7 +74,7 @@ def manage(*arguments: str, folder: Path = ROOT) -> None:
 
 @cache
 def _commit() -> str:
-    return _git("log", "-1", "--format=%H", "--", FILE).stdout.decode().strip()
+    return _git("rev-parse", "--quiet", "--verify", f"{NAME}^{{commit}}").stdout.decode().strip()
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
