@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from django_pgqueue.figures.failures import FailureGroup
 from django_pgqueue.figures.throughput import rates
 from django_pgqueue.management._output import _ASCII, _UTF8, cells
 from django_pgqueue.management._top import keyboard, live, reading
-from django_pgqueue.management._top.drawing import picture, shares
+from django_pgqueue.management._top.drawing import picture, report, shares
 from django_pgqueue.management._top.panes import panes
 from django_pgqueue.management._top.view import View
 from django_pgqueue.management.subcommands import top
@@ -95,6 +95,20 @@ def test_everything_at_once_on_a_pipe() -> None:
         assert words in text
     order = [line.split()[0] for line in lines if line.startswith(("default ", "mail "))]
     assert order == ["default", "mail"]
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ja"])
+def test_the_first_figures_are_below_each_other(language: str) -> None:
+    with translation.override(language):
+        lines = list(report(reading.read("default"), None, _UTF8))
+    columns = {cells(label) + cells(text) - cells(text.lstrip()) for label, text in map(_parted, lines[2:6])}
+    assert len(columns) == 1, lines[2:6]
+
+
+def _parted(line: str) -> tuple[str, str]:
+    label, colon, text = line.partition(":")
+    return label + colon, text
 
 
 @pytest.mark.usefixtures("busy")

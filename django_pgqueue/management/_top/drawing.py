@@ -31,8 +31,11 @@ def report(reading: Reading, width: int | None, marks: Marks) -> Iterator[str]:
     first = headline(reading).text
     yield from textwrap.wrap(first, width) if width else [first]
     yield ""
-    for label, cell in tiles(reading, marks):
-        yield cut(f"{label + ':':<10} {cell.text}", width or len(cell.text) + 11, marks)
+    facts = [(f"{label}:", cell.text) for label, cell in tiles(reading, marks)]
+    room = max(10, *(cells(label) for label, _ in facts))
+    for label, text in facts:
+        fact = f"{aligned(label, room, marks=marks)} {text}"
+        yield cut(fact, width, marks) if width else fact
     for pane in panes(reading, marks, {}).values():
         yield ""
         for line in _table(pane, len(pane.rows), width, marks):
