@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 
 from django_pgqueue.models import Job, Worker
 from tests.support.fork_server import Forked, fork_command
@@ -122,11 +122,23 @@ def commands_in(
             if command.process.poll() is None:
                 command.process.kill()
                 command.process.wait()
-        # Children that have lost their supervisor end by themselves. The tables are flushed only after that.
+        # Children that have lost their supervisor end by themselves. The tables are flushed only after that,
+        # and after the server has done what the killed processes have asked for.
         until(
             lambda: not any(is_alive(pid) for pid in Worker.objects.values_list("pid", flat=True)),
             seconds=SLOW,
         )
+        until(lambda: not sessions_at_work(), seconds=SLOW)
+
+
+def sessions_at_work() -> bool:
+    """Return whether the server executes a statement of a worker or a supervisor."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE 'pgqueue %' AND state <> 'idle'"
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def django_environment(code: Path = ROOT, **pgqueue: Any) -> dict[str, str]:

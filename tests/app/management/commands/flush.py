@@ -12,7 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.commands import flush
-from django.db import connections
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.errors import DeadlockDetected
 
 STAY = {"auth_permission", "django_content_type"}
 SMALL = 64 * 1024  # bytes; a larger table is truncated, so that dead rows do not add up
@@ -34,15 +36,26 @@ class Command(flush.Command):
         """Empty the tables of the models."""
         connection = connections[options["database"]]
         names = set(connection.introspection.django_table_names(only_existing=True, include_views=False))
-        with connection.cursor() as cursor:
-            cursor.execute(_NOT_EMPTY_SQL, [sorted(names - STAY)])
-            found = cursor.fetchall()
-            # Only a superuser can delete rows without triggers: foreign keys and the guards of the queue.
-            is_superuser = connection.connection.info.parameter_status("is_superuser") == "on"
-            small = [name for name, size in found if size <= SMALL and is_superuser]
-            if tables := ", ".join(name for name, _ in found if name not in small):
-                cursor.execute(f"TRUNCATE {tables} CASCADE")
-            if deletions := "; ".join(f"DELETE FROM {name}" for name in small):
-                cursor.execute(
-                    f"SET session_replication_role = replica; {deletions}; RESET session_replication_role"
-                )
+        while True:
+            try:
+                _empty(connection, sorted(names - STAY))
+                return
+            except OperationalError as error:
+                # Race: the server may still be at work for a process that the test has killed.
+                if not isinstance(error.__cause__, DeadlockDetected):
+                    raise
+
+
+def _empty(connection: BaseDatabaseWrapper, names: list[str]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_NOT_EMPTY_SQL, [names])
+        found = cursor.fetchall()
+        # Only a superuser can delete rows without triggers: foreign keys and the guards of the queue.
+        is_superuser = connection.connection.info.parameter_status("is_superuser") == "on"
+        small = [name for name, size in found if size <= SMALL and is_superuser]
+        if tables := ", ".join(name for name, _ in found if name not in small):
+            cursor.execute(f"TRUNCATE {tables} CASCADE")
+        if deletions := "; ".join(f"DELETE FROM {name}" for name in small):
+            cursor.execute(
+                f"SET session_replication_role = replica; {deletions}; RESET session_replication_role"
+            )
