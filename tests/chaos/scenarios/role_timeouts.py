@@ -37,6 +37,7 @@ def _end_while_locked(stage: Stage, setting: str) -> None:
     with _role_has(stage, setting, 200):
         run = in_transaction(stage, 0.5)
         with stage.world.connect() as own, own.transaction():
+            own.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")  # not its role's
             own.execute("LOCK TABLE pgqueue_job IN SHARE ROW EXCLUSIVE MODE")
             time.sleep(LOCKED)
         until(lambda: _has_run_again(stage, run), seconds=PATIENCE, what=f"the job runs again: {run}")
