@@ -19,7 +19,7 @@ from ..harness.accounts import Run
 from ..harness.scenario import Scenario
 from ..harness.stage import Stage
 from ..harness.worlds import at_database, server_of_its_own
-from .network import HEARTBEAT_FOUND, LISTENER_FOUND, LOST, found
+from .network import HEARTBEAT_FOUND, LISTENER_FOUND, found, news
 from .server import in_transaction
 from .sessions import only_atomic_jobs_ran_again
 
@@ -84,7 +84,7 @@ def forget(stage: Stage) -> None:
     world: World = stage.world
     stage.occupy()
     atomic = in_transaction(stage, 0.5)
-    before = {command: command.log.count(LOST) for command in stage.commands}
+    before = {command: len(news(command)) for command in stage.commands}
     pids = stage.at_work()
     with stage.havoc.fault(FORGOTTEN):
         links = world.workers.forget()

@@ -21,10 +21,10 @@ from ..harness.scenario import Scenario
 from ..harness.stage import Stage
 from ..harness.worlds import at_database, server_of_its_own
 
-__all__ = ["HEARTBEAT_FOUND", "LISTENER_FOUND", "LOST", "SCENARIOS", "found"]
+__all__ = ["HEARTBEAT_FOUND", "LISTENER_FOUND", "SCENARIOS", "found", "news"]
 
 LEASE = 8.0
-LOST = "the connection is lost"
+LOST, AGAIN = "the connection is lost", "connected again"
 LISTENER_FOUND = "half-open listener found by its worker"
 HEARTBEAT_FOUND = "half-open connection found by the supervisor"
 SESSIONS_ENDED = "half-open sessions of jobs ended by the server"
@@ -57,7 +57,7 @@ def cut_off(stage: Stage) -> None:
     worker = _far_worker(stage)
     file = stage.ledger.folder / f"go-{len(stage.havoc.faults)}"
     held = [_occupy(stage, worker, file, task) for task in (tasks.wait_for_file, tasks.lock_until_file)]
-    before = worker.log.count(LOST)
+    before = len(news(worker))
     with stage.havoc.fault("cut off", {worker.process.pid, *descendants(worker.process.pid)}):
         world.place.pull()
         try:
@@ -77,10 +77,16 @@ def cut_off(stage: Stage) -> None:
     stage.all_up()
 
 
+def news(worker: Command) -> list[str]:
+    """Return what the processes of a command have logged about their connections."""
+    return [line for line in worker.log.splitlines() if LOST in line or AGAIN in line]
+
+
 def found(worker: Command, pid: int, before: int) -> bool:
-    """Return whether this process has found that its connection is lost, after so many that were lost."""
-    lines = [line for line in worker.log.splitlines() if LOST in line]
-    return any(f"[{pid}]" in line for line in lines[before:])
+    """Return whether this process has told, after so many news, that its connection is lost, or has made the
+    one that it was making.
+    """
+    return any(f"[{pid}]" in line for line in news(worker)[before:])
 
 
 def _sessions(address: str) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ from django.db import Error, connection, transaction
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.exceptions import PayloadError
-from django_pgqueue.models import FailureGroup, Job
+from django_pgqueue.models import FailureGroup, FailureNote, Job
 from tests.app import poison_tasks as tasks
+from tests.support.foreign import ForeignJob, register, sign_off, sql_claim
+from tests.support.jobs import finish
+from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
 
 from ..harness.scenario import Scenario
@@ -29,6 +34,10 @@ MOST_LOG = 70 * 2**10
 """Bytes that the worker writes to its log for a failure."""
 MANY = 500
 """Jobs that fail at once, with long tracebacks."""
+FLOOD = 10_000
+"""Failures that are reported at once, with long tracebacks."""
+REPORTERS = 4
+"""Sessions that report them."""
 
 DEEP = json.loads("[" * 190 + "]" * 190)
 VALUES: list[Any] = [
@@ -122,7 +131,7 @@ def huge(stage: Stage) -> None:
 
 
 def many_failures(stage: Stage) -> None:
-    """Let thousands of jobs fail as fast as they can, with long tracebacks. Other jobs run among them."""
+    """Let hundreds of jobs fail as fast as they can, with long tracebacks. Other jobs run, too."""
     logged = log_size(stage)
     began = time.monotonic()
     before = len(stage.accounts().runs)
@@ -131,7 +140,8 @@ def many_failures(stage: Stage) -> None:
     until(lambda: failed.count() == MANY, seconds=PATIENCE, what="all have failed")
     seconds = time.monotonic() - began
     others = len(stage.accounts().runs) - before
-    assert others, "no other job ran among them"
+    # All of them may have been behind these failures, which were enqueued at once.
+    until(lambda: len(stage.accounts().runs) > before, seconds=PATIENCE, what="other jobs run")
     places = set(failed.values_list("error_fingerprint", flat=True))
     assert len(places) == 1, "failures of one place are one group"
     groups = FailureGroup.objects.filter(fingerprint__in=places)
@@ -142,6 +152,51 @@ def many_failures(stage: Stage) -> None:
         f"{MANY / seconds:,.0f} failures in a second, {each:,.0f} bytes of log for each,"
         f" and {others / seconds:.0f} other jobs in a second beside them"
     )
+
+
+def flood(stage: Stage) -> None:
+    """Report failures with long tracebacks as fast as the server takes them, without a process of Python that
+    formats each. All failures are counted, and other jobs run.
+    """
+    (sample,) = over([enqueue(tasks.fail_deeply, 0).pk])
+    error = json.dumps({name: sample.errors[0][name] for name in ("class", "message", "traceback")})
+    group = FailureGroup.objects.filter(fingerprint=sample.error_fingerprint)
+    until(lambda: not FailureNote.objects.exists(), seconds=PATIENCE, what="those before are counted")
+    counted = group.get().failed
+    before = len(stage.accounts().runs)
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(open_raw()) for _ in range(REPORTERS)]
+        worker = register(sessions[0], "flood")
+        claims = _claimed_at_once(sessions[0], worker)
+
+        def report(session: Connection, share: list[list[ForeignJob]]) -> int:
+            more = {"error": error, "fingerprint": sample.error_fingerprint, "started": time.monotonic()}
+            return sum(
+                len(finish(session, [job.id for job in jobs], "failed", lease=jobs[0].lease, **more))
+                for jobs in share
+            )
+
+        began = time.monotonic()
+        with ThreadPoolExecutor(REPORTERS) as pool:
+            shares = [claims[place::REPORTERS] for place in range(REPORTERS)]
+            accepted = sum(pool.map(report, sessions, shares))
+        seconds = time.monotonic() - began
+        assert sign_off(sessions[0], worker)
+    failed = Job.objects.filter(queue_name="flood", status="failed", attempts=1)
+    assert accepted == failed.count() == FLOOD
+    until(lambda: group.get().failed == counted + FLOOD, seconds=PATIENCE, what="all failures are counted")
+    until(lambda: len(stage.accounts().runs) > before, seconds=PATIENCE, what="other jobs run")
+    print(f"{FLOOD / seconds:,.0f} reports of failures in a second, with {len(error):,} bytes each")
+
+
+def _claimed_at_once(session: Connection, worker: int) -> list[list[ForeignJob]]:
+    """Enqueue jobs, and claim them in the same transaction, before another worker sees them."""
+    with session.transaction():
+        session.execute(
+            "SELECT pgqueue_enqueue('go.Import', queue_name => 'flood', max_attempts => 1)"
+            " FROM generate_series(1, %s)", [FLOOD],
+        )  # fmt: skip
+        return [sql_claim(session, worker, 100, ["flood"]) for _ in range(FLOOD // 100)]
 
 
 def by_sql(name: str, column: str, text: str) -> int:
@@ -177,10 +232,10 @@ SCENARIOS = [
         expects="""
             Arguments of every shape of JSON arrive as they are, and what is not JSON is refused. A call of
             another release fails, or waits for a worker that knows its task. Results and errors of 50 MB, and
-            thousands of failures at once, replace no process. Memory, rows and logs stay bounded, and the
-            jobs beside them run.
+            thousands of failures at once, replace no process. Memory, rows and logs stay bounded, each
+            failure is counted, and the jobs beside them run.
         """,
-        faults=(odd_arguments, other_code, huge, many_failures),
+        faults=(odd_arguments, other_code, huge, many_failures, flood),
         commands=1,
         backlog=100_000,  # the poison waits, too, and others are to come all the time
     )
