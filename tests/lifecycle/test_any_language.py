@@ -338,7 +338,7 @@ def test_other_isolations_are_refused(connect: Connect, worker: int) -> None:
         sql_claim(one, worker)
 
 
-@pytest.mark.parametrize(("age", "vital"), [(1, "running"), (14, "running"), (16, "silent"), (31, "dead")])
+@pytest.mark.parametrize(("age", "vital"), [(1, "running"), (10, "running"), (16, "silent"), (31, "dead")])
 def test_the_admin_counts_with_the_lease(one: Connection, worker: int, age: int, vital: str) -> None:
     one.execute("UPDATE pgqueue_worker SET heartbeat_at = now() - %s * interval '1 s'", (age,))
     fleet: Any = Fleet("default")
