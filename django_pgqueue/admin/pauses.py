@@ -152,7 +152,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         found = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request) and self.has_resume_permission(request)):
+        if not (self.has_view_permission(request, found) and self.has_resume_permission(request)):
             raise PermissionDenied
         if found is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]

@@ -50,11 +50,11 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may cancel jobs."""
-        return _may(request, "cancel")
+        return self._may_on_jobs(request, "cancel")
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may retry jobs."""
-        return _may(request, "retry")
+        return self._may_on_jobs(request, "retry")
 
     @admin.action(description=_("Cancel selected batches"), permissions=["cancel"])
     def cancel_batches(self, request: HttpRequest, queryset: QuerySet[JobBatch]) -> HttpResponse | None:
@@ -79,9 +79,9 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         """Handle a button of the page of a batch."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if not (self.has_view_permission(request) and _may(request, act)):
-            raise PermissionDenied
         batch = self.get_object(request, unquote(object_id))
+        if not (self.has_view_permission(request, batch) and self._may(request, act)):
+            raise PermissionDenied
         if batch is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         back = self._url("change", quote(batch.pk))
@@ -95,7 +95,7 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         return [
             {"label": label, "url": self._url(act, quote(batch.pk))}
             for act, label in _LABELS.items()
-            if fitting[act] and _may(request, act)
+            if fitting[act] and self._may(request, act)
         ]
 
     def _ask_or_act(
@@ -131,13 +131,20 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         except JobBatch.DoesNotExist:
             return 0
 
+    def _may(self, request: HttpRequest, act: str) -> bool:
+        """Return what the method for this permission says, which a project may have replaced."""
+        return bool(getattr(self, f"has_{act}_permission")(request))
+
+    def _may_on_jobs(self, request: HttpRequest, act: str) -> bool:
+        """Return what the admin class of jobs on this site says, which a project may have replaced."""
+        name = f"has_{act}_permission"
+        if self.admin_site.is_registered(Job) and hasattr(self.admin_site.get_model_admin(Job), name):
+            return bool(getattr(self.admin_site.get_model_admin(Job), name)(request))
+        return request.user.has_perm(f"{Job._meta.app_label}.{act}_{Job._meta.model_name}")
+
     def _url(self, page: str, *arguments: str) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
         return reverse(name, args=arguments, current_app=self.admin_site.name)
-
-
-def _may(request: HttpRequest, act: str) -> bool:
-    return request.user.has_perm(f"{Job._meta.app_label}.{act}_{Job._meta.model_name}")
 
 
 def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> Effect:

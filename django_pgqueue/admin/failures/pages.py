@@ -53,6 +53,10 @@ class FailurePages(DatabaseAdmin[M]):
     class Media:
         css = {"all": ["django_pgqueue/failures.css"]}
 
+    def has_mute_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may mute and unmute groups of failures."""
+        return request.user.has_perm(MUTE)
+
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs of the pages."""
         view, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
@@ -124,7 +128,7 @@ class FailurePages(DatabaseAdmin[M]):
             "query": urlencode({"q": f"fingerprint:{fingerprint}"}),
             "sample_url": self._sample_url(found.sample_job),
             "mute_url": self._failures_page("failure_mute", quote(fingerprint))
-            if request.user.has_perm(MUTE)
+            if self.has_mute_permission(request)
             else "",
             "may_retry": self._may_act(request, "retry"),
             "may_cancel": self._may_act(request, "cancel"),
@@ -137,7 +141,7 @@ class FailurePages(DatabaseAdmin[M]):
         """Mute a group or unmute it, and redirect to its page."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if not self.has_view_permission(request) or not request.user.has_perm(MUTE):
+        if not (self.has_view_permission(request) and self.has_mute_permission(request)):
             raise PermissionDenied
         found = FailureGroup.objects.using(self.database).filter(pk=unquote(fingerprint).replace("\0", ""))
         known = found.defer("traceback").first()
@@ -162,7 +166,8 @@ class FailurePages(DatabaseAdmin[M]):
         return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
 
     def _may_act(self, request: HttpRequest, what: str) -> bool:
-        return request.user.has_perm(f"{self.opts.app_label}.{what}_{self.opts.model_name}")
+        """Return what the method for this permission says, which a project may have replaced."""
+        return bool(getattr(self, f"has_{what}_permission")(request))
 
     def _sample_url(self, job: int) -> str:
         """Return the URL of the newest job; empty if it is no longer kept."""

@@ -63,10 +63,10 @@ class WorkflowPages(ReadOnlyAdmin[M]):
 
     def workflow_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The workflow of one job or batch."""
-        if not (self.has_view_permission(request) and self._may_draw(request)):
-            raise PermissionDenied
         # Django's own method: that of jobs reads more, for fields that are not on this page.
         row = ReadOnlyAdmin.get_object(self, request, unquote(object_id))
+        if not (self.has_view_permission(request, row) and self._may_draw(request)):
+            raise PermissionDenied
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         return console_page(

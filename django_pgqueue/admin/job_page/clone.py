@@ -17,8 +17,8 @@ from django.urls import path, reverse
 from django.utils.translation import gettext as _
 
 from ...models import Job
-from ..base import ReadOnlyAdmin
 from ..console import console_page
+from ..jobs.fields import JobFields
 from .clone_form import CloneForm
 from .payload import payload_model_of
 
@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["JobClones"]
 
 
-class JobClones(ReadOnlyAdmin[Job]):
+class JobClones(JobFields):
     """The part of ``JobAdmin`` with the page "Enqueue again"."""
 
     def has_clone_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may enqueue a copy of a job. The form shows its arguments."""
-        names = (
-            f"{self.opts.app_label}.{each}_{self.opts.model_name}" for each in ("clone", "view_arguments")
-        )
-        return request.user.has_perms(tuple(names))
+        may_clone = request.user.has_perm(f"{self.opts.app_label}.clone_{self.opts.model_name}")
+        return may_clone and self.has_view_arguments_permission(request)
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the page."""
@@ -47,9 +45,9 @@ class JobClones(ReadOnlyAdmin[Job]):
 
     def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the form, or enqueue the copy."""
-        if not (self.has_view_permission(request) and self.has_clone_permission(request)):
-            raise PermissionDenied
         job = self.get_object(request, unquote(object_id))
+        if not (self.has_view_permission(request, job) and self.has_clone_permission(request)):
+            raise PermissionDenied
         if job is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if payload_model_of(job) is not None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ...models import Job
 from ..charts import chart
 from ..jobs import texts
-from ..jobs.fields import JobFields
 from .clone import JobClones
 from .drawing import timeline_of
 from .errors import shown_errors
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["JobPage"]
 
 
-class JobPage(JobClones, JobFields):
+class JobPage(JobClones):
     """The part of ``JobAdmin`` with the page of a job."""
 
     def render_change_form(

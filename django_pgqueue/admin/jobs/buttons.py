@@ -41,23 +41,27 @@ class JobActions(ReadOnlyAdmin[Job]):
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may retry jobs."""
-        return self._may(request, "retry")
+        return self._holds(request, "retry")
+
+    def has_rerun_done_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may also retry jobs that are done."""
+        return self._holds(request, "rerun_done")
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may run jobs now that wait for a later time."""
-        return self._may(request, "run")
+        return self._holds(request, "run")
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may edit waiting jobs."""
-        return self._may(request, "edit")
+        return self._holds(request, "edit")
 
     def has_extend_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may extend the timeout of running jobs."""
-        return self._may(request, "extend")
+        return self._holds(request, "extend")
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may cancel jobs."""
-        return self._may(request, "cancel")
+        return self._holds(request, "cancel")
 
     @admin.action(description=_("Retry selected %(verbose_name_plural)s"), permissions=["retry"])
     def retry_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
@@ -100,9 +104,9 @@ class JobActions(ReadOnlyAdmin[Job]):
         """Handle a button of the page of a job: run one action on this job, and redirect to the page."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if not (self.has_view_permission(request) and self._may(request, name)):
-            raise PermissionDenied
         job = self.get_object(request, unquote(object_id))
+        if not (self.has_view_permission(request, job) and self._may(request, name)):
+            raise PermissionDenied
         if job is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if self._is_denied(name, request, job):
@@ -146,6 +150,10 @@ class JobActions(ReadOnlyAdmin[Job]):
         return act_on_many(self, request, name, jobs, partial(self._may, request), again=again)
 
     def _may(self, request: HttpRequest, name: str) -> bool:
+        """Return what the method for this permission says, which a project may have replaced."""
+        return bool(getattr(self, f"has_{name}_permission")(request))
+
+    def _holds(self, request: HttpRequest, name: str) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.{name}_{self.opts.model_name}")
 
     def _permitted(self, name: str, request: HttpRequest) -> list[Effect]:

@@ -126,12 +126,16 @@ def _live(address: str, key: int, shown: str) -> str:
 
 
 def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
-    """Return the elements of these jobs (``?keys=5,7``). Those of jobs that run no more have no address."""
+    """Return the elements of these jobs (``?keys=5,7``). Those of jobs that run no more have no address, nor
+    those of jobs whose page this user may not view.
+    """
     if not admin.has_view_permission(request):
         raise PermissionDenied
     keys = [int(key) for key in request.GET.get("keys", "").split(",") if key.isdecimal() and len(key) < 19]
     jobs = with_progress(admin.get_queryset(request).filter(pk__in=keys[:MOST_KEYS], shelf=0))
-    found = {job.pk: job for job in jobs.only(*COLUMNS, "shelf")}
+    # The queue is what a project may decide by.
+    jobs = jobs.only(*COLUMNS, "shelf", "queue_name")
+    found = {job.pk: job for job in jobs if admin.has_view_permission(request, job)}
     parts: list[str] = []
     for key in dict.fromkeys(keys[:MOST_KEYS]):
         job = found.get(key)

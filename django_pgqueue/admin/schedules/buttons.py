@@ -24,6 +24,8 @@ from ..console import console_page
 from .actions import ACTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse, HttpResponseBase
     from django.template.response import TemplateResponse
@@ -43,26 +45,26 @@ class ScheduleButtons(DatabaseAdmin[Schedule]):
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may pause and resume schedules."""
-        return self._may(request, "pause")
+        return self._holds(request, "pause")
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may run schedules now."""
-        return self._may(request, "run")
+        return self._holds(request, "run")
 
     @admin.action(description=_("Pause selected %(verbose_name_plural)s"), permissions=["pause"])
     def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
         """Pause the selected schedules."""
-        return self._ask(request, ACTIONS["pause"], queryset)
+        return self._ask(request, ACTIONS["pause"], list(queryset.order_by("pk")))
 
     @admin.action(description=_("Resume selected %(verbose_name_plural)s"), permissions=["pause"])
     def resume_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
         """Resume the selected schedules."""
-        return self._ask(request, ACTIONS["resume"], queryset)
+        return self._ask(request, ACTIONS["resume"], list(queryset.order_by("pk")))
 
     @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
     def run_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
         """Run the selected schedules now."""
-        return self._ask(request, ACTIONS["run"], queryset)
+        return self._ask(request, ACTIONS["run"], list(queryset.order_by("pk")))
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the actions to Django's own URLs."""
@@ -84,12 +86,14 @@ class ScheduleButtons(DatabaseAdmin[Schedule]):
         names = _names(request.POST.get("names", ""))
         if not names:
             return HttpResponseBadRequest()
-        found = self.get_queryset(request).filter(pk__in=names).order_by("pk")
+        found = list(self.get_queryset(request).filter(pk__in=names).order_by("pk"))
+        if not all(self._may_on(request, action, schedule) for schedule in found):
+            raise PermissionDenied
         page = request.POST.get("page", "")
         if "confirmed" not in request.POST:
             return self._ask(request, action, found, page)
         reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
-        changed = action(request, self.database, list(found), reason)
+        changed = action(request, self.database, found, reason)
         level = messages.SUCCESS if changed else messages.WARNING
         self.message_user(request, action.outcome(changed), level)
         return HttpResponseRedirect(self._back(request, page if page in names else ""))
@@ -107,20 +111,29 @@ class ScheduleButtons(DatabaseAdmin[Schedule]):
         context["pgqueue_buttons"] = [
             {"label": action.label, "url": self._act_url(action)}
             for action in ACTIONS.values()
-            if obj is not None and action.fits(obj) and self._may(request, action.permission)
+            if obj is not None and action.fits(obj) and self._may_on(request, action, obj)
         ]
         context["pgqueue_names"] = json.dumps([obj.pk] if obj else [])
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _may(self, request: HttpRequest, permission: str) -> bool:
-        if permission == "change":
-            return self.has_change_permission(request)
+        """Return what the method for this permission says, which a project may have replaced."""
+        return bool(getattr(self, f"has_{permission}_permission")(request))
+
+    def _may_on(self, request: HttpRequest, action: Action, schedule: Schedule) -> bool:
+        """Return whether this user may view this schedule and run the action on it."""
+        if not self.has_view_permission(request, schedule):
+            return False
+        if action.permission == "change":
+            return self.has_change_permission(request, schedule)
+        return self._may(request, action.permission)
+
+    def _holds(self, request: HttpRequest, permission: str) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}")
 
     def _ask(
-        self, request: HttpRequest, action: Action, rows: QuerySet[Schedule], page: str = ""
+        self, request: HttpRequest, action: Action, found: Sequence[Schedule], page: str = ""
     ) -> TemplateResponse:
-        found = list(rows.order_by("pk"))
         effects = [(action.fits(schedule), action.effect(schedule)) for schedule in found]
         return console_page(
             self,

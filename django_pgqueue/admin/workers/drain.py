@@ -74,9 +74,9 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         """Handle a button of the page of a worker."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if not (self.has_view_permission(request) and self.has_drain_permission(request)):
-            raise PermissionDenied
         worker = self.get_object(request, unquote(object_id))
+        if not (self.has_view_permission(request, worker) and self.has_drain_permission(request)):
+            raise PermissionDenied
         if worker is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if not is_confirmed(request):
