@@ -29,7 +29,7 @@ __all__ = ["PreparedStatements", "StalePreparedStatementError", "fetch_rows"]
 #: Seconds after which plans are made anew.
 PLANS_LAST = 2.0
 #: The same in a session that does something only every ten seconds.
-PLANS_LAST_IDLE = 30.0
+PLANS_LAST_IDLE = 60.0
 
 #: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
 #: or somebody has run DISCARD ALL in the session, or a proxy has replaced the process of the server.

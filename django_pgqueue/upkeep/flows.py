@@ -7,7 +7,6 @@ the first 1,000 of a parent, and what somebody had locked for too long (``sql/se
 from __future__ import annotations
 
 import logging
-import random
 from typing import TYPE_CHECKING
 
 from ..wording import counted
@@ -19,38 +18,26 @@ __all__ = ["FlowRounds"]
 
 logger = logging.getLogger(__name__)
 
-EVERY = 10.0  # seconds
-SOON = 0.5  # seconds, if there is more to do
 PAGE = 1_000  # batches, or jobs that wait, in one round
 
-# A single cheap statement if nobody uses this. A batch that is over counts, because it will be deleted.
-_IN_USE_SQL = """
-    SELECT EXISTS (SELECT FROM pgqueue_batch), EXISTS (
-        SELECT FROM pgqueue_job_live AS job
-        WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'waits for job')
-    )
-"""
 _BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
 _EDGES_SQL = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"
 _SWEEP_SQL = "SELECT pgqueue_sweep_batches_v1(%s)"
 
 
 class FlowRounds:
-    """When the next round comes, and how far the last one came."""
+    """How far the last round came."""
 
     def __init__(self) -> None:
-        self.next_round = 0.0
         self._batch = 0  # the last batch that was looked at
         self._child = 0  # the last job that waits
 
-    def run(self, session: Session, now: float) -> None:
-        """Do a round if it is due."""
-        if now < self.next_round:
-            return
+    def run(self, session: Session, *, batches: bool, children: bool) -> bool:
+        """Do a round, if there are ``batches``, or ``children`` that wait for jobs. Return whether there may
+        be more to do."""
         # Each is a transaction of its own: locks of one must not be held while the next one waits.
-        has_batches, has_children = session.row(_IN_USE_SQL)
-        has_more = [has_batches and self._end_batches(session), has_children and self._settle_edges(session)]
-        self.next_round = now + (SOON if any(has_more) else EVERY) * random.uniform(0.8, 1.2)
+        has_more = [batches and self._end_batches(session), children and self._settle_edges(session)]
+        return any(has_more)
 
     def _end_batches(self, session: Session) -> bool:
         """End batches, and delete old ones. Return whether there may be more."""

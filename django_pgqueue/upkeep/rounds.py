@@ -21,13 +21,14 @@ from .recovery import BATCH, recover_dead, requeued_strays
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["Rounds", "tell_retention"]
+__all__ = ["IN_USE_SQL", "Rounds", "tell_retention"]
 
 logger = logging.getLogger(__name__)
 
 SWEEP_EVERY = 10.0  # seconds
-LOOK_FOR_LINES_EVERY = 10.0  # seconds, while no job has a concurrency key
-REPAIR_EVERY = 1.0  # seconds
+NETS_EVERY = 10.0  # seconds
+NETS_SOON = 0.5  # seconds, if there is more to do
+REPAIR_EVERY = 1.0  # seconds, while jobs wait in lines
 ROTATE_AT_MOST = 60.0  # seconds
 #: How long ticks are kept, in addition to the last one of each schedule. A schedule never fires a tick that
 #: is not later than its last one. The ticks are the second line, if that row is changed by hand.
@@ -38,6 +39,20 @@ MOST_GROUPS = 1_000
 _said: set[str] = set()
 """The problems of payload tables that were logged. They come back with each round."""
 
+# Which nets are needed: one cheap statement, since most installations need none. A batch that is over counts,
+# because it will be deleted. EXISTS would drop the orders, which let the server read the indexes and not the
+# table.
+IN_USE_SQL = """
+    SELECT EXISTS (SELECT FROM pgqueue_batch), (
+        SELECT job.id FROM pgqueue_job_live AS job
+        WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'waits for job')
+        ORDER BY job.id LIMIT 1
+    ) IS NOT NULL, (
+        SELECT job.limit_key FROM pgqueue_job_live AS job
+        WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+        ORDER BY job.limit_key LIMIT 1
+    ) IS NOT NULL
+"""
 # A single statement (``Session.run``).
 _SWEEP_SQL = """
     WITH passed AS (
@@ -84,15 +99,16 @@ class Rounds:
         self._next_rotation = 0.0
         self.schedules = Firing(is_on=fires)
         self._flows = FlowRounds()
-        self._next_repair = 0.0
+        self._next_nets = 0.0
+        self._next_repair = float("inf")
         self._repaired_to = ""  # the concurrency key that the last round of repair has reached
 
     @property
     def next_round(self) -> float:
         """When ``run`` must be called next."""
         return min(
-            self._next_recovery, self._next_sweep, self._next_rotation, self._next_repair,
-            self._flows.next_round, self.schedules.next_round,
+            self._next_recovery, self._next_sweep, self._next_rotation, self._next_nets,
+            self._next_repair, self.schedules.next_round,
         )  # fmt: skip
 
     def recover_at(self, when: float) -> None:
@@ -113,16 +129,25 @@ class Rounds:
             turned = rotate(session)
             longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
             self._next_rotation = now + (1.0 if turned else longest * random.uniform(0.8, 1.2))
-        self._flows.run(session, now)
+        if now >= self._next_nets:
+            self._spread_nets(session, now)
         if now >= self._next_repair:
             self._repair(session, now)
 
+    def _spread_nets(self, session: Session, now: float) -> None:
+        """Do what nobody else did for batches and for jobs that wait, if there are any."""
+        batches, children, lines = session.row(IN_USE_SQL)
+        has_more = self._flows.run(session, batches=batches, children=children)
+        self._next_nets = now + (NETS_SOON if has_more else NETS_EVERY) * random.uniform(0.8, 1.2)
+        if lines:
+            self._next_repair = min(self._next_repair, now)
+
     def _repair(self, session: Session, now: float) -> None:
-        """Look at the next lines of concurrency keys; rarely, if there are none."""
+        """Look at the next lines of concurrency keys, and go on while there are any."""
         has_lines, reached, _ = repair_lines(session, self._repaired_to)
         self._repaired_to = reached or ""
-        pause = REPAIR_EVERY if has_lines else LOOK_FOR_LINES_EVERY
-        self._next_repair = now + pause * random.uniform(0.8, 1.2)
+        pause = REPAIR_EVERY * random.uniform(0.8, 1.2) if has_lines else float("inf")
+        self._next_repair = now + pause
 
 
 def tell_retention(session: Session) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import DjangoDbBlocker
 
+from django_pgqueue.upkeep.rounds import IN_USE_SQL
 from tests.support.jobs import add, cancel, finish, value
 from tests.support.plans import MODES, fill, nodes, plan, reads
 from tests.support.sessions import Connection, open_raw
@@ -69,6 +70,13 @@ def test_plain_jobs_read_nothing_of_this(one: Connection) -> None:
         assert len(finish(one, list(range(1, 51)))) == 50
         assert cancel(one, add(one, 10)) == 10
     assert counts.of(*OURS) == 0, counts
+
+
+def test_asking_what_upkeep_is_needed_reads_three_rows(one: Connection) -> None:
+    """Also with jobs that have no line."""
+    with reads(one) as counts:
+        assert one.execute(IN_USE_SQL).fetchone() == (True, True, False)
+    assert counts.of("pgqueue") <= 6, counts
 
 
 def test_members_that_end_look_at_one_that_lives(one: Connection) -> None:

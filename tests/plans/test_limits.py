@@ -9,6 +9,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin.jobs.search import search
 from django_pgqueue.models import Job
+from django_pgqueue.upkeep.rounds import IN_USE_SQL
 from tests.support.jobs import Range, claim, finish
 from tests.support.keys import release, repair, set_limit
 from tests.support.plans import MODES, fill, reads
@@ -71,6 +72,15 @@ def test_the_gate_reads_a_few_entries_for_each_key(one: Connection) -> None:
         with reads(one) as counts:
             assert len(claim(one, BATCH, ranges=[Range("keyed")])) == BATCH
         assert counts.of("pgqueue_job") <= 12 * BATCH, (mode, counts)
+
+
+def test_asking_what_upkeep_is_needed_reads_two_rows(one: Connection) -> None:
+    """Also with blocked jobs that wait for no other job."""
+    for mode in MODES:
+        one.execute(f"SET plan_cache_mode = {mode}")
+        with reads(one) as counts:
+            assert one.execute(IN_USE_SQL).fetchone() == (False, False, True)
+        assert counts.of("pgqueue_job") <= 4, (mode, counts)
 
 
 def test_a_release_reads_the_first_of_each_line(one: Connection) -> None:

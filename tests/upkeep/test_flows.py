@@ -8,7 +8,7 @@ import pytest
 
 from django_pgqueue.session import Session, connect
 from django_pgqueue.upkeep import flows
-from django_pgqueue.upkeep.flows import FlowRounds
+from django_pgqueue.upkeep.rounds import Rounds
 from tests.support.flows import after, members, open_batch, outcome, status
 from tests.support.jobs import add, value
 from tests.support.sessions import Connect, Connection
@@ -34,10 +34,10 @@ def test_a_round_ends_batches_and_lets_jobs_run_that_wait_for_nothing(
     (job,) = add(one)
     batch, (member,) = open_batch(one, 1)
     child, callback = after(one, [job]), after(one, [batch])
-    rounds = FlowRounds()
+    rounds = Rounds()
     rounds.run(session, 100.0)
     assert status(one, child, callback) == "blocked blocked"
-    assert 108.0 <= rounds.next_round <= 112.0
+    assert 108.0 <= rounds._next_nets <= 112.0
     one.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (child,))
     one.execute("DELETE FROM pgqueue_job WHERE id = %s", (member,))
     rounds.run(session, 101.0)
@@ -47,7 +47,7 @@ def test_a_round_ends_batches_and_lets_jobs_run_that_wait_for_nothing(
     assert status(one, child, callback) == "pending pending"
     assert outcome(one, batch) == "done"
     assert "ended 1 batch that nobody else would have ended" in caplog.text
-    assert rounds.next_round < 113.0, "there may be more"
+    assert rounds._next_nets < 113.0, "there may be more"
 
 
 def test_rounds_go_through_all_pages(
@@ -59,7 +59,7 @@ def test_rounds_go_through_all_pages(
     batches = [open_batch(one, 1) for _ in range(3)]
     one.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (children[2],))
     one.execute("DELETE FROM pgqueue_job WHERE id = %s", (batches[2][1][0],))
-    rounds = FlowRounds()
+    rounds = Rounds()
     rounds.run(session, 100.0)
     assert (status(one, *children), outcome(one, batches[2][0])) == ("blocked blocked blocked", "")
     rounds.run(session, 101.0)
@@ -70,7 +70,7 @@ def test_an_old_batch_is_deleted(session: Session, one: Connection) -> None:
     batch, _ = open_batch(one)
     members_of, _ = open_batch(one, 1)
     one.execute("UPDATE pgqueue_batch SET over_at = over_at - interval '31 days'")
-    FlowRounds().run(session, 100.0)
+    Rounds().run(session, 100.0)
     assert value(one, "SELECT array_agg(id) FROM pgqueue_batch") == [members_of]
     assert members(one, members_of)
     assert batch != members_of
@@ -87,7 +87,7 @@ def test_two_supervisors_do_not_do_the_same(session: Session, connect: Connect, 
     batch, (member,) = open_batch(other, 1)
     other.execute("DELETE FROM pgqueue_edge WHERE child_id = %s", (child,))
     other.execute("DELETE FROM pgqueue_job WHERE id = %s", (member,))
-    FlowRounds().run(session, 100.0)
+    Rounds().run(session, 100.0)
     assert (status(other, child), outcome(other, batch)) == (
         ("blocked", "done") if parent else ("pending", "")
     )

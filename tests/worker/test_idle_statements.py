@@ -5,6 +5,7 @@ All statements of its sessions are counted, by clocks that belong to the test.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,6 @@ import psycopg
 import pytest
 
 from django_pgqueue import prepared
-from django_pgqueue.worker.producer import claimer
-from django_pgqueue.worker.producer import producer as producer_module
-from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.workers import make_producer, until
 
@@ -26,11 +24,12 @@ WATCHED = 600.0
 
 
 class Clock:
-    """Replaces the monotonic clock."""
+    """Replaces the monotonic clock in all modules of the worker: the real one may be far ahead."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        for module in modules:
+        modules = [sys.modules[name] for name in sys.modules if name.startswith("django_pgqueue.worker.")]
+        for module in (prepared, *(each for each in modules if hasattr(each, "monotonic"))):
             monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
     def sleep(self, seconds: float, *_: Any) -> None:
@@ -66,7 +65,7 @@ def per_second(clock: Clock, turn: Callable[[], object], sent: list[str]) -> flo
 
 
 def supervisor(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
-    clock = Clock(monkeypatch, heartbeat_module, prepared)
+    clock = Clock(monkeypatch)
     heartbeat = Heartbeat("default")
     assert heartbeat.enter(clock.sleep, lambda: False)
     child: Any = SimpleNamespace(lives=True, worker=1, begun=[], lost_its_lock=False)
@@ -82,7 +81,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
 
 
 def process(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> float:
-    clock = Clock(monkeypatch, producer_module, claimer, prepared)
+    clock = Clock(monkeypatch)
     producer = make_producer()
     producer._connection.open()
     monkeypatch.setattr(producer._waker, "sleep", clock.sleep)

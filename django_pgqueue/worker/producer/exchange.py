@@ -92,7 +92,7 @@ class Exchange:
         report = self._completer.statement() if due else None
         if due and report is None:  # the rows of all waiting results show their outcomes already
             self._reported(judged(self._completer.sent(), []))
-        claim = self._claimer.claim_statement(limit) if limit and self._may_claim() else None
+        claim = self._claimer.claim_statement(limit) if limit and self.may_claim else None
         if report is None and claim is None:
             self.take_in()
             return 0
@@ -133,8 +133,10 @@ class Exchange:
             _log_report(results, seconds)
         self._reported(results)
 
-    def _may_claim(self) -> bool:
-        # A sleeping worker without a notification only searches for jobs: one statement instead of two.
+    @property
+    def may_claim(self) -> bool:
+        """Whether the next exchange claims. A sleeping worker without a notification only searches for jobs:
+        one statement instead of two."""
         return self._claimer.knows_ranges and (self._idle.called or not self._idle.announced)
 
     def _send(

@@ -45,17 +45,18 @@ class Looks:
         self.exhausted = False
         """Whether nothing was due and no job ran, at the last look in burst mode."""
 
-    def further(self, session: Session, room: Callable[[float], int]) -> list[Claimed]:
+    def further(self, session: Session, room: Callable[[Session, float], int]) -> list[Claimed]:
         """Search for new ranges after the known ones gave nothing. Return what is claimed there.
 
-        ``room``: how many jobs to claim at a time of the monotonic clock.
+        ``room``: returns how many jobs to claim at a time of the monotonic clock. It may ask the server.
         """
         if self._claimer.take_refusals().moved:
             self._idle.pause(monotonic(), 0.0)
             return []
         thorough = self._burst and not self._in_flight
         due, next_due = self._claimer.search(session, thorough=thorough)
-        if due and (rows := self._claimer.claim(session, room(monotonic()))):
+        limit = room(session, monotonic()) if due else 0
+        if limit and (rows := self._claimer.claim(session, limit)):
             return rows
         refusals = self._claimer.take_refusals()
         if self._burst:

@@ -6,8 +6,8 @@ All of it is one statement. It is sent
     before a claim, if the last answer is a second old: a notification may have been lost
     every second behind a transaction pooler, where there are no notifications
 
-So no worker starts a job by an answer that is older than a second, and a worker that sleeps sends nothing for
-this.
+So no worker starts a job by an answer that is older than a second. A worker that sleeps searches for jobs,
+and sends nothing for this until there are some.
 
 When the pause of a task ends, its jobs continue in batches (``unpause_v1.sql``). Each worker takes part, and
 starts with it whenever it connects: it may have missed the end.

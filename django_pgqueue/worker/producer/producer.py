@@ -162,16 +162,14 @@ class Producer:
             self._register(session, now)
         self._orders.look(session, now)
         self._connection.tell_supervisor()
-        limit = self._demand.jobs_now(now)
-        if limit and self._orders.look_before_claim(session, now):
-            limit = self._demand.jobs_now(now)  # it may be asked to end
+        limit = self._room(session, now) if self._exchange.may_claim else self._demand.jobs_now(now)
         claimed = self._exchange.run(session, limit, now, self._demand.outcomes())
         self._collect()
         goes_on = claimed > 0 and not session.pooled and self._demand.goes_on_at_once(monotonic())
         if not goes_on:
             self._exchange.take_in()
             nothing = limit > 0 and (not claimed or self._claimer.only_refused)
-            if nothing and (rows := self._looks.further(session, self._demand.jobs_now)):
+            if nothing and (rows := self._looks.further(session, self._room)):
                 self._dispatch(rows)
         self._follow_up(session, now)
         now = monotonic()
@@ -180,6 +178,12 @@ class Producer:
         self._cancel_requests.look(session, now)
         if not goes_on:
             self._sleep(session)
+
+    def _room(self, session: Session, now: float) -> int:
+        """Return how many jobs to claim now, by orders that are not too old."""
+        limit = self._demand.jobs_now(now)
+        is_told = limit > 0 and self._orders.look_before_claim(session, now)  # maybe to end
+        return self._demand.jobs_now(now) if is_told else limit
 
     def _collect(self) -> None:
         results = self._executor.results
@@ -250,8 +254,6 @@ class Producer:
         """If jobs take longer than expected, requeue the jobs that were claimed ahead."""
         if self._kinds.hoards(len(self.in_flight), now):
             self._returns.release_unstarted()
-
-    # -- the end
 
     def _drain(self) -> None:
         """Requeue the jobs that have not started."""

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django_pgqueue.models import Schedule, Worker
 from django_pgqueue.schedules import pause, resume
 from django_pgqueue.schedules.fire import SPREAD
-from django_pgqueue.upkeep import flows, recovery, rounds
+from django_pgqueue.upkeep import recovery, rounds
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory
@@ -63,8 +63,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     monkeypatch.setattr(rounds, "rotate", lambda session: False)
     monkeypatch.setattr(rounds, "SWEEP_EVERY", 1e9)
     monkeypatch.setattr(rounds, "ROTATE_AT_MOST", 1e9)
-    monkeypatch.setattr(rounds, "LOOK_FOR_LINES_EVERY", 1e9)
-    monkeypatch.setattr(flows, "EVERY", 1e9)
+    monkeypatch.setattr(rounds, "NETS_EVERY", 1e9)
     supervisor = Supervisor(monkeypatch)
     yield supervisor
     supervisor.heartbeat.end()
