@@ -7,7 +7,7 @@ PGQUEUE = {
     "ALERTS_OVER_AFTER": 600,
     # When a queue is late, and how many workers it needs.
     "HEALTH": {"*": {"age": 300}, "mail": {"age": 60, "workers": 2}},
-    # An alert tells that a known failure has come back with another version.
+    # A muted failure is told again when it happens in another version.
     "VERSION": os.environ.get("GIT_COMMIT", "")[:12],
 }
 ON_CALL = ["oncall@example.com"]
