@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .bulk.actions import Action
 
-__all__ = ["action_words", "filter_words", "is_noted", "note", "note_each"]
+__all__ = ["action_words", "filter_words", "is_noted", "note", "note_all", "note_each"]
 
 _LONGEST_NAME = 200  # characters, of LogEntry.object_repr
 #: The filters whose values say nothing about arguments, and what a search term is if it says nothing, either.
@@ -65,6 +65,13 @@ def note_each(user: Any, jobs: Sequence[Job], words: str, filters: str) -> None:
         if filters:
             words += " " + _("Filters: %(filters)s.") % {"filters": filters}
     LogEntry.objects.log_actions(user, jobs, CHANGE, change_message=words)
+
+
+def note_all(user: Any, words: str, outcome: str, filters: str) -> None:
+    """Write one entry about an action that has changed too many jobs for an entry each."""
+    told = [words, _("Filters: %(filters)s.") % {"filters": filters} if filters else "", outcome]
+    name = _("jobs with %(filters)s") % {"filters": filters} if filters else _("jobs")
+    note(user, " ".join(filter(None, told)), None, name)
 
 
 def note(user: Any, words: str, job: Job | None, name: str = "") -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -55,6 +56,18 @@ def test_more_time(root: Client) -> None:
     deadline = Job.objects.get(pk=job.pk).deadline
     assert deadline is not None
     assert deadline > timezone.now() + timedelta(minutes=59)
+
+
+@pytest.mark.parametrize("across", [0, 1])
+def test_more_time_locks_no_job_of_the_history(root: Client, across: int) -> None:
+    """A job that was over in time keeps its deadline there."""
+    soon = timezone.now() + timedelta(minutes=1)
+    running, over = (JobFactory.create(deadline=soon, **{state: True}) for state in ("running", "done"))
+    data = {"action": "extend_jobs", "_selected_action": [running.pk, over.pk], "select_across": across}
+    assert post(root, url("changelist"), **data, index=0)[0] == "1 job has one more hour."
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT xmax = '0' FROM pgqueue_job WHERE id = %s", [over.pk])
+        assert cursor.fetchone() == (True,)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin.bulk import start
-from django_pgqueue.models import Limit, Pause
+from django_pgqueue.admin.bulk import actions, start
+from django_pgqueue.models import Job, Limit, Pause
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory
 
 from .helpers import ask, body, url
@@ -155,3 +155,52 @@ def test_who_did_it_to_a_schedule(name: str, words: str, root: Client) -> None:
     [entry] = LogEntry.objects.all()
     assert (entry.user.get_username(), entry.get_change_message()) == ("root", words)
     assert words in body(root, url("history", row.pk, model="schedule"))
+
+
+def told() -> dict[str | None, str]:
+    """Return what the history says, by the id of the job."""
+    return dict(LogEntry.objects.values_list("object_id", "change_message"))
+
+
+def test_a_job_that_was_left_alone_has_no_entry(root: Client) -> None:
+    first, second = (job(failed=True, unique_key="order:5", unique_scope="live") for _number in range(2))
+    page = ask(root, "retry_jobs", first, second)
+    said, _level = page.confirm(root)
+    assert said.startswith("1 job runs again. 1 other was left alone")
+    assert told() == {str(first.pk): "Action: Retry."}
+
+
+def test_a_job_that_has_the_wanted_values_has_no_entry(root: Client) -> None:
+    first, second = (job() for _number in range(2))
+    page = ask(root, "edit_jobs", first, second)
+    Job.objects.filter(pk=first.pk).update(priority=7)
+    root.post(page.address, {**page.fields, "priority": "7"})
+    assert list(told()) == [str(second.pk)]
+
+
+def test_who_gives_more_time_is_in_the_history_of_those_that_get_it(root: Client) -> None:
+    soon = timezone.now() + timedelta(minutes=1)
+    running, over = job(running=True, deadline=soon), job(done=True, deadline=soon)
+    rows = [running.pk, over.pk, job(running=True).pk]
+    root.post(url("changelist"), {"action": "extend_jobs", "_selected_action": rows, "index": 0})
+    assert told() == {str(running.pk): "Action: Give it one more hour."}
+
+
+def test_an_action_on_very_many_jobs_has_one_entry(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "MOST_LOGGED", 2)
+    soon = timezone.now() + timedelta(minutes=1)
+    rows = [job(running=True, deadline=soon).pk for _number in range(3)]
+    data = {"action": "extend_jobs", "_selected_action": rows, "index": 0}
+    root.post(f"{url('changelist')}?status=running", data)
+    words = "Action: Give it one more hour. Filters: status=running. 3 jobs have one more hour each."
+    assert told() == {None: words}
+
+
+def test_a_pause_that_was_over_before_the_button_has_no_entry(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Race: it ends after it was read."""
+    paused()
+    monkeypatch.setattr("django_pgqueue.admin.overview.pauses.resume", lambda **target: False)
+    root.post(url("overview"), {"button": "resume", "queue": "mail"})
+    assert told() == {}

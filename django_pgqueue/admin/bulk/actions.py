@@ -16,11 +16,13 @@ from django.utils.translation import ngettext_lazy
 from ...lifecycle import control
 from ...models.job import Status
 from .. import display
-from ..history import action_words, filter_words, note_each
+from ..history import action_words, filter_words, note_all, note_each
+from ..jobs.filters import LIVE_SHELF
 from ..jobs.search import MEANING
 from . import effects
 from .edit_form import EditForm
 from .effects import Effect
+from .held import hold
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from ...models import Job
 
-__all__ = ["ACTIONS", "Action"]
+__all__ = ["ACTIONS", "Action", "extendable"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,29 +56,37 @@ class Action:
     """The title of the confirmation page."""
     form: type[EditForm] | None = None
     """The form on the confirmation page, which is then shown for a single job, too."""
+    stays: bool = False
+    """Whether its jobs keep their keys, so that it waits for no task that holds the row of its own job."""
 
     def __call__(
         self, request: HttpRequest, parts: Sequence[QuerySet[Job]], form: EditForm | None = None
     ) -> int:
         """Run the action on some querysets of jobs, in one transaction. Return how many jobs changed.
 
-        Race: a job may change its state after it was found. So one statement finds and locks it, and the
-        statement that changes it sees the same state.
+        Race: a job may change its state after it was found. So the statement that finds it locks it, and the
+        one that changes it sees the same state. The history tells of the jobs that have changed: others may
+        have been left alone. If there are many, it has one entry for all of them.
         """
         values = {} if form is None else form.values()
-        changed = 0
-        meant: list[Job] = []
+        changed, found = 0, 0
+        told: list[Job] = []
         with ExitStack() as stack:
             for jobs in parts:
-                locked = jobs.select_for_update().order_by("pk")
+                locked = jobs.select_for_update(no_key=self.stays).order_by("pk")
                 stack.enter_context(transaction.atomic(using=locked.db))
-                meant += jobs.only("pk", "task_path")[: MOST_LOGGED + 1 - len(meant)]
-                changed += self.run(locked, **values)
+                held = hold(locked, MOST_LOGGED + 1)
+                changed += self.run(locked if len(held.rows) > MOST_LOGGED else held.jobs, **values)
+                found += len(held.rows)
+                told += held.changed() if found <= MOST_LOGGED else []
         logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
-        if changed and len(meant) <= MOST_LOGGED:
+        if changed:
             words = action_words(self, "" if form is None else form.words())
             filters = filter_words(request.GET, str(getattr(request, MEANING, "")))
-            note_each(request.user.pk, meant, words, filters)
+            if found <= MOST_LOGGED:
+                note_each(request.user.pk, told, words, filters)
+            else:
+                note_all(request.user.pk, words, self.outcome(changed), filters)
         return changed
 
     def outcome(self, changed: int) -> str:
@@ -108,8 +118,13 @@ def _can_be_edited(job: Job) -> bool:
     return not job.is_over and job.status != Status.RUNNING
 
 
+def extendable(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Return those of the jobs that can have more time: not the history, where jobs have deadlines, too."""
+    return jobs.filter(shelf=LIVE_SHELF, status=Status.RUNNING, deadline__isnull=False)
+
+
 def _extend(jobs: QuerySet[Job]) -> int:
-    return control.extend(jobs.filter(deadline__isnull=False), EXTENSION)
+    return control.extend(jobs, EXTENSION)
 
 
 ACTIONS = {
@@ -158,6 +173,7 @@ ACTIONS = {
                 "%(number)s job has one more hour.", "%(number)s jobs have one more hour each.", "count"
             ),
             _("No job changed: only running jobs with a timeout can be given more time."),
+            stays=True,
         ),
         Action(
             "cancel",

@@ -27,7 +27,7 @@ from ...lifecycle.enqueue import enqueue
 from ...models import Job, Pause
 from ...routing import default_backend
 from .. import display
-from ..history import action_words, filter_words, note
+from ..history import action_words, filter_words, note, note_all
 from . import task
 from .effects import number_words
 from .order import Order, identity
@@ -158,11 +158,7 @@ def act_here(
         words += " " + _("The time for one request is over. Repeat the action for the rest.")
     if changed:
         filters = filter_words(request.GET, task.meaning_in(request))
-        about = [action_words(action, "" if form is None else form.words()), words]
-        if filters:
-            about.insert(1, _("Filters: %(filters)s.") % {"filters": filters})
-        name = _("jobs with %(filters)s") % {"filters": filters} if filters else _("jobs")
-        note(request.user.pk, " ".join(about), None, name)
+        note_all(request.user.pk, action_words(action, "" if form is None else form.words()), words, filters)
     is_whole = bool(changed) and chunk is None
     admin.message_user(request, words, messages.SUCCESS if is_whole else messages.WARNING)
 

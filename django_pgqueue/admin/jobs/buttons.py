@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...models import Job
 from ..base import ReadOnlyAdmin
-from ..bulk.actions import ACTIONS
+from ..bulk.actions import ACTIONS, extendable
 from ..bulk.confirm import act_on_many
 from ..bulk.effects import permitted
 from ..bulk.selection import affected, bounds
@@ -83,7 +83,7 @@ class JobActions(ReadOnlyAdmin[Job]):
     )
     def extend_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Extend the timeout of the selected jobs."""
-        self._act("extend", request, [queryset])
+        self._act("extend", request, [extendable(queryset)])
 
     @admin.action(description=_("Cancel selected %(verbose_name_plural)s"), permissions=["cancel"])
     def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
@@ -168,8 +168,8 @@ class JobActions(ReadOnlyAdmin[Job]):
         """Return the ``jobs`` on which this user may run the action. An effect with its own permission counts
         only if the page has shown this state: a job that was failed on the page may be done in the meantime.
         """
-        if not ACTIONS[name].effects:
-            return [jobs]
+        if not ACTIONS[name].effects:  # it gives more time
+            return [extendable(jobs)]
         acting = [effect for effect in self._permitted(name, request) if effect.acts]
         acting = [effect for effect in acting if not effect.permission or shown in effect.states]
         return affected(jobs, bounds(jobs, across=False), acting)

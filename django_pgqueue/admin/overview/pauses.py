@@ -69,10 +69,11 @@ def _pause(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple
 
 
 def _resume(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple[str, int]:
-    for found in Pause.objects.using(admin.database).filter(kind=Pause.Kind.QUEUE, name=queue):
-        _note(request, found, DELETION, _("Resumed."))
+    found = Pause.objects.using(admin.database).filter(kind=Pause.Kind.QUEUE, name=queue).first()
     if not resume(queue=queue, using=admin.database):
         return _("It was not paused any more."), messages.WARNING
+    if found is not None:
+        _note(request, found, DELETION, _("Resumed."))
     return _("Queue %(name)s is resumed.") % {"name": queue}, messages.SUCCESS
 
 
