@@ -102,6 +102,16 @@ def test_a_job_that_was_claimed_in_the_meantime_is_left_alone(root: Client) -> N
     assert Job.objects.get(pk=first.pk).priority == 0
 
 
+def test_jobs_that_have_left_the_list_are_told_as_such(root: Client) -> None:
+    """Race: they are claimed while somebody looks at the list, which then no longer has them."""
+    jobs = JobFactory.create_batch(2)
+    Job.objects.filter(pk__in=[job.pk for job in jobs]).update(status="running")
+    data = {"action": "edit_jobs", "_selected_action": [job.pk for job in jobs], "index": 0}
+    told, level = post(root, f"{url('changelist')}?status=pending", **data)
+    assert told.startswith("No job changed: jobs that are running or over cannot be edited")
+    assert level == "warning"
+
+
 def test_a_job_that_does_not_wait_is_not_offered(root: Client) -> None:
     for state, options in STATES.items():
         job = JobFactory.create(**options)

@@ -151,7 +151,8 @@ def act_on_many(
             )
         start.act_here(admin, request, action, parts, shown.expected, form)
         return None
-    changed = action(request, parts, form)
+    # Nothing to change, no values to read: the jobs may have left the list since it was shown.
+    changed = action(request, parts, form) if parts else 0
     words = told(action, changed, shown.expected, denied=any(effect.is_denied for effect in meant))
     admin.message_user(request, words, messages.SUCCESS if changed else messages.WARNING)
     return None
