@@ -6,8 +6,8 @@
 If a proxy or a firewall forgets a connection and goes on to acknowledge what arrives, keepalives are answered
 and TCP notices nothing. But a server may also be slow. So another connection asks whether the session is at
 work. A session that has answered, or has never seen the statement, is not. It is ended, since it may hold
-locks. If nobody can be asked, a worker gives up its own connection (``PatientConnection``), while a task goes
-on to wait (``be_patient``): its statement may take hours.
+locks. If nobody who knows the session can be asked, a worker gives up its own connection
+(``PatientConnection``), while a task goes on to wait (``be_patient``): its statement may take hours.
 
 Behind a pooler the session is not known by its number, and a statement may have to wait for a free one. There
 a worker gives up after ``PATIENCE_POOLED``, when the server would have cancelled any statement of it.
@@ -15,9 +15,10 @@ a worker gives up after ``PATIENCE_POOLED``, when the server would have cancelle
 
 from __future__ import annotations
 
+import select
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import psycopg
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from weakref import ReferenceType
 
+    #: Called with the socket of the silent connection. Returns None if nobody knows.
+    Question = Callable[[int], bool | None]
+
 __all__ = ["PatientConnection", "SilentServerError", "ask", "be_patient", "patience"]
 
 PATIENCE = 12.0
@@ -38,17 +42,30 @@ PATIENCE_POOLED = 75.0
 PATIENCE_OTHER = 3.0
 """Seconds in which the other connection must be open, and as many until its answer."""
 
-_STARTED_SQL = "SELECT extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = %s"
+ON_ITS_WAY = 1.0
+"""Seconds in which the answer of a session that is not at work must arrive."""
 
-#: A session that waits for its client to read or to write is not at work. Races: one that has just become
-#: idle may have sent its answer. One that has ended may have left its number to another, which began later.
-_AT_WORK_SQL = """
-    SELECT CASE
-        WHEN state LIKE 'idle%%' AND state_change < clock_timestamp() - interval '1 s'
-            OR state = 'active' AND wait_event_type = 'Client' THEN NOT pg_terminate_backend(pid)
-        ELSE true END
-    FROM pg_stat_activity WHERE pid = %s AND extract(epoch FROM backend_start)::text = %s
+#: Whatever the role of the session may see. The host of the address may stand for several servers, and the
+#: role may have been assumed: then the session does not see its own row in pg_stat_activity.
+_KNOWN_BY_SQL = """
+    SELECT extract(epoch FROM pg_postmaster_start_time())::text, extract(epoch FROM clock_timestamp())::text
 """
+#: Race: a session that has ended may have left its number to another, which began later.
+_OURS = "pid = %(pid)s AND (backend_start IS NULL OR extract(epoch FROM backend_start) <= %(told)s::numeric)"
+#: True or false; NULL: this is another server. A session that waits for its client to read or to write is not
+#: at work. If the row is hidden, nobody knows.
+_AT_WORK_SQL = f"""
+    SELECT CASE WHEN extract(epoch FROM pg_postmaster_start_time())::text = %(server)s THEN coalesce((
+        SELECT NOT (coalesce(state, '') LIKE 'idle%%'
+            OR coalesce(state = 'active' AND wait_event_type = 'Client', false))
+        FROM pg_stat_activity WHERE {_OURS}
+    ), false) END
+"""  # noqa: S608 - consists of constants
+_END_SQL = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {_OURS}"  # noqa: S608 - as above
+
+
+def _nobody(socket: int) -> None:
+    """Ask nobody."""
 
 
 class SilentServerError(psycopg.OperationalError):
@@ -68,7 +85,7 @@ class PatientConnection(psycopg.Connection[Any]):
     """
 
     patience = PATIENCE_POOLED
-    ask: Callable[[], bool | None] = bool
+    ask: Question = staticmethod(_nobody)
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         """Wait for what psycopg has sent. All its statements and pipelines do so here."""
@@ -76,7 +93,7 @@ class PatientConnection(psycopg.Connection[Any]):
 
     def not_known_yet(self, parameters: dict[str, Any]) -> None:
         """Until it is known whether there is a pooler, only trivial statements are sent."""
-        self.ask = partial(_nobody_is_answered, parameters)
+        self.ask = partial(_is_answered_by_nobody, parameters)
         self.patience = patience()
 
     def found_direct(self, parameters: dict[str, Any]) -> None:
@@ -85,11 +102,11 @@ class PatientConnection(psycopg.Connection[Any]):
 
     def found_pooled(self) -> None:
         """There is a pooler in between."""
-        self.ask = bool
+        self.ask = _nobody
         self.patience = PATIENCE_POOLED
 
-    def _is_lost(self) -> bool:
-        return not self.ask()
+    def _is_lost(self, socket: int) -> bool:
+        return not self.ask(socket)
 
 
 def be_patient(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> None:
@@ -97,13 +114,13 @@ def be_patient(connection: psycopg.Connection[Any], parameters: dict[str, Any]) 
     session is not at work. It is not referred to, so that it ends as before.
     """
     question = ask(connection, parameters)
-    wait = partial(_wait, ref(connection), lambda: question() is False)
+    wait = partial(_wait, ref(connection), lambda socket: question(socket) is False)
     connection.wait = wait  # type: ignore[method-assign]
 
 
 def _wait(
     connection: ReferenceType[psycopg.Connection[Any]],
-    is_lost: Callable[[], bool],
+    is_lost: Callable[[int], bool],
     gen: Generator[Any, Any, Any],
     *args: Any,
     **kwargs: Any,
@@ -117,7 +134,7 @@ def _watched(
     connection: psycopg.Connection[Any],
     gen: Generator[Any, Any, Any],
     seconds: float,
-    is_lost: Callable[[], bool],
+    is_lost: Callable[[int], bool],
 ) -> Generator[Any, Any, Any]:
     look_at = 0.0
     try:
@@ -130,7 +147,8 @@ def _watched(
                 look_at = monotonic() + seconds
             elif monotonic() >= look_at:
                 # Somebody who waits for notifications waits for no answer.
-                if connection.pgconn.transaction_status == TransactionStatus.ACTIVE and is_lost():
+                is_active = connection.pgconn.transaction_status == TransactionStatus.ACTIVE
+                if is_active and is_lost(connection.pgconn.socket):
                     # Before the error: leaving a pipeline would wait for its answers once more.
                     connection.close()
                     raise SilentServerError(monotonic() - look_at + seconds)
@@ -145,25 +163,54 @@ def patience() -> float:
     return max(1.0, min(PATIENCE, 0.4 * conf.current().lease))
 
 
-def ask(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> Callable[[], bool | None]:
+def ask(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> Question:
     """Return what asks whether the session of a direct connection is at work, and ends it otherwise."""
-    pid = connection.info.backend_pid
-    row = connection.execute(_STARTED_SQL, (pid,)).fetchone()
-    return partial(_is_at_work, parameters, pid, None if row is None else row[0])
+    row = connection.execute(_KNOWN_BY_SQL).fetchone()
+    assert row is not None
+    return partial(_is_at_work, parameters, KnownBy(connection.info.backend_pid, *row))
 
 
-def _is_at_work(parameters: dict[str, Any], pid: int, started: str | None) -> bool | None:
-    """Ask on another connection. Return None if nobody answers."""
-    rows = _other_rows(parameters, _AT_WORK_SQL, (pid, started))
-    return None if rows is None else rows == [(True,)]
+class KnownBy(NamedTuple):
+    """What a session is recognized by."""
+
+    pid: int
+    server: str
+    """When the server started, in seconds of the epoch."""
+    told: str
+    """The time of the server at which the session existed."""
 
 
-def _nobody_is_answered(parameters: dict[str, Any]) -> bool:
+def _is_at_work(parameters: dict[str, Any], known_by: KnownBy, socket: int) -> bool | None:
+    """Ask on another connection. Return None if nobody answers who knows."""
+    answer: bool | None = _on_another(parameters, partial(_look_at, known_by, socket))
+    return answer
+
+
+def _look_at(known_by: KnownBy, socket: int, other: PatientConnection) -> bool | None:
+    """Look whether a session is at work, and end it otherwise.
+
+    Race: its answer may be on its way, or may have come since the other connection was begun.
+    """
+    given = known_by._asdict()
+    # The role that has logged in may see, and end, the sessions of the same login.
+    other.execute("SET ROLE NONE")
+    is_at_work = _value(other, _AT_WORK_SQL, given)
+    if is_at_work is False:
+        if _is_readable(socket, ON_ITS_WAY):
+            return True
+        is_at_work = _value(other, _AT_WORK_SQL, given)
+    if is_at_work is False:
+        other.execute(_END_SQL, given)
+    return is_at_work
+
+
+def _is_answered_by_nobody(parameters: dict[str, Any], socket: int) -> bool:
     """Return whether a trivial statement may still be answered: those of others are not answered either."""
-    return _other_rows(parameters, "SELECT 1", ()) is None
+    return _on_another(parameters, lambda other: _value(other, "SELECT true", {})) is None
 
 
-def _other_rows(parameters: dict[str, Any], query: str, given: tuple[Any, ...]) -> list[Any] | None:
+def _on_another(parameters: dict[str, Any], question: Callable[[PatientConnection], bool | None]) -> Any:
+    """Return what this finds out on another connection, or None if nobody answers."""
     more = {"connect_timeout": int(PATIENCE_OTHER), "autocommit": True}
     try:
         other = PatientConnection.connect(**{**parameters, **more})
@@ -171,8 +218,19 @@ def _other_rows(parameters: dict[str, Any], query: str, given: tuple[Any, ...]) 
         return None
     other.patience = PATIENCE_OTHER
     try:
-        return other.execute(query, given).fetchall()
+        return question(other)
     except psycopg.Error:
         return None
     finally:
         other.close()
+
+
+def _value(connection: PatientConnection, query: str, given: dict[str, Any]) -> bool | None:
+    row = connection.execute(query, given).fetchone()
+    return None if row is None else row[0]
+
+
+def _is_readable(socket: int, seconds: float) -> bool:
+    poll = select.poll()  # unlike select(), it takes any number of a file
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))

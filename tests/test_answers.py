@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from threading import Timer
+from socket import socketpair
+from threading import Thread, Timer
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from django_pgqueue.answers import SilentServerError
 from django_pgqueue.session import Session, connect
 from django_pgqueue.worker.executor import connections as connections_module
 from django_pgqueue.worker.executor.connections import keep_open
-from tests.support.databases import alias
+from tests.support.databases import alias, roles
 from tests.support.poolers import pgbouncer
 from tests.support.proxies import Proxy, proxy
 from tests.support.sessions import open_raw
@@ -57,6 +58,12 @@ def lives(pid: int) -> bool:
         return bool(direct.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [pid]).fetchall())
 
 
+def state(pid: int) -> str:
+    with open_raw() as direct:
+        ((found,),) = direct.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]).fetchall()
+        return str(found)
+
+
 @pytest.mark.parametrize("statements", [1, 2])
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_connection_that_a_proxy_has_forgotten(
@@ -88,8 +95,8 @@ def test_a_statement_that_takes_long_is_waited_for(worker: Session, monkeypatch:
 
     with open_raw() as other:
 
-        def remember() -> bool:
-            asked.append(ask())
+        def remember(socket: int) -> bool:
+            asked.append(ask(socket))
             if len(asked) == 2:
                 other.execute("SELECT pg_cancel_backend(%s)", [worker.connection.info.backend_pid])
             return asked[-1]
@@ -133,7 +140,7 @@ def test_behind_a_pooler_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*given: Any) -> bool:
         raise AssertionError("asked")
 
-    monkeypatch.setattr(answers, "_other_rows", refuse)
+    monkeypatch.setattr(answers, "_on_another", refuse)
     with (
         pgbouncer() as pooler,
         alias("pooled", opened=False, **pooler.address()) as name,
@@ -146,14 +153,20 @@ def test_behind_a_pooler_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture
-def task(between: Proxy) -> Iterator[BaseDatabaseWrapper]:
-    """A connection of a task through the proxy."""
+def of_tasks() -> Iterator[None]:
+    """New connections are those of tasks."""
     keep_open()
+    yield
+    connection_created.disconnect(dispatch_uid=connections_module.__name__)
+
+
+@pytest.fixture
+def task(between: Proxy, of_tasks: None) -> Iterator[BaseDatabaseWrapper]:
+    """A connection of a task through the proxy."""
     address = {"HOST": "127.0.0.1", "PORT": between.port}
     with alias("proxied", opened=False, **address) as name:
         connections[name].connect()
         yield connections[name]
-    connection_created.disconnect(dispatch_uid=connections_module.__name__)
 
 
 def test_a_task_does_not_wait_for_a_session_that_is_not_at_work(
@@ -175,15 +188,43 @@ def test_a_task_waits_for_a_query_that_takes_long(between: Proxy, task: BaseData
         assert cursor.fetchone() == ("done",)
 
 
-def test_a_session_that_has_just_sent_its_answer_is_at_work(worker: Session) -> None:
-    """The answer may be on its way. One that has been idle for a second is ended."""
+def test_a_session_that_has_just_sent_its_answer_is_at_work(
+    worker: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer arrives after the question. If none arrives, the session is ended."""
     pid = worker.connection.info.backend_pid
-    worker.rows("SELECT 1")
     ask = worker.connection.ask  # type: ignore[attr-defined]
-    assert ask() is True
-    assert lives(pid)
-    until(lambda: ask() is False, what="it is not at work")
+    here, there = socketpair()
+    with here, there:
+        timer = Timer(0.3, there.send, [b"the answer"])
+        timer.start()
+        assert ask(here.fileno()) is True
+        timer.join()
+        assert lives(pid)
+        here.recv(100)
+        monkeypatch.setattr(answers, "ON_ITS_WAY", 0.0)
+        assert ask(here.fileno()) is False
     until(lambda: not lives(pid), what="its session is ended")
+
+
+def test_a_session_that_begins_to_work_again_is_at_work(
+    worker: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was idle for a moment, between two statements of a pipeline."""
+    pid = worker.connection.info.backend_pid
+    ask = worker.connection.ask  # type: ignore[attr-defined]
+    begun: list[Thread] = []
+
+    def nothing(socket: int, seconds: float) -> bool:
+        begun.append(Thread(target=worker.value, args=["SELECT 1 FROM pg_sleep(1)"]))
+        begun[0].start()
+        until(lambda: state(pid) == "active")
+        return False
+
+    monkeypatch.setattr(answers, "_is_readable", nothing)
+    assert ask(worker.connection.fileno()) is True
+    begun[0].join()
+    assert lives(pid)
 
 
 def test_a_connection_that_is_forgotten_while_it_is_set_up(
@@ -203,19 +244,52 @@ def test_a_connection_that_is_forgotten_while_it_is_set_up(
 
 def test_while_nobody_is_answered_a_new_connection_waits(between: Proxy, worker: Session) -> None:
     connection: Any = worker.connection
-    parameters, _, _ = connection.ask.args
+    parameters, _ = connection.ask.args
     connection.not_known_yet(parameters)
     between.delay = (1.5, 1.5)
-    assert connection.ask() is True
+    assert connection.ask(connection.fileno()) is True
     between.delay = None
-    assert connection.ask() is False
+    assert connection.ask(connection.fileno()) is False
 
 
 def test_another_session_with_the_same_number_is_left_alone(worker: Session) -> None:
     """Ours has ended, and the server has given its number to somebody else."""
-    parameters, pid, _ = worker.connection.ask.args  # type: ignore[attr-defined]
-    assert answers._is_at_work(parameters, pid, "1.5") is False
+    ask = worker.connection.ask  # type: ignore[attr-defined]
+    parameters, known_by = ask.args
+    with closing(connect("proxied")) as later:
+        before = known_by._replace(pid=later.connection.info.backend_pid)
+        assert answers._is_at_work(parameters, before, worker.connection.fileno()) is False
+        assert later.value("SELECT 1") == 1
+
+
+def test_another_server_is_not_believed(worker: Session) -> None:
+    """The address stands for several servers, such as the replicas behind a load balancer."""
+    parameters, known_by = worker.connection.ask.args  # type: ignore[attr-defined]
+    elsewhere = known_by._replace(server="1.5")
+    assert answers._is_at_work(parameters, elsewhere, worker.connection.fileno()) is None
     assert worker.value("SELECT 1") == 1
+
+
+@pytest.mark.usefixtures("of_tasks")
+@pytest.mark.parametrize("way", ["assume_role", "options", "role"])
+def test_a_statement_of_an_assumed_role_that_takes_long_is_waited_for(between: Proxy, way: str) -> None:
+    """The role does not see the sessions of the one that has logged in."""
+    with roles("owner", "login") as (owner, login), open_raw() as admin:
+        admin.execute(f"ALTER ROLE {login} LOGIN PASSWORD 'x'; GRANT {owner} TO {login}")
+        options = {"assume_role": {"assume_role": owner}, "options": {"options": f"-c role={owner}"}}
+        if way == "role":
+            admin.execute(f"ALTER ROLE {login} SET role = {owner}")
+        address = {"HOST": "127.0.0.1", "PORT": between.port, "USER": login, "PASSWORD": "x"}
+        with alias("as_role", opened=False, OPTIONS=options.get(way, {}), **address) as name:
+            connections[name].connect()
+            with closing(connect(name)) as opened, connections[name].cursor() as cursor:
+                assert opened.value("SELECT current_user::text FROM pg_sleep(1)") == owner
+                assert opened.connection.ask(opened.connection.fileno()) is False  # type: ignore[attr-defined]
+                cursor.execute("SELECT current_user::text FROM pg_sleep(1)")
+                assert cursor.fetchone() == (owner,)
+                between.forget()
+                with pytest.raises(OperationalError, match="not at work"):
+                    cursor.execute("SELECT 1")
 
 
 def test_a_task_waits_as_long_as_nobody_can_be_asked(between: Proxy, task: BaseDatabaseWrapper) -> None:
