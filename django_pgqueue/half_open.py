@@ -3,6 +3,9 @@
 Linux by itself takes two hours for that. Each end sends keepalives, and gives up when they are not
 acknowledged, or when data is not: within a few seconds of ``LEASE``, and within 25 seconds at most. So the
 locks of a worker that is cut off are free soon after its jobs are. What is configured comes first.
+
+On Linux, the limit for data also ends a connection whose other end lives but does not read. A worker always
+reads. A task may take its time between two rows of a stream or a COPY, so the limit is a minute there.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from . import conf
 
 __all__ = ["client_parameters", "tell_server"]
 
-_IDLE, _INTERVAL, _COUNT, _UNACKNOWLEDGED = 10, 5, 3, 10
+_IDLE, _INTERVAL, _COUNT, _UNACKNOWLEDGED, _UNACKNOWLEDGED_OF_TASKS = 10, 5, 3, 10, 60
 
 #: Unless the server, the database, the role or OPTIONS set them already. A server that waits for a lock does
 #: not look at its client by itself. Systems other than Linux may not allow that, and raise an error.
@@ -33,9 +36,9 @@ _TELL_SERVER = """
 """
 
 
-def client_parameters() -> dict[str, int]:
+def client_parameters(*, of_task: bool = False) -> dict[str, int]:
     """Return the parameters of libpq for this end. An old libpq has fewer."""
-    idle, interval, milliseconds = _times()
+    idle, interval, milliseconds = _times(of_task=of_task)
     given = {
         "keepalives_idle": idle, "keepalives_interval": interval, "keepalives_count": _COUNT,
         "tcp_user_timeout": milliseconds,
@@ -44,11 +47,11 @@ def client_parameters() -> dict[str, int]:
     return {name: value for name, value in given.items() if name in known}
 
 
-def tell_server(connection: psycopg.Connection[Any]) -> bool:
+def tell_server(connection: psycopg.Connection[Any], *, of_task: bool = False) -> bool:
     """Set the parameters of the server's end for this session, in one statement. Return whether it is the
     session of this connection. If there is a pooler in between, nothing is set.
     """
-    idle, interval, milliseconds = _times()
+    idle, interval, milliseconds = _times(of_task=of_task)
     given = {
         "idle": str(idle), "interval": str(interval), "count": str(_COUNT),
         "unacknowledged": str(milliseconds), "look": str(1000 * idle), "pid": connection.info.backend_pid,
@@ -57,8 +60,9 @@ def tell_server(connection: psycopg.Connection[Any]) -> bool:
     return row is not None and row[0]
 
 
-def _times() -> tuple[int, int, int]:
+def _times(*, of_task: bool) -> tuple[int, int, int]:
     """Return the seconds until the first keepalive, those between two, and the milliseconds for data."""
     lease = conf.current().lease
     idle, interval = min(_IDLE, int(lease / 3)), min(_INTERVAL, int(lease / 6))
-    return max(1, idle), max(1, interval), int(1000 * max(1.0, min(_UNACKNOWLEDGED, lease / 2)))
+    seconds = _UNACKNOWLEDGED_OF_TASKS if of_task else max(1.0, min(_UNACKNOWLEDGED, lease / 2))
+    return max(1, idle), max(1, interval), int(1000 * seconds)

@@ -219,6 +219,9 @@ def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
     parameters = connections[alias].get_connection_params()
     for unwanted in ("cursor_factory", "context", "autocommit"):
         parameters.pop(unwanted, None)
+    # In a worker process, OPTIONS contain what is meant for the connections of tasks (``hosting``).
+    of_task = client_parameters(of_task=True).items()
+    parameters = {name: value for name, value in parameters.items() if (name, value) not in of_task}
     return {
         "application_name": name,
         "connect_timeout": 10,

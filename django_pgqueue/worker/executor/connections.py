@@ -129,7 +129,7 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 def _tell_server(connection: BaseDatabaseWrapper, raw: Any) -> None:
     try:
-        if tell_server(raw):
+        if tell_server(raw, of_task=True):
             parameters = connection.get_connection_params()
             for unwanted in ("cursor_factory", "context", "autocommit"):
                 parameters.pop(unwanted, None)

@@ -49,7 +49,7 @@ def _notice_vanished_servers() -> None:
     for alias in connections:
         if connections[alias].vendor == "postgresql":
             settings = connections.settings[alias]
-            settings["OPTIONS"] = {**client_parameters(), **settings.get("OPTIONS", {})}
+            settings["OPTIONS"] = {**client_parameters(of_task=True), **settings.get("OPTIONS", {})}
 
 
 def _keep_streams() -> None:

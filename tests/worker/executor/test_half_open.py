@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -12,6 +12,7 @@ import pytest
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
 
+from django_pgqueue.session import connect
 from django_pgqueue.worker.executor import connections as connections_module
 from django_pgqueue.worker.executor import hosting
 from tests.support.databases import alias
@@ -54,22 +55,25 @@ def server_end(raw: Any) -> list[int]:
 
 def test_the_connection_of_a_task() -> None:
     with alias("mine", opened=False) as name, prepared(name) as raw:
-        assert client_end(raw) == [10, 5, 3, 10_000]
-        assert server_end(raw) == [10, 5, 3, 10_000, 10_000]
+        assert client_end(raw) == [10, 5, 3, 60_000]
+        assert server_end(raw) == [10, 5, 3, 60_000, 10_000]
         assert raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def test_a_shorter_lease_means_shorter_times(settings: Any) -> None:
     settings.PGQUEUE = {"LEASE": 8, "HEARTBEAT": 1}
     with alias("mine", opened=False) as name, prepared(name) as raw:
-        assert client_end(raw) == [2, 1, 3, 4_000]
-        assert server_end(raw) == [2, 1, 3, 4_000, 2_000]
+        assert client_end(raw) == [2, 1, 3, 60_000]
+        assert server_end(raw) == [2, 1, 3, 60_000, 2_000]
+        with closing(connect(name)) as worker:
+            assert client_end(worker.connection) == [2, 1, 3, 4_000]
+            assert server_end(worker.connection) == [2, 1, 3, 4_000, 2_000]
 
 
 def test_what_is_configured_comes_first() -> None:
     options = {"keepalives_idle": 100, "options": "-c tcp_keepalives_count=7 -c tcp_user_timeout=0"}
     with alias("mine", opened=False, OPTIONS=options) as name, prepared(name) as raw:
-        assert client_end(raw) == [100, 5, 3, 10_000]
+        assert client_end(raw) == [100, 5, 3, 60_000]
         assert server_end(raw) == [10, 5, 7, 0, 10_000]
 
 
@@ -78,9 +82,9 @@ def test_settings_of_the_role_come_first() -> None:
     database = connection.settings_dict["NAME"]
     with open_raw() as owner:
         try:
-            owner.execute(f'ALTER ROLE "{user}" IN DATABASE "{database}" SET tcp_user_timeout = 60000')
+            owner.execute(f'ALTER ROLE "{user}" IN DATABASE "{database}" SET tcp_user_timeout = 70000')
             with alias("mine", opened=False) as name, prepared(name) as raw:
-                assert server_end(raw) == [10, 5, 3, 60_000, 10_000]
+                assert server_end(raw) == [10, 5, 3, 70_000, 10_000]
         finally:
             owner.execute(f'ALTER ROLE "{user}" IN DATABASE "{database}" RESET tcp_user_timeout')
 
@@ -88,11 +92,11 @@ def test_settings_of_the_role_come_first() -> None:
 def test_without_autocommit_no_transaction_is_left_open() -> None:
     with alias("mine", opened=False, AUTOCOMMIT=False) as name, prepared(name) as raw:
         assert raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        assert server_end(raw) == [10, 5, 3, 10_000, 10_000]
+        assert server_end(raw) == [10, 5, 3, 60_000, 10_000]
 
 
 def test_a_server_that_refuses_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(raw: Any) -> bool:
+    def refuse(raw: Any, **kwargs: Any) -> bool:
         return bool(raw.execute("SELECT 1 / 0"))
 
     monkeypatch.setattr(connections_module, "tell_server", refuse)
