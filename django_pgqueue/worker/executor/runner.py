@@ -149,23 +149,23 @@ class Runner:
         return jobs, others
 
     async def run_async(self, running: RunningJob) -> None:
-        """Run a coroutine task on the event loop, and set ``running.outcome``.
+        """Run a coroutine task on the event loop, as its own asyncio task, and set ``running.outcome``.
 
-        The caller runs this coroutine as its own asyncio task. It returns nothing, because the return value
-        is lost if a GeneratorExit reaches the task.
+        It returns nothing, because the return value is lost if a GeneratorExit reaches the asyncio task.
         """
         # Race: the job can be cancelled as soon as it is among the running ones, so this comes first.
         running.coroutine = asyncio.current_task()
         self._begin(running)
         RUNNING.set(running)
-        with surroundings(running) as running.scope:
-            try:
-                self._announcer.started(running)
-                running.outcome = self._succeeded(running, await await_task(running))
-            except BaseException as error:
-                running.outcome = self._failed(running, error)
-            finally:
-                self._end(running)
+        try:
+            with surroundings(running) as running.scope:
+                try:
+                    self._announcer.started(running)
+                    running.outcome = self._succeeded(running, await await_task(running))
+                except BaseException as error:
+                    running.outcome = self._failed(running, error)
+        finally:
+            self._end(running)
 
     def running(self) -> Iterator[RunningJob]:
         """Return the jobs that are running now."""

@@ -5,6 +5,7 @@ A job that has none of this, in a project that has no OpenTelemetry, gets only S
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .running_job import RunningJob
 
 __all__ = ["surroundings"]
+
+logger = logging.getLogger(__name__)
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
@@ -39,6 +42,9 @@ def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
 def _surrounded(running: RunningJob) -> Iterator[Any]:
     row = running.row
     context = load(row.context) if row.context is not None else {}
+    if not isinstance(context, dict):
+        logger.warning("job %s runs without its context, which is nested too deeply for Python", row.id)
+        context = {}
     with ExitStack() as stack:
         scope = stack.enter_context(sentry.job_scope(row))
         stack.enter_context(restored(context))

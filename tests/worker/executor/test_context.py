@@ -10,10 +10,12 @@ import pytest
 from django.db import connection
 from django.utils import translation
 
-from django_pgqueue import cancel, enqueue, retry
+from django_pgqueue import cancel, context, enqueue, retry
 from django_pgqueue.context import acting_as
 from django_pgqueue.models import Job
+from django_pgqueue.stored_json import TOO_DEEP
 from django_pgqueue.tracing import CARRIER
+from django_pgqueue.worker.executor import surroundings
 from tests.app import context_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -105,3 +107,34 @@ def test_it_stays_with_the_job_through_its_life() -> None:
     run_due()
     assert fresh(job).result == CARRIED
     assert Job.objects.filter(context__user=7).count() == 1
+
+
+@pytest.mark.parametrize("task", [tasks.look, tasks.alook])
+def test_a_context_that_python_cannot_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, task: Any
+) -> None:
+    """SQL can store it. How deep Python reads depends on its version."""
+    monkeypatch.setattr(surroundings, "load", lambda text: TOO_DEEP)
+    with request():
+        job = enqueue(task)
+    run_due()
+    assert (fresh(job).result["language"], fresh(job).result["tenant"]) == ("en-us", None)
+    assert f"job {job.pk} runs without its context, which is nested too deeply" in caplog.text
+
+
+@pytest.mark.parametrize("task", [tasks.look, tasks.alook])
+def test_a_context_that_cannot_be_restored_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, settings: Any, task: Any
+) -> None:
+    """The variable is not what the setting says. The job waits until that is mended."""
+    settings.PGQUEUE = {"CONTEXT": [tasks.TENANT_PATH], "TIMEOUT": 60}
+    with request():
+        job = enqueue(task)
+    monkeypatch.setattr(context, "import_string", lambda path: "no variable")
+    producer = run_due()
+    runner = producer._runner
+    assert not list(runner.running())
+    assert not runner.timeouts._watched
+    assert (fresh(job).status, fresh(job).attempts) == ("pending", 0)
+    assert "names 'tests.app.context_tasks.TENANT', which is of type str" in caplog.text
+    monkeypatch.undo()
