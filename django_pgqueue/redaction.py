@@ -3,6 +3,7 @@
     redact(job.result, job.task_path)                         any JSON value
     args, kwargs = redact_call(job.args, job.kwargs, path)    arguments: positional ones by their parameter
     redact_text(error["message"], path)                       a text: an error, a traceback, a line of a log
+    beginning(start_of_a_text, length, path)                  a text of which no more was read
 
 The stored values never change, and the values that are passed in do not either. Whatever shows arguments or
 results calls one of these: the admin, the commands, the shell, the log, and ``repr()`` of a result.
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from .redaction_rules import Rules
 
 __all__ = [
-    "DEFAULT_NAMES", "FAILED", "REDACTED", "Names", "names_of_call", "redact", "redact_call", "redact_text",
-    "redacting_function", "restore",
+    "DEFAULT_NAMES", "FAILED", "REDACTED", "Names", "beginning", "names_of_call", "redact", "redact_call",
+    "redact_text", "redacting_function", "restore",
 ]  # fmt: skip
 
 REDACTED = "[redacted]"
@@ -93,6 +94,15 @@ def redact_text(text: str, task_path: str = "") -> str:
         return text
     shown = redact(text, task_path)
     return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+
+
+def beginning(text: str, read: int, task_path: str = "", shown: int | None = None) -> str:
+    """Redact a text of which at most ``read`` characters were read, and shorten it to ``shown`` characters
+    only then. What a pattern is to find may have been cut off, so that nothing is shown of such a text.
+    """
+    if len(text) >= read and not conf.current().redact.are_names:
+        return ""
+    return redact_text(text, task_path)[:shown]
 
 
 def restore(given: Any, shown: Any, stored: Any) -> Any:

@@ -431,6 +431,24 @@ def test_texts_of_jobs_are_redacted() -> None:
         assert "card 4111" in explain(waiting(queue_name="mail")).text
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", ["failed", "retrying"])
+def test_a_pattern_sees_more_of_an_error_than_is_shown(state: str) -> None:
+    """The function of the database cuts the message, here within what the pattern is to find."""
+    message = f"{'x' * 490} 4111-1111-1111-1111 was refused"
+    error = {"class": "a.Declined", "message": message, "traceback": "", "finished_at": "2100-01-01"}
+    past = timezone.now() - timedelta(hours=1)
+    job = waiting(errors=[error], last_attempted_at=past, **{state: True})
+    assert "4111-1111" in explain(job).text
+    with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]}):
+        why = explain(job)
+        assert why.facts["error"]["message"] == f"{'x' * 490} [redacted"
+        assert "4111" not in why.text
+        long = {**error, "message": message * 50}
+        job = waiting(errors=[long], last_attempted_at=past, **{state: True})
+        assert explain(job).facts["error"]["message"] == "", "too long to be seen as a whole"
+
+
 @pytest.mark.django_db(databases=["default", "other"])
 def test_another_database() -> None:
     pk = Job.objects.using("other").create(task_path="a.b", queue_name="mail").pk

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from ..redaction import redact_text
+from ..redaction import beginning, redact_text
 from ..time_limit import time_limit
 from .spans import DAY, HOUR, MONTH, PATIENCE, WEEK
 
@@ -31,6 +31,9 @@ _STEPS = {
     WEEK.name: (timedelta(hours=6), "hour"),
     MONTH.name: (timedelta(days=1), "day"),
 }
+
+
+_STORED = 500  # characters of a message (sql/note_failures_v1.sql)
 
 
 def _sql(name: str) -> str:
@@ -156,7 +159,8 @@ def _groups(alias: str, span: Span, **which: Any) -> list[FailureGroup]:
 def _redacted(found: FailureGroup) -> FailureGroup:
     """Redact the texts of the newest failure, as the page of its job does."""
     path = found.tasks[0] if found.tasks else ""
-    found.message, found.traceback = redact_text(found.message, path), redact_text(found.traceback, path)
+    found.message = beginning(found.message, _STORED, path)
+    found.traceback = redact_text(found.traceback, path)
     return found
 
 

@@ -56,7 +56,7 @@ def as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
         "traceparent": job.traceparent,
         "steps": [_step_json(job, step) for step in recorded_steps(job)],
         "errors": [_redacted(job, error) for error in job.errors],
-        "logs": [_redacted(job, log) for log in job.logs or []],
+        "logs": [_redacted_log(job, log) for log in job.logs or []],
     }
 
 
@@ -153,12 +153,16 @@ def _logs(job: Job) -> Iterator[str]:
     last = job.logs[-1]
     yield ""
     yield f"  Log of attempt {last.get('attempt', '?')}:"
-    for line in last.get("lines", []):
-        words = " ".join(str(line.get(key, "")) for key in ("at", "level", "logger"))
-        message = redact_text(str(line.get("message", "")), job.task_path)
-        yield from (f"    {each}" for each in plain_lines(f"{words}: {message}"))
+    # Redacted as a whole, because a pattern may be about several lines.
+    whole = redact_text("\n".join(map(_log_line, last.get("lines", []))), job.task_path)
+    yield from (f"    {each}" for each in plain_lines(whole))
     if left_out := last.get("left_out"):
         yield f"    ({counted(left_out, 'line')} left out)"
+
+
+def _log_line(line: dict[str, Any]) -> str:
+    at, level, logger, message = (str(line.get(key, "")) for key in ("at", "level", "logger", "message"))
+    return f"{at} {level} {logger}: {message}"
 
 
 def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
@@ -191,6 +195,21 @@ def _redacted(job: Job, entry: Any) -> Any:
     return redact_text(entry, job.task_path) if isinstance(entry, str) else entry
 
 
+def _redacted_log(job: Job, log: dict[str, Any]) -> dict[str, Any]:
+    """Return the log of an attempt with its messages redacted as a whole, because a pattern may be about
+    several lines. If their number has changed by that, the first line has all of the text.
+    """
+    shown: dict[str, Any] = _redacted(job, log)
+    messages = [str(line.get("message", "")) for line in log.get("lines", [])]
+    heights = [message.count("\n") + 1 for message in messages]
+    rest = redact_text("\n".join(messages), job.task_path).split("\n")
+    if messages and len(rest) != sum(heights):
+        heights = [len(rest), *[0] * (len(messages) - 1)]
+    for line, height in zip(shown.get("lines", []), heights, strict=True):
+        line["message"], rest = "\n".join(rest[:height]), rest[height:]
+    return shown
+
+
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -199,6 +218,7 @@ def _add_last_error(job: Any) -> None:
     """Add what the list reads by itself."""
     last = job.errors[-1] if job.errors else {}
     job.last_class, job.last_message = last.get("class"), last.get("message")
+    job.has_whole_message = True
 
 
 def _time(time: datetime | None, now: datetime) -> str:

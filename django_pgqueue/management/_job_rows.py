@@ -12,9 +12,10 @@ from django.db.models import CharField, F, Func
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
+from .. import conf
 from ..models import Worker
 from ..models.job import Status
-from ..redaction import redact_text
+from ..redaction import beginning, redact_text
 from ..wording import period
 from ._moments import iso
 from ._output import Marks, table
@@ -37,6 +38,7 @@ _COLUMNS = (
     "live_progress__done", "live_progress__total", "live_progress__note",
 )  # fmt: skip
 _MESSAGE = 300
+_READ = 4_000  # characters, if patterns are to find something in them
 
 
 def readable(jobs: QuerySet[Job]) -> QuerySet[Any]:
@@ -48,7 +50,8 @@ def readable(jobs: QuerySet[Job]) -> QuerySet[Any]:
 
 
 def _of_last_error(name: str) -> Func:
-    template = f"left(%(expressions)s -> -1 ->> '{name}', {_MESSAGE})"
+    most = _MESSAGE if conf.current().redact.are_names else _READ
+    template = f"left(%(expressions)s -> -1 ->> '{name}', {most})"
     return Func(F("errors"), template=template, output_field=CharField())
 
 
@@ -136,7 +139,11 @@ def error_line(job: Any) -> str:
 
 
 def _message(job: Any) -> str:
-    return redact_text(job.last_message or "", job.task_path)
+    """Return the message of the last error. That of a list is cut; that of one job is not."""
+    message = job.last_message or ""
+    if getattr(job, "has_whole_message", False):
+        return redact_text(message, job.task_path)
+    return beginning(message, _READ, job.task_path, _MESSAGE)
 
 
 def _progress(job: Any) -> Progress | None:

@@ -15,7 +15,7 @@ from django.db import connections
 
 from .. import conf
 from ..lifecycle.control import locate
-from ..redaction import redact_text
+from ..redaction import beginning, redact_text
 from .cures import cure
 from .parts import plain
 from .words import sentence
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Why", "aexplain", "explain"]
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"
+_MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"
+_SHOWN = 500  # characters of the message of an error, as in sql/why_error_v1.sql
+_READ = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +69,27 @@ def explain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None
     settings = conf.current()
     with connections[alias].cursor() as cursor:
         cursor.execute(_SQL, [pk, settings.heartbeat, settings.lease])
-        code, facts = cursor.fetchone()
-    return Why(code, {**_redacted(code, json.loads(facts)), "database": alias}, pk, alias)
+        code, text = cursor.fetchone()
+        facts = json.loads(text)
+        if _is_cut(facts.get("error")):
+            cursor.execute(_MESSAGE, [_READ, pk])
+            facts["error"]["message"] = (cursor.fetchone() or ("",))[0]
+    return Why(code, {**_redacted(code, facts), "database": alias}, pk, alias)
+
+
+def _is_cut(error: dict[str, Any] | None) -> bool:
+    """Return whether what a pattern is to find may reach beyond what was read of the message."""
+    return bool(error and len(error.get("message") or "") >= _SHOWN and not conf.current().redact.are_names)
 
 
 def _redacted(code: str, facts: dict[str, Any]) -> dict[str, Any]:
     """Return facts as they may be shown: what a task or its errors say may contain arguments."""
     path = facts.get("task_path", "")
-    for part, name in ((facts, "reason"), (facts.get("error"), "message"), (facts.get("progress"), "note")):
+    for part, name in ((facts, "reason"), (facts.get("progress"), "note")):
         if part and part.get(name) and code != "paused":  # whose reason is for people to read
             part[name] = redact_text(part[name], path)
+    if (error := facts.get("error")) and error.get("message"):
+        error["message"] = beginning(error["message"], _READ, path, _SHOWN)
     return facts
 
 

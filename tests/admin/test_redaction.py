@@ -318,6 +318,16 @@ def test_groups_of_failures_are_redacted(root: Client) -> None:
     assert shown.count(f"card {REDACTED} of ann") >= 2
 
 
+def test_a_message_that_was_cut_when_it_was_stored_is_not_shown() -> None:
+    """A part of what the pattern is to find may be left of it."""
+    raw = connection.connection
+    note(raw, "f", message=f"{'x' * 490} {CARD}"[:500], traceback="Down")
+    fold(raw)
+    with override_settings(PGQUEUE=BY_CARD):
+        [group] = groups("default", DAY)
+    assert group.message == ""
+
+
 def test_reasons_in_the_drawing_of_a_workflow_are_redacted(root: Client) -> None:
     first = enqueue(tasks.sign_in, "ann", "x")
     enqueue(tasks.sign_in.using(after=first), "ann", "x")

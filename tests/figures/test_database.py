@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from django.test import override_settings
 
 from django_pgqueue.figures.database import (
     Part,
@@ -104,6 +105,22 @@ def test_a_held_snapshot(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> N
     assert found.finding.startswith("The oldest transaction has been open for ")
     monkeypatch.setattr(snapshots, "OLDEST", 0)
     assert look("snapshots").state == State.ACT
+
+
+def test_patterns_see_whole_statements(connect: Connect) -> None:
+    holder = connect()
+    pid = holder.info.backend_pid
+
+    def shown(comment: str) -> str:
+        holder.execute(f"SELECT 1 /* {comment} */")
+        [held] = [each for each in look("snapshots", statements=True).rows if each.pid == pid]
+        return str(held.statement)
+
+    begins, card = "x" * 280, "4111-1111-1111-1111"
+    assert shown(f"{begins} {card}") == f"SELECT 1 /* {begins} {card}"[: part.CHARACTERS]
+    with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]}):
+        assert shown(f"{begins} {card}") == f"SELECT 1 /* {begins} [redacted"[: part.CHARACTERS]
+        assert shown(f"{begins * 5} {card}") == "…", "the server itself has cut it"
 
 
 @pytest.mark.parametrize(

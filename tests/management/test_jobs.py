@@ -209,3 +209,36 @@ def test_what_must_not_be_shown_is_redacted() -> None:
         assert "open sesame" not in printed
         assert "tok_secret" not in printed
         assert "[redacted]" in printed
+
+
+@override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]})
+def test_a_pattern_sees_more_of_an_error_than_a_list_shows() -> None:
+    begins = "x" * 290
+    errors = [{**ERROR, "message": f"{begins} 4111-1111-1111-1111 was refused"}]
+    job = JobFactory.create(failed=True, errors=errors)
+    [row] = json.loads(run("jobs", "--json"))["jobs"]
+    assert row["error"]["message"] == f"{begins} [redacted"
+    assert "4111" not in run("jobs")
+    [whole] = json.loads(run("jobs", str(job.pk), "--json"))["jobs"]
+    assert whole["error"]["message"] == f"{begins} [redacted] was refused"
+    job = JobFactory.create(failed=True, errors=[{**ERROR, "message": "x" * 5_000}])
+    assert json.loads(run("jobs", "--json"))["jobs"][0]["error"]["message"] == ""
+    assert json.loads(run("jobs", str(job.pk), "--json"))["jobs"][0]["error"]["message"] == "x" * 5_000
+
+
+@override_settings(PGQUEUE={"REDACT": ["re:(?s)BEGIN KEY.*END KEY"]})
+def test_a_pattern_may_be_about_several_lines_of_a_log() -> None:
+    def line(message: str) -> dict[str, str]:
+        return {"at": "", "level": "INFO", "logger": "shop", "message": message}
+
+    logs = [
+        {"attempt": 1, "lines": [line("one\ntwo"), line("three")]},
+        {"attempt": 2, "lines": [line("it is BEGIN KEY"), line("zanzibar"), line("END KEY, thanks")]},
+    ]
+    job = JobFactory.create(failed=True, errors=[ERROR], logs=logs)
+    text = run("jobs", str(job.pk))
+    assert "zanzibar" not in text
+    assert "INFO shop: it is [redacted], thanks" in text
+    first, second = json.loads(run("jobs", str(job.pk), "--json"))["jobs"][0]["logs"]
+    assert [each["message"] for each in first["lines"]] == ["one\ntwo", "three"]
+    assert [each["message"] for each in second["lines"]] == ["it is [redacted], thanks", "", ""]

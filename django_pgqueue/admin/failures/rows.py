@@ -10,7 +10,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ...figures.spans import PATIENCE
-from ...redaction import redact_text
 from ...time_limit import time_limit
 from .. import display
 from ..charts.chart import Chart, Series
@@ -75,7 +74,7 @@ def row(group: FailureGroup, url: str, span: Span) -> dict[str, Any]:
     return {
         "url": url,
         "kind": breakable(group.error_class) or _("without an error"),
-        "message": _redacted(group, group.message),
+        "message": group.message,
         "failed": display.number(group.failed),
         "retried": display.number(group.retried),
         "attempts": group.attempts,
@@ -90,11 +89,10 @@ def row(group: FailureGroup, url: str, span: Span) -> dict[str, Any]:
 
 def detail(group: FailureGroup, span: Span) -> dict[str, Any]:
     """Return what the page of a group shows."""
-    traceback = _redacted(group, group.traceback)
-    short = application_part(traceback)
+    short = application_part(group.traceback)
     return {
         "group": group,
-        "message": _redacted(group, group.message),
+        "message": group.message,
         "kind": breakable(group.error_class),
         "first_seen": display.time(group.first_seen),
         "last_seen": display.time(group.last_seen),
@@ -102,8 +100,8 @@ def detail(group: FailureGroup, span: Span) -> dict[str, Any]:
         "total_retried": display.number(group.total_retried),
         "muted": _muted(group),
         "chart": _chart(group),
-        "trace": short or traceback,
-        "full_trace": traceback if short else "",
+        "trace": short or group.traceback,
+        "full_trace": group.traceback if short else "",
     }
 
 
@@ -114,10 +112,6 @@ def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
         for part in found
         if part.name
     ]
-
-
-def _redacted(group: FailureGroup, text: str) -> str:
-    return redact_text(text, group.tasks[0] if group.tasks else "")
 
 
 def _chart(group: FailureGroup) -> Chart:

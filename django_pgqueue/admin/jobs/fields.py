@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ...models import Job, Queue, Worker
 from ...models.job import Status
-from ...redaction import redact, redact_call, redact_text
+from ...redaction import beginning, redact, redact_call, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
 from ..job_page import limits as job_limits
@@ -237,7 +237,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         if not words:
             return self.get_empty_value_display()
         shown = texts.breakable(Truncator(redact_text(words, job.task_path)).chars(80))
-        told = texts.beginning(job.error_words or job.waiting_reason, job.task_path)
+        told = beginning(job.error_words or job.waiting_reason, texts.MOST_OF_CALL, job.task_path)
         return format_html('<span title="{}">{}</span>', told, shown)
 
     @admin.display(description=_("reason"))

@@ -12,11 +12,11 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from ... import conf
-from ...redaction import redact_call, redact_text
+from ...redaction import redact_call
 from .. import display
 from .cut_json import load_cut
 
-__all__ = ["MOST_OF_CALL", "beginning", "breakable", "call", "json_value"]
+__all__ = ["MOST_OF_CALL", "breakable", "call", "json_value"]
 
 #: How many characters of the arguments the list reads.
 MOST_OF_CALL = 200
@@ -46,14 +46,6 @@ def call(args: str, kwargs: str, task_path: str) -> str:
     parts = [*map(_compact, positional), *(["…"] if few else [])]
     parts += [f"{name}={_compact(value)}" for name, value in named.items()]
     return Truncator(", ".join([*parts, *(["…"] if fewer else [])])).chars(_SHOWN_OF_CALL)
-
-
-def beginning(text: str, task_path: str) -> str:
-    """Redact a text of which at most MOST_OF_CALL characters were read. What a pattern is to find may be cut
-    off, so then nothing is shown.
-    """
-    is_cut = len(text) >= MOST_OF_CALL and not conf.current().redact.are_names
-    return "" if is_cut else redact_text(text, task_path)
 
 
 def json_value(value: Any) -> str:

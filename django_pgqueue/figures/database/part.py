@@ -12,6 +12,7 @@ from django.db.models import TextChoices
 from django.utils.formats import number_format
 from django.utils.translation import gettext_lazy as _
 
+from ... import conf
 from ...redaction import redact_text
 from ...time_limit import time_limit
 from ...wording import period
@@ -31,6 +32,7 @@ __all__ = [
 PATIENCE = 1.0  # seconds that one statement may take
 MOST = 50  # rows
 CHARACTERS = 300  # of a statement
+_READ = 1_000  # of them, so that patterns see more than is shown; the server keeps no more than 1,023 bytes
 _FOLDER = Path(__file__).parent
 
 
@@ -96,7 +98,7 @@ def rows_of(
     if columns is not None:
         statement = statement.format(**columns)
     with time_limit(alias, PATIENCE), connections[alias].cursor() as cursor:
-        cursor.execute(statement, {"most": MOST, "characters": CHARACTERS, **parameters})
+        cursor.execute(statement, {"most": MOST, "characters": _READ, **parameters})
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
@@ -111,8 +113,10 @@ def _plain(value: Any) -> Any:
 
 
 def statement_text(statement: str) -> str:
-    """Return a statement in one line, redacted."""
-    return redact_text(" ".join(statement.split()))
+    """Return a statement in one line, redacted; "…" if it is too long for that."""
+    if len(statement.encode()) >= _READ and not conf.current().redact.are_names:
+        return "…"  # what a pattern is to find may have been cut off
+    return redact_text(" ".join(statement.split()))[:CHARACTERS]
 
 
 def count_text(count: int) -> str:

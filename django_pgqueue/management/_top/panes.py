@@ -209,10 +209,9 @@ def _failures(reading: Reading, order: str) -> Pane:
     elif order == "task":
         found.sort(key=lambda group: list(group.tasks))
     for group in found:
-        message = redact_text(group.message, group.tasks[0] if group.tasks else "")
         pane.rows.append(
             [
-                Cell(f"{group.name}: {message}" if message else group.name),
+                Cell(f"{group.name}: {group.message}" if group.message else group.name),
                 Cell(f"{group.failed:,}", "bad" if group.failed else ""),
                 Cell(f"{group.retried:,}"),
                 Cell(f"{period(max(timedelta(), reading.at - group.last_seen))} ago"),

@@ -9,7 +9,6 @@ from django.utils.translation import gettext as _
 
 from ...figures.failures import FailureGroup, group, groups, parts
 from ...figures.spans import PATIENCE, SPANS
-from ...redaction import redact_text
 from ...time_limit import TimeLimitReached
 from .._arguments import at_least
 from .._moments import clock, iso
@@ -77,7 +76,7 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
             str(each.failed),
             str(each.retried),
             clock(each.last_seen),
-            ": ".join(filter(None, [each.name or "(no error)", _message(each)])),
+            ": ".join(filter(None, [each.name or "(no error)", each.message])),
             ", ".join(each.tasks[:3]),
         )
         for each in found
@@ -93,8 +92,7 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if found is None:
         raise CommandError(f"There is no group of failures {plain(options['fingerprint'])!r}.")
     if options.get("json"):
-        trace = redact_text(found.traceback, _task(found))
-        document = {"database": alias, "span": span.name, **_json(found), "traceback": trace}
+        document = {"database": alias, "span": span.name, **_json(found), "traceback": found.traceback}
         print_json(stdout, {**document, **_counts(alias, found, span)})
         return
     for line in _lines(alias, found, span):
@@ -105,7 +103,7 @@ def _lines(alias: str, found: FailureGroup, span: Span) -> list[str]:
     muted = "" if found.muted_at is None else f"muted by {found.muted_by or '?'} at {clock(found.muted_at)}"
     facts = [
         ("Error", found.error_class or "(none)"),
-        ("Message", _message(found)),
+        ("Message", found.message),
         (f"Last {span.name}", f"{found.failed} failed, {found.retried} retried"),
         ("In total", f"{found.total_failed} failed, {found.total_retried} retried"),
         ("First seen", clock(found.first_seen)),
@@ -116,14 +114,14 @@ def _lines(alias: str, found: FailureGroup, span: Span) -> list[str]:
         names = [f"{part.name} ({part.failed} failed, {part.retried} retried)" for part in some if part.name]
         facts.append((f"By {kind}", ", ".join(names)))
     lines = [f"{name + ':':<12} {plain(text)}" for name, text in facts if text]
-    return [*lines, "", *plain_lines(redact_text(found.traceback, _task(found)) or "(no traceback)")]
+    return [*lines, "", *plain_lines(found.traceback or "(no traceback)")]
 
 
 def _json(found: FailureGroup) -> dict[str, Any]:
     return {
         "fingerprint": found.fingerprint,
         "error_class": found.error_class,
-        "message": _message(found),
+        "message": found.message,
         "failed": found.failed,
         "retried": found.retried,
         "total_failed": found.total_failed,
@@ -147,11 +145,3 @@ def _counts(alias: str, found: FailureGroup, span: Span) -> dict[str, Any]:
         f"by_{kind}": {part.name: {"failed": part.failed, "retried": part.retried} for part in some}
         for kind, some in parts(alias, found.fingerprint, span).items()
     }
-
-
-def _message(found: FailureGroup) -> str:
-    return redact_text(found.message, _task(found))
-
-
-def _task(found: FailureGroup) -> str:
-    return found.tasks[0] if found.tasks else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...redaction import redact
+from ...redaction import redact, redact_text
 from ...worker.one_job import run_job
 from .._ids import job_id
 from .._output import plain, plain_lines
@@ -35,7 +35,8 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     result = run_job(pk, alias or options["database"])
     row, outcome, failure = result.row, result.outcome, result.failure
     if failure is not None:
-        stdout.write("\n".join(plain_lines("".join(format_exception(failure.error)))))
+        trace = redact_text("".join(format_exception(failure.error)), row.task_path)
+        stdout.write("\n".join(plain_lines(trace)))
     what = f"Job {row.id} ({row.task_path}), attempt {row.attempts}"
     if outcome.kind == "done":
         shown = json.dumps(redact(json.loads(outcome.result or "null"), row.task_path), ensure_ascii=False)
@@ -44,4 +45,5 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if failure is not None and options.get("pdb"):
         pdb.post_mortem(failure.error.__traceback__)
     then = {"retry": "it will be tried again", "release": "it waits again"}.get(outcome.kind, outcome.kind)
-    raise CommandError(plain(f"{what}: {then}{f' ({outcome.reason})' if outcome.reason else ''}."))
+    reason = redact_text(outcome.reason or "", row.task_path)
+    raise CommandError(plain(f"{what}: {then}{f' ({reason})' if reason else ''}."))
