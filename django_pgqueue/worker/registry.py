@@ -43,6 +43,8 @@ class Registration:
         self._worker = worker
         self._supervisor = supervisor
         self._next = 0.0
+        self._asked_by: Session | None = None
+        """The session that has asked the server to end the one before."""
 
     def due(self, now: float) -> bool:
         """Return whether it is time to register again.
@@ -97,7 +99,8 @@ class Registration:
         """Take the lock once for each session, because advisory locks are counted."""
         if not session.pooled and not session.holds_lock:
             self._try_lock(session)
-            if not session.holds_lock:
+            if not session.holds_lock and session is not self._asked_by:
+                self._asked_by = session
                 self._end_last_session(session)
 
     def _try_lock(self, session: Session) -> None:
@@ -109,7 +112,8 @@ class Registration:
 
         Race: after a reconnect, the server may not have noticed the end of the old connection. A claim that
         it still works on would be committed after the new session has given back the jobs that the worker
-        does not know, and nobody would run them.
+        does not know, and nobody would run them. If the old session does not end in time, or the role has no
+        right to end it, such jobs are looked for once more when the lock is taken (``Connection``).
         """
         session.run((_END_SQL, ([self._worker],)))
         give_up = monotonic() + END_WITHIN

@@ -9,10 +9,13 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Worker
-from django_pgqueue.session import Session, connect
+from django_pgqueue.session import Session
+from django_pgqueue.session import connect as connect_worker
 from django_pgqueue.worker import footprint, registry
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.registry import Registration
+from tests.support.jobs import add, claim, live
+from tests.support.sessions import Connect
 from tests.support.workers import RunningWorker, make_producer, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def holders(worker: int) -> int:
     """Return how many sessions hold the lock of a worker."""
-    with closing(connect("default")) as session:
+    with closing(connect_worker("default")) as session:
         query = (
             "SELECT count(*) FROM pg_locks, pgqueue_lock_key_v1('worker', %s) AS key"
             " WHERE locktype = 'advisory' AND objsubid = 1 AND classid = (key >> 32 & 4294967295)::oid"
@@ -42,7 +45,7 @@ def without_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_the_right")
 def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can() -> None:
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
-    with closing(connect("default")) as old, closing(connect("default")) as new:
+    with closing(connect_worker("default")) as old, closing(connect_worker("default")) as new:
         hold_lock(old, 7)
         registration.register(new)
         assert not Worker.objects.get(pk=7).holds_lock
@@ -58,7 +61,7 @@ def test_a_worker_says_whether_it_holds_its_lock_and_takes_it_once_it_can() -> N
 def test_the_lock_is_taken_once_however_often_it_registers() -> None:
     """Advisory locks are counted: a lock that was taken twice is not free after one release."""
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
-    with closing(connect("default")) as session:
+    with closing(connect_worker("default")) as session:
         for _ in range(3):
             registration.register(session)
         session.run(("SELECT pg_advisory_unlock(pgqueue_lock_key_v1('worker', '7'))", None))
@@ -67,7 +70,7 @@ def test_the_lock_is_taken_once_however_often_it_registers() -> None:
 
 def test_the_last_session_of_a_worker_is_ended_if_the_server_has_not_noticed_that_it_is_lost() -> None:
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
-    with closing(connect("default")) as old, closing(connect("default")) as new:
+    with closing(connect_worker("default")) as old, closing(connect_worker("default")) as new:
         hold_lock(old, 7)
         registration.register(new)
         assert Worker.objects.get(pk=7).holds_lock
@@ -80,7 +83,7 @@ def test_a_session_that_does_not_end_is_not_waited_for_for_long(monkeypatch: pyt
     monkeypatch.setattr(registry, "END_WITHIN", 0.05)
     monkeypatch.setattr(registry, "_END_SQL", "SELECT %s::bigint[]")
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
-    with closing(connect("default")) as old, closing(connect("default")) as new:
+    with closing(connect_worker("default")) as old, closing(connect_worker("default")) as new:
         hold_lock(old, 7)
         registration.register(new)
         assert not Worker.objects.get(pk=7).holds_lock
@@ -92,7 +95,7 @@ def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
 ) -> None:
     monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
     producer = make_producer()
-    with closing(connect("default")) as old:
+    with closing(connect_worker("default")) as old:
         hold_lock(old, producer.worker)
         worker = RunningWorker(producer)
         until(lambda: producer.in_flight._started_jobs.registered)
@@ -106,9 +109,42 @@ def test_a_worker_whose_last_session_is_not_ended_yet_gets_its_lock_later(
         worker.stop()
 
 
+@pytest.mark.usefixtures("without_the_right")
+def test_a_claim_that_the_last_session_commits_before_it_ends_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
+    """The new session has looked for such claims already, when it was opened."""
+    monkeypatch.setattr(registry, "REGISTER_EVERY", 0.05)
+    producer = make_producer(queues=("other",))
+    one = connect(autocommit=True)
+    with closing(connect_worker("default")) as old:
+        hold_lock(old, producer.worker)
+        worker = RunningWorker(producer)
+        until(lambda: producer.in_flight._started_jobs.registered)
+        (job,) = add(one)
+        assert len(claim(one, worker=producer.worker)) == 1
+        old.close()
+        until(lambda: live(one) == {job: "pending"})
+        worker.stop()
+
+
+def test_a_session_asks_once_that_the_one_before_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time, it would wait for that."""
+    asked: list[Session] = []
+    monkeypatch.setattr(Registration, "_end_last_session", lambda self, session: asked.append(session))
+    registration = Registration(WorkerOptions(), worker=7, supervisor=1)
+    with closing(connect_worker("default")) as old:
+        hold_lock(old, 7)
+        for _ in range(2):
+            with closing(connect_worker("default")) as new:
+                registration.register(new)
+                registration.renew(new, 0.0, "SELECT 1", None)
+    assert len(asked) == len({id(session) for session in asked}) == 2
+
+
 def test_the_entry_names_the_queues_that_the_worker_leaves_out() -> None:
     options = WorkerOptions(exclude_queues=("never", "slow"))
-    with closing(connect("default")) as session:
+    with closing(connect_worker("default")) as session:
         Registration(options, worker=7, supervisor=1).register(session)
     worker = Worker.objects.get(pk=7)
     assert (worker.queues, worker.exclude_queues) == ([], ["never", "slow"])
@@ -116,7 +152,7 @@ def test_the_entry_names_the_queues_that_the_worker_leaves_out() -> None:
 
 def test_a_worker_writes_its_memory_each_time_it_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     registration = Registration(WorkerOptions(), worker=7, supervisor=1)
-    with closing(connect("default")) as session:
+    with closing(connect_worker("default")) as session:
         registration.register(session)
         assert (Worker.objects.get(pk=7).memory or 0) > 2**20
         monkeypatch.setattr(footprint, "_STATM", Path("/does/not/exist"))

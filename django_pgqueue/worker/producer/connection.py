@@ -62,6 +62,7 @@ class Connection:
         self._waker = waker
         self._started_jobs = started_jobs
         self._connected = connected
+        self._held_lock = False  # when the supervisor was told last
         self._outage = Outage()
 
     @property
@@ -85,11 +86,19 @@ class Connection:
             session.close()
             raise
         self.session = session
+        self._held_lock = session.holds_lock
         self.tell_supervisor()
 
     def tell_supervisor(self) -> None:
-        """Note whether the lock is held, which may become true some time after the session was opened."""
-        self._started_jobs.connect(holds_lock=self.live.holds_lock)
+        """Note whether the lock is held, which may become true some time after the session was opened.
+
+        Race: until then, the session before may have committed a claim whose answer reached nobody.
+        """
+        session = self.live
+        if session.holds_lock and not self._held_lock:
+            give_back_strangers(session, self._worker, self._in_flight)
+        self._held_lock = session.holds_lock
+        self._started_jobs.connect(holds_lock=session.holds_lock)
 
     def works(self) -> None:
         """Note that a round of work succeeded."""

@@ -196,6 +196,7 @@ class Producer:
         """Register again. Before that, check that notifications arrive; with it, read the orders. Write the
         limits of tasks that something else has imported in the meantime.
         """
+        self._exchange.take_in()  # if the lock is taken now, all other running jobs are given back
         proof = self._notifier.prove(now)
         self._orders.follow(self._registration.renew(session, now, self._orders.statement, proof), now)
         self._declared_limits.write(session)
