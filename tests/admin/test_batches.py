@@ -96,6 +96,27 @@ def test_the_page_of_a_batch(root: Client) -> None:
     assert root.get(url("change", 2**40, model="jobbatch")).status_code == 302
 
 
+def test_the_page_reads_failed_jobs_where_they_are_kept_and_no_others(root: Client) -> None:
+    """A batch may have a million done jobs in history."""
+    batch = BatchFactory.create()
+    JobFactory.create(done=True, batch=batch)
+
+    def of_batch() -> list[str]:
+        with CaptureQueriesContext(connection) as queries:
+            page(root, batch)
+        found = (query["sql"] for query in queries)
+        return [sql for sql in found if '"batch" =' in sql and '"pgqueue_job"."errors"' in sql]
+
+    assert of_batch() == []
+    JobFactory.create(failed=True, batch=batch)
+    [statement] = of_batch()
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {statement}")
+        plan = "".join(line for (line,) in cursor.fetchall())
+    assert "pgqueue_job_kept" in plan
+    assert "pgqueue_job_past" not in plan
+
+
 def test_the_page_of_a_job_shows_what_it_is_tied_to(root: Client) -> None:
     batch, closed = BatchFactory.create(name="import"), BatchFactory.create(name="other", over=True)
     one, two = JobFactory.create(batch=batch), JobFactory.create(done=True)

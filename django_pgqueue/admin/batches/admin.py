@@ -16,6 +16,7 @@ from ...models.job import Status
 from .. import display
 from ..graph.pages import WorkflowPages
 from ..job_page.links import children_of, shown_jobs
+from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
 from ..links import page_url
 from ..lists.changelist import KeysetChangeList
@@ -127,12 +128,14 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _tables(self, request: HttpRequest, batch: Any) -> list[dict[str, Any]]:
-        failed = Job.objects.using(self.database).filter(batch_id=batch.pk, status=Status.FAILED)
+        tables = []
+        if batch.counts.failed:  # a batch may have a million jobs in the other shelves
+            failed = on_shelves(Status.FAILED, Job.objects.using(self.database))
+            failed = failed.filter(batch_id=batch.pk, status=Status.FAILED).order_by("pk")
+            tables.append(shown_jobs(self.admin_site, request, _("Failed jobs"), failed, MOST_FAILED))
         children = children_of(batch.pk, self.database)
-        return [
-            shown_jobs(self.admin_site, request, _("Failed jobs"), failed.order_by("pk"), MOST_FAILED),
-            shown_jobs(self.admin_site, request, _("Jobs that run after this batch"), children),
-        ]
+        tables.append(shown_jobs(self.admin_site, request, _("Jobs that run after this batch"), children))
+        return tables
 
     @admin.display(description=_("name"))
     def named(self, batch: JobBatch) -> str:
