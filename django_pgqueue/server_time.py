@@ -11,7 +11,7 @@ from time import monotonic
 
 from django.db import connections
 
-__all__ = ["heard", "known", "server_now"]
+__all__ = ["heard", "known", "last_heard", "server_now"]
 
 _heard: dict[str, tuple[str, float]] = {}
 """For each alias, the last time that its server has told, as text, and when that was."""
@@ -25,9 +25,15 @@ def server_now(alias: str) -> datetime:
     return now
 
 
-def heard(alias: str, time: str) -> None:
-    """Note the time that the server has just told, as it sends it."""
-    _heard[alias] = time, monotonic()
+def heard(alias: str, time: str, at: float | None = None) -> None:
+    """Note the time that the server has told, as it sends it. ``at``: when, by the monotonic clock, which all
+    processes of a machine share; None: just now."""
+    _heard[alias] = time, monotonic() if at is None else at
+
+
+def last_heard(alias: str) -> tuple[str, float] | None:
+    """Return the last time that the server has told, and when that was; None if it has not told any."""
+    return _heard.get(alias)
 
 
 def known(alias: str) -> datetime:

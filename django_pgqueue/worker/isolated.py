@@ -33,7 +33,7 @@ def main(writing: int) -> int:
     os.set_inheritable(writing, False)
     line = take_standard_input()
     assignment, rest = _read_line(line)
-    alias, worker, verbosity, databases, backoffs, row = json.loads(assignment)
+    alias, worker, verbosity, databases, backoffs, row, told = json.loads(assignment)
     configure_logging(verbosity)
     if databases:
         database_settings.apply(databases)
@@ -41,7 +41,8 @@ def main(writing: int) -> int:
     runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
     runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)
-    heard(alias, job.last_attempted_at)  # a moment ago
+    if told is not None:
+        heard(alias, *told)
     Thread(target=_obey, args=(line, runner, job.id, rest), name="pgqueue-worker-watch", daemon=True).start()
     _say(writing, BEGUN)
     result = _run(runner, job, writing)

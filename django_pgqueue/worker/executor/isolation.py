@@ -29,6 +29,7 @@ from ...exceptions import TaskTimeout, TooManyCrashes, WorkerLost
 from ...lifecycle.finish import Outcome
 from ...policy import exponential
 from ...progress import Progress
+from ...server_time import last_heard
 from ..processes.exit import LINGER
 from ..processes.popen import child_environment, how_it_ended
 from .backoffs import backoff_of
@@ -122,7 +123,10 @@ class Isolation:
         )
 
     def _assignment(self, running: RunningJob, backoffs: Backoffs) -> bytes:
-        given = [self._alias, self._worker, self._verbosity, self._databases, backoffs, running.row]
+        given = [
+            self._alias, self._worker, self._verbosity, self._databases, backoffs, running.row,
+            last_heard(self._alias),
+        ]  # fmt: skip
         return json.dumps(given).encode() + b"\n"
 
     def _end(self, job_id: int) -> None:

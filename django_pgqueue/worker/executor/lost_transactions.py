@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import psycopg
 from django.db import connections
@@ -25,6 +26,8 @@ from ...lifecycle.finish import Outcome
 from ...policy import exponential
 
 if TYPE_CHECKING:
+    from weakref import ReferenceType
+
     from .running_job import RunningJob
 
 __all__ = ["MOST", "LostTransactions", "is_lost_lease", "is_serialization_failure", "session_of"]
@@ -113,7 +116,7 @@ def _reason(alias: str, running: RunningJob, error: BaseException) -> str | None
     return _REASON if _is_lost(alias, running.session, code) else None
 
 
-def _is_lost(alias: str, session: int | None, code: str | None) -> bool:
+def _is_lost(alias: str, session: ReferenceType[Any] | None, code: str | None) -> bool:
     """Return whether the task failed because its connection broke or could not be made.
 
     The error alone does not show this, since it may be about another database. Django connects again at the
@@ -122,10 +125,13 @@ def _is_lost(alias: str, session: int | None, code: str | None) -> bool:
     return code in _LOST_CONNECTIONS and (session is None or session_of(alias) != session)
 
 
-def session_of(alias: str) -> int | None:
-    """Return the id of the server process behind Django's connection; None if there is no connection."""
+def session_of(alias: str) -> ReferenceType[Any] | None:
+    """Return what stands for the session behind Django's connection; None if there is no connection.
+
+    Not its number: after a restart of the server, the next session may have the same one.
+    """
     raw: Any = connections[alias].connection
-    return None if raw is None or raw.closed else raw.pgconn.backend_pid
+    return None if raw is None or raw.closed else ref(raw)
 
 
 def _code(error: BaseException) -> str | None:

@@ -31,6 +31,7 @@ from .steps import JobSteps
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
+    from weakref import ReferenceType
 
     from ...compat import TaskResult
     from ...definition import Task
@@ -73,8 +74,8 @@ class RunningJob:
     """Set when it starts, if it has a timeout."""
     on_stop: Callable[[], None] | None = None
     """Called when the job is asked to stop, if it runs isolated."""
-    session: int | None = None
-    """The id of the server process in which the transaction of an atomic task runs."""
+    session: ReferenceType[Any] | None = None
+    """Stands for the session in which the transaction of an atomic task runs."""
     is_finishing = False
     """Whether the body of an atomic task is over, and its end is being written in its transaction."""
     in_outer_transaction = False

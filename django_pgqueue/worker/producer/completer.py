@@ -152,9 +152,10 @@ class Completer:
         if locked:
             logger.warning("jobs cannot be reported yet because their rows are locked: %d", len(locked))
             # Others may be held back already: the next statement may meet a lock before they are tried again.
+            if not self._locked:
+                self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
             self._locked += [result for result in self._waiting if result.row.id in locked]
             self._waiting = [result for result in self._waiting if result.row.id not in locked]
-            self._try_locked_at = monotonic() + TRY_LOCKED_AGAIN
 
     def _replace(self, old: Outcome, new: Outcome) -> None:
         self._waiting = [

@@ -54,8 +54,11 @@ def test_an_error_beside_the_answer_to_a_commit_takes_no_attempt(is_lost: bool) 
     error.__cause__ = psycopg.InternalError(*error.args)
     running: Any = SimpleNamespace(
         row=claimed(1), task=SimpleNamespace(on_lost="rerun"), told=None, is_finishing=True,
-        session=-1 if is_lost else lost_transactions.session_of("default"),
+        session=lost_transactions.session_of("default"),
     )  # fmt: skip
+    if is_lost:
+        connection.close()
+        connection.ensure_connection()
     outcome = lost_transactions.LostTransactions("default").outcome(running, error)
     assert (outcome and outcome.kind) == ("release" if is_lost else None)
 

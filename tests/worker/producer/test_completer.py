@@ -16,7 +16,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.executor.running_job import RunningJob
-from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, Completer, judged
+from django_pgqueue.worker.producer.completer import COLLECT_SECONDS, TRY_LOCKED_AGAIN, Completer, judged
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import fresh, run_due
@@ -48,6 +48,18 @@ def test_an_outcome_that_is_held_back_stays_when_another_one_meets_a_lock() -> N
     completer._hold_back({2})
     assert completer.ids() == {1, 2}
     assert completer.try_locked_again(monotonic() + 60)
+    assert {result.row.id for result in completer._waiting} == {1, 2}
+
+
+def test_an_outcome_that_is_held_back_is_not_put_off_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("django_pgqueue.worker.producer.completer.monotonic", lambda: now)
+    completer = completer_with(("retry", False), ("retry", False))
+    completer._hold_back({1})
+    now += TRY_LOCKED_AGAIN / 2
+    completer._hold_back({2})
+    assert not completer.try_locked_again(now)
+    assert completer.try_locked_again(100.0 + TRY_LOCKED_AGAIN)
     assert {result.row.id for result in completer._waiting} == {1, 2}
 
 
