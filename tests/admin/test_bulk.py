@@ -10,11 +10,12 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue, pause, retry
-from django_pgqueue.admin.bulk import actions, confirm, counting
+from django_pgqueue.admin.bulk import actions, confirm, counting, deadline
 from django_pgqueue.admin.bulk import order as bulk_order
 from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
@@ -359,6 +360,31 @@ def test_the_request_stops_after_its_time(root: Client, monkeypatch: pytest.Monk
     )
     assert level == "warning"
     assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
+
+
+def test_the_request_stops_within_a_statement(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search for text may read for minutes before it finds the next jobs."""
+    chunks = iter([bulk_walk.take])
+
+    def slow_take(*args: Any) -> Any:
+        if (take := next(chunks, None)) is not None:
+            return take(*args)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(20)")
+        return None
+
+    monkeypatch.setattr(bulk_start, "take", slow_take)
+    monkeypatch.setattr(deadline, "_LEAST", 0.2)
+    monkeypatch.setattr(bulk_start, "SECONDS", 1.0)
+    jobs = JobFactory.create_batch(5, scheduled=True)
+    page = ask(root, "cancel_jobs", *jobs)
+    told, level = page.confirm(root)
+    assert told.endswith("The time for one request is over. Repeat the action for the rest.")
+    assert level == "warning"
+    assert states(jobs) == ["cancelled"] * 2 + ["pending"] * 3
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",), "the limit ends with the chunk"
 
 
 def test_a_few_jobs_change_at_once_and_each_has_it_in_its_history(root: Client) -> None:

@@ -8,9 +8,7 @@ backlog is often cancelled before the workers are started again, or while everyt
 
 from __future__ import annotations
 
-from functools import partial
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -26,16 +24,18 @@ from ...figures.crew import Crew
 from ...lifecycle.enqueue import enqueue
 from ...models import Job, Pause
 from ...routing import default_backend
+from ...time_limit import TimeLimitReached
 from .. import display
 from ..history import action_words, filter_words, note, note_all
 from . import task
+from .deadline import Deadline
 from .effects import number_words
 from .order import Order, identity
 from .outcome import told
 from .walk import Place, size_of, take
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
@@ -141,26 +141,40 @@ def act_here(
     form: EditForm | None,
 ) -> None:
     """Run the action in this request, until all jobs are done or the time is over."""
-    change: Any = partial(action.run, **({} if form is None else form.values()))
-    alias = _alias(admin)
+    alias, values = _alias(admin), {} if form is None else form.values()
     parts = [jobs.using(alias) for jobs in parts]
-    end, place, changed, number = monotonic() + SECONDS, Place(), 0, 0
-    while True:
-        with transaction.atomic(using=alias):
-            chunk = take(parts, place, size_of(number), change)
-        if chunk is None:
-            break
-        place, changed, number = chunk.place, changed + chunk.changed, number + 1
-        if monotonic() > end:
-            break
-    words = told(action, changed, expected, whole=chunk is None)
-    if chunk is not None:
+    deadline = Deadline(alias, SECONDS)
+
+    def change(jobs: QuerySet[Job]) -> int:
+        deadline.limit()  # finding them may have taken most of the time
+        return action.run(jobs, **values)
+
+    changed, is_whole = _walk(parts, deadline, change)
+    words = told(action, changed, expected, whole=is_whole)
+    if not is_whole:
         words += " " + _("The time for one request is over. Repeat the action for the rest.")
     if changed:
         filters = filter_words(request.GET, task.meaning_in(request))
         note_all(request.user.pk, action_words(action, "" if form is None else form.words()), words, filters)
-    is_whole = bool(changed) and chunk is None
-    admin.message_user(request, words, messages.SUCCESS if is_whole else messages.WARNING)
+    admin.message_user(request, words, messages.SUCCESS if changed and is_whole else messages.WARNING)
+
+
+def _walk(
+    parts: Sequence[QuerySet[Job]], deadline: Deadline, change: Callable[[QuerySet[Job]], int]
+) -> tuple[int, bool]:
+    """Change jobs until the time is over. Return how many have changed, and whether all were reached."""
+    place, changed, number = Place(), 0, 0
+    while True:
+        try:
+            with deadline.transaction():
+                chunk = take(parts, place, size_of(number), change)
+        except TimeLimitReached:
+            return changed, False
+        if chunk is None:
+            return changed, True
+        place, changed, number = chunk.place, changed + chunk.changed, number + 1
+        if deadline.is_over:
+            return changed, False
 
 
 def _alias(admin: DatabaseAdmin[Job]) -> str:
