@@ -4,6 +4,9 @@ A migration that waits for the lock of a table stands in line there, and whoever
 after it. So one old transaction that is still open would stop all workers and all code that enqueues. Here
 the wait is short. Then the statements are rolled back to a savepoint, which gives back the locks that they
 have taken, the others go on, and the statements are tried again.
+
+Locks that earlier operations of the same migration have taken are kept meanwhile. So a migration locks only
+one table that is in use.
 """
 
 from __future__ import annotations

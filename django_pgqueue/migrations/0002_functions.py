@@ -19,6 +19,7 @@ class Migration(migrations.Migration):
         RunSQLFile("status_is_claimable.sql", "DROP FUNCTION pgqueue_status_is_claimable"),
         # Enqueue
         RunSQLFile("problem_v1.sql", "DROP FUNCTION pgqueue_problem_v1"),
+        RunSQLFile("enqueue_only_v1.sql", "DROP FUNCTION pgqueue_enqueue_only_v1"),
         RunSQLFile("enqueue_v1.sql", "DROP FUNCTION pgqueue_enqueue_v1"),
         RunSQLFile("enqueue_many_v1.sql", "DROP FUNCTION pgqueue_enqueue_many_v1"),
         RunSQLFile("enqueue.sql", "DROP FUNCTION pgqueue_enqueue"),

@@ -9,7 +9,6 @@ class Migration(migrations.Migration):
     dependencies = [("django_pgqueue", "0016_failures")]
 
     operations = [
-        RunSQLFile("enqueue_only_v1.sql", "DROP FUNCTION pgqueue_enqueue_only_v1"),
         RunSQLFile("result_v1.sql", "DROP FUNCTION pgqueue_result_v1"),
         RunSQLFile("result.sql", "DROP FUNCTION pgqueue_result"),
     ]

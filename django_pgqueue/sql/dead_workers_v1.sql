@@ -5,7 +5,8 @@
 -- All locks are free, although all workers are alive, after a start of the server, after a restart because one of its
 -- processes crashed (which resets its statistics), and after the promotion of a standby (which replayed until then).
 -- No worker can send a heartbeat for a while then. So if a worker has not sent a heartbeat since such an event, a free
--- lock proves nothing, and its lease is counted from the moment when this session connected.
+-- lock proves nothing, and its lease is counted from the moment when this session connected, or from that event if the
+-- role may not see the session, because it was assumed.
 --
 -- Race: a worker may return while it is found dead. It registers before it claims again, and for that it waits for
 -- the lock of its row. So it does not lose jobs that it claimed afterwards.
@@ -18,8 +19,8 @@ DECLARE
     upset timestamptz := greatest(
         pg_postmaster_start_time(), pg_last_xact_replay_timestamp(),
         (SELECT stats.stats_reset FROM pg_stat_bgwriter AS stats));
-    watching timestamptz := (
-        SELECT session.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS session);
+    watching timestamptz := coalesce(
+        (SELECT session.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS session), upset);
 BEGIN
     FOR candidate IN
         SELECT worker.id, worker.holds_lock, worker.heartbeat_at,

@@ -73,6 +73,7 @@ BEGIN
                         AND job.run_after > moment
                     LIMIT least(p_most - later, 1000)
                 ) AS part;
+                attempted := least(attempted, counted);  -- one that was counted before may be claimed by now
                 is_part := is_part OR counted > 1000;
                 later := later + counted;
                 retrying := retrying + attempted;

@@ -16,9 +16,10 @@ from django_pgqueue.models import Job
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import Command, databases, forks, over, start  # noqa: F401 - the fixtures
+from tests.support.factories import WorkerFactory
 from tests.support.history import fresh_ring
 from tests.support.jobs import over as add_over
-from tests.support.jobs import rotate
+from tests.support.jobs import rotate, value
 from tests.support.sessions import Connect
 
 from .calls import outcomes
@@ -40,6 +41,18 @@ def test_it_empties_history_without_the_right_to(installed: Roles, login: Login,
         old = add_over(owner, 2, "8 days", 3)
         assert rotate(runner) == "emptied shelf 2"
         assert not Job.objects.filter(pk__in=old).exists()
+
+
+def test_workers_that_died_with_the_server_are_found_by_an_assumed_role(
+    installed: Roles, connect: Connect
+) -> None:
+    """The role does not see when its own session began."""
+    one = connect(autocommit=True)
+    WorkerFactory.create(id=7)
+    one.execute("UPDATE pgqueue_worker SET heartbeat_at = pg_postmaster_start_time() - interval '10 s'")
+    one.execute(f"SET ROLE {installed.runner}")
+    assert value(one, "SELECT count(backend_start) FROM pg_stat_get_activity(pg_backend_pid())") == 0
+    assert value(one, "SELECT dead FROM pgqueue_recover_dead_v1(0.1, 0.5, 3, 100, 20)") == 1
 
 
 @pytest.mark.parametrize(
