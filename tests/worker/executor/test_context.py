@@ -118,7 +118,8 @@ def test_a_context_that_python_cannot_read(
     with request():
         job = enqueue(task)
     run_due()
-    assert (fresh(job).result["language"], fresh(job).result["tenant"]) == ("en-us", None)
+    result: Any = fresh(job).result
+    assert (result["language"], result["tenant"]) == ("en-us", None)
     assert f"job {job.pk} runs without its context, which is nested too deeply" in caplog.text
 
 
