@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue import enqueue
+from django_pgqueue import cancel, enqueue
 from django_pgqueue.admin import links_for
 from django_pgqueue.admin.job_page import own_links
 from django_pgqueue.admin.job_page.drawing import timeline_of
@@ -313,6 +313,20 @@ def test_a_copy_with_a_unique_key_that_is_taken_is_the_other_job(root: Client) -
         f"Job {once.pk} has the unique key"
         in html.unescape(clone(root, once).content.decode()).split("errorlist")[1]
     )
+
+
+@pytest.mark.django_db
+def test_a_copy_that_replaces_the_arguments_of_a_waiting_job_is_told_as_such(root: Client) -> None:
+    over = enqueue(unique_tasks.render, 5, "old")
+    cancel(over)
+    waiting = enqueue(unique_tasks.render, 5, "new")
+    response = clone(root, over, args='[5, "old"]')
+    assert response.url == url("change", waiting.pk)
+    assert f"job {waiting.pk}, which has the unique key" in body(root, response.url)
+    assert Job.objects.get(pk=waiting.pk).args == [5, "old"]
+    [entry] = LogEntry.objects.all()
+    assert (entry.object_id, entry.action_flag) == (str(waiting.pk), CHANGE)
+    assert entry.get_change_message() == f"Got the values of a copy of job {over.pk}."
 
 
 @pytest.mark.django_db

@@ -74,6 +74,14 @@ class JobClones(JobFields):
             words: Any = _("No job was enqueued: job %(id)d has the unique key of this call.")
             self.message_user(request, words % {"id": made.pk}, messages.WARNING)
             return HttpResponseRedirect(url)
+        if made.enqueue_outcome == "replaced":  # on_conflict="replace"
+            self.log_change(request, made, _("Got the values of a copy of job %(id)d.") % {"id": job.pk})
+            words = _(
+                "No job was enqueued: job %(id)d, which has the unique key of this call, "
+                "has these values now."
+            )
+            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
+            return HttpResponseRedirect(url)
         self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
         self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
         words = _("Job %(id)d was enqueued.") % {"id": made.pk}
