@@ -19,7 +19,8 @@ __all__ = ["page_url", "task_url"]
 
 def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
     """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it.
-    For the page "add", the user must be allowed to add a row.
+    For the page "add", the user must be allowed to add a row. A project may have replaced a class that has
+    more pages than Django's own.
     """
     if not site.is_registered(model):
         return ""
@@ -27,7 +28,10 @@ def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: st
     if not (admin.has_add_permission(request) if page == "add" else admin.has_view_permission(request)):
         return ""
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
-    return reverse(name, args=[quote(argument) for argument in arguments], current_app=site.name)
+    try:
+        return reverse(name, args=[quote(argument) for argument in arguments], current_app=site.name)
+    except NoReverseMatch:
+        return ""
 
 
 def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:

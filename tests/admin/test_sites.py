@@ -9,8 +9,12 @@ from django.utils import timezone
 
 from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
+from django_pgqueue.admin.job_page import why
+from django_pgqueue.admin.jobs import admin as job_admin
 from django_pgqueue.models import Job, JobStat, Pause, Queue, Worker
 from django_pgqueue.testing import run_jobs
+from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.why import Why
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.failures import fold, note
 
@@ -157,3 +161,21 @@ def test_a_copy_of_a_job_is_in_the_database_of_the_site(root: Client) -> None:
     [made] = Job.objects.using("other").exclude(pk=9)
     assert response.headers["Location"] == f"/ops/django_pgqueue/job/{made.pk}/change/"
     assert (made.args, Job.objects.count()) == ([3, 4], 0)
+
+
+@pytest.mark.urls("tests.admin.plain_site")
+def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even on a page that is too slow, and on that of a locked job, where the link is the cure."""
+    job = JobFactory.create()
+    monkeypatch.setattr(why, "explain", lambda job: Why("locked", {"pid": 5}, job.pk, "default"))
+    assert "5" in body(root, f"/admin/django_pgqueue/job/{job.pk}/change/")
+
+    def slow(admin: object, request: object) -> None:
+        raise TimeLimitReached
+
+    monkeypatch.setattr(job_admin, "overview", slow)
+    answer = root.get("/admin/django_pgqueue/job/overview/")
+    assert answer.status_code == 503
+    assert "Who waits for whom" not in answer.content.decode()
