@@ -203,9 +203,8 @@ def test_missed_ticks(one: Connection, catch_up: str, limit: int, count: int) ->
 
 
 def test_skip_fires_a_tick_that_is_a_little_late_and_records_one_that_is_not(one: Connection) -> None:
-    interval = timedelta(days=1)
-    for late, outcome in ((timedelta(seconds=50), "enqueued"), (timedelta(seconds=70), "missed")):
-        schedule = overdue(datetime.now(UTC) - late, cron=None, every=interval, catch_up="skip")
+    for late, outcome in ((50, "enqueued"), (70, "missed")):
+        schedule = overdue(ago(seconds=late), catch_up="skip", **RARELY)
         fire(one)
         assert outcomes(schedule) == [outcome]
         assert len(jobs_of(schedule)) == (outcome == "enqueued")
