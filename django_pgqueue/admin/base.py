@@ -68,6 +68,11 @@ class DatabaseAdmin(ModelAdmin[M]):
         """The alias to read from."""
         return self.using or router.db_for_read(self.model)
 
+    @property
+    def writes_to(self) -> str:
+        """The alias to write to. With a replica, it is another one."""
+        return self.using or router.db_for_write(self.model)
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db import router
 from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
@@ -166,7 +165,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     ) -> type[ModelForm]:
         """Return the form for this database."""
         form = cast("type[LimitForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.database
+        form.using = self.writes_to
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -196,8 +195,3 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     def delete_model(self, request: HttpRequest, obj: Limit) -> None:
         """Delete the limit, and release the lines of its keys as far as one job may run."""
         set_limit(obj.pk, None, using=self.writes_to)
-
-    @property
-    def writes_to(self) -> str:
-        """The alias to write to."""
-        return self.using or router.db_for_write(Limit)

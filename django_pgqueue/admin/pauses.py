@@ -94,7 +94,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
     ) -> type[ModelForm]:
         """Return the form for this database."""
         form = cast("type[PauseForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.database
+        form.using = self.writes_to
         return form
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
         """Pause with ``pause()``, which tells the workers. A change of the reason or the end does so, too."""
         saved = pause(
             **_arguments(obj), reason=obj.reason, author=request.user.get_username()[:150], until=obj.until,
-            using=self.database,
+            using=self.writes_to,
         )  # fmt: skip
         obj.pk = saved.pk
         obj.author, obj.paused_at = saved.author, saved.paused_at
@@ -202,7 +202,7 @@ class PauseAdmin(DatabaseAdmin[Pause]):
 
     def _resume(self, request: HttpRequest, pauses: list[Pause]) -> None:
         """Resume, and note in the history of the admin which pauses this has ended, and not somebody else."""
-        ended = [row for row in pauses if resume(**_arguments(row), using=self.database)]
+        ended = [row for row in pauses if resume(**_arguments(row), using=self.writes_to)]
         LogEntry.objects.log_actions(request.user.pk, ended, DELETION, change_message=str(_("Resumed.")))  # type: ignore[arg-type]
         count = len(ended)
         words = ngettext("%(count)d pause was ended.", "%(count)d pauses were ended.", count) % {

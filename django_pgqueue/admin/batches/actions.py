@@ -125,7 +125,7 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
 
     def _act(self, batch: JobBatch, act: Act) -> int:
         """Return how many jobs have changed. A batch that was deleted in the meantime has none."""
-        known = Batch.of(batch.pk, self.database)
+        known = Batch.of(batch.pk, self.writes_to)
         try:
             return known.cancel() if act == "cancel" else known.retry_failed()
         except JobBatch.DoesNotExist:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db import router, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.http import HttpResponseRedirect
@@ -58,7 +58,7 @@ def is_many(expected: int | None) -> bool:
 
 def is_served(admin: DatabaseAdmin[Job]) -> bool:
     """Return whether a worker would start an action on many jobs now."""
-    alias, queue = _alias(admin), _queue()
+    alias, queue = admin.writes_to, _queue()
     paused = Q(kind=Pause.Kind.ALL) | Q(kind=Pause.Kind.QUEUE, name=queue)
     paused |= Q(kind=Pause.Kind.TASK, name=task.run.module_path)
     in_force = Q(until__isnull=True) | Q(until__gt=Now())
@@ -113,7 +113,7 @@ def start(
         values={},
         details="" if form is None else form.words(),
     ).with_values({} if form is None else form.values())
-    alias = _alias(admin)
+    alias = admin.writes_to
     with transaction.atomic(using=alias):
         job = enqueue(task.run.using(database=alias, queue_name=_queue()), *order.sealed())
         words = [_("Started in the background."), action_words(action, order.details)]
@@ -141,7 +141,7 @@ def act_here(
     form: EditForm | None,
 ) -> None:
     """Run the action in this request, until all jobs are done or the time is over."""
-    alias, values = _alias(admin), {} if form is None else form.values()
+    alias, values = admin.writes_to, {} if form is None else form.values()
     parts = [jobs.using(alias) for jobs in parts]
     deadline = Deadline(alias, SECONDS)
 
@@ -175,10 +175,6 @@ def _walk(
         place, changed, number = chunk.place, changed + chunk.changed, number + 1
         if deadline.is_over:
             return changed, False
-
-
-def _alias(admin: DatabaseAdmin[Job]) -> str:
-    return admin.using or router.db_for_write(Job)
 
 
 def _queue() -> str:

@@ -143,15 +143,15 @@ class FailurePages(DatabaseAdmin[M]):
             return HttpResponseNotAllowed(["POST"])
         if not (self.has_view_permission(request) and self.has_mute_permission(request)):
             raise PermissionDenied
-        found = FailureGroup.objects.using(self.database).filter(pk=unquote(fingerprint).replace("\0", ""))
+        found = FailureGroup.objects.using(self.writes_to).filter(pk=unquote(fingerprint).replace("\0", ""))
         known = found.defer("traceback").first()
         if known is None:
             raise Http404(_("There is no such group of failures. It may have been forgotten."))
         if request.POST.get("action") == "unmute":
-            changed = unmute(self.database, [known.pk])
+            changed = unmute(self.writes_to, [known.pk])
             words = _("The group is no longer muted.")
         else:
-            changed = mute(self.database, [known.pk], request.user.get_username())
+            changed = mute(self.writes_to, [known.pk], request.user.get_username())
             words = _("The group is muted until it changes.")
         if changed:
             LogEntry.objects.log_actions(request.user.pk, [known], CHANGE, change_message=words)  # type: ignore[arg-type]

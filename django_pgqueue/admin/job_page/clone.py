@@ -54,7 +54,7 @@ class JobClones(JobFields):
             words = _("The call of this job is a row of its payload. Add a row instead.")
             self.message_user(request, words, messages.WARNING)
             return HttpResponseRedirect(self.clone_url("change", job))
-        form = CloneForm(job, request.POST if request.method == "POST" else None)
+        form = CloneForm(job, self.writes_to, request.POST if request.method == "POST" else None)
         made = form.enqueue() if form.is_bound else None
         if made is not None:
             return self._made(request, job, made)

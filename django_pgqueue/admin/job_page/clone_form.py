@@ -48,9 +48,9 @@ class CloneForm(EditForm):
     )
     field_order = ("args", "kwargs", "queue_name", "priority", "run_after")
 
-    def __init__(self, job: Job, data: Any = None) -> None:
+    def __init__(self, job: Job, using: str, data: Any = None) -> None:
         super().__init__(data)
-        self.job = job
+        self.job, self.using = job, using
         self._shown = redact_call(job.args, job.kwargs, job.task_path)
         self.initial = {
             "args": self._shown[0],
@@ -90,8 +90,8 @@ class CloneForm(EditForm):
         return value
 
     def _enqueue(self, values: dict[str, Any]) -> Job:
-        """Enqueue the job in the database of the other one. A refused statement leaves nothing behind."""
-        alias = str(self.job._state.db)
+        """Enqueue the job in the database to write to. A refused statement leaves nothing behind."""
+        alias = self.using
         task: Task[..., Any] = find_task(self.job.task_path).using(
             database=alias,
             queue_name=values["queue_name"] or self.job.queue_name,

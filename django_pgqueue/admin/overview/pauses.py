@@ -62,15 +62,15 @@ def _pause(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple
         queue=queue,
         reason=request.POST.get("reason", "").replace("\0", "")[:_MOST_OF_REASON],
         author=request.user.get_username()[:150],
-        using=admin.database,
+        using=admin.writes_to,
     )
     _note(request, made, ADDITION, _("Paused."))
     return _("Queue %(name)s is paused.") % {"name": queue}, messages.SUCCESS
 
 
 def _resume(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tuple[str, int]:
-    found = Pause.objects.using(admin.database).filter(kind=Pause.Kind.QUEUE, name=queue).first()
-    if not resume(queue=queue, using=admin.database):
+    found = Pause.objects.using(admin.writes_to).filter(kind=Pause.Kind.QUEUE, name=queue).first()
+    if not resume(queue=queue, using=admin.writes_to):
         return _("It was not paused any more."), messages.WARNING
     if found is not None:
         _note(request, found, DELETION, _("Resumed."))

@@ -201,7 +201,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     ) -> type[ModelForm]:
         """Return the form for this database."""
         form = cast("type[QueueForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.database
+        form.using = self.writes_to
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
@@ -210,11 +210,11 @@ class QueueAdmin(DatabaseAdmin[Queue]):
 
     def save_model(self, request: HttpRequest, obj: Queue, form: Any, change: bool) -> None:
         """Save in the database of this class."""
-        obj.save(using=self.using)
+        obj.save(using=self.writes_to)
 
     def delete_model(self, request: HttpRequest, obj: Queue) -> None:
         """Delete from the database of this class. The queue continues with the default settings."""
-        obj.delete(using=self.using)
+        obj.delete(using=self.writes_to)
 
 
 def _alarm(text: Any) -> str:

@@ -116,7 +116,7 @@ class ScheduleAdmin(ScheduleButtons, ScheduleFields):
     ) -> type[ModelForm[Schedule]]:
         """Return the form for this database."""
         form = cast("type[ScheduleForm]", super().get_form(request, obj, change=change, **kwargs))
-        form.using = self.database
+        form.using = self.writes_to
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
@@ -172,14 +172,14 @@ class ScheduleAdmin(ScheduleButtons, ScheduleFields):
         stay. Somebody may have created a schedule of the same name, which an INSERT does not overwrite.
         """
         if not change:
-            obj.save(using=self.using, force_insert=True)
+            obj.save(using=self.writes_to, force_insert=True)
             return
-        with transaction.atomic(using=obj._state.db):
-            locked = Schedule.objects.using(obj._state.db).select_for_update(no_key=True).get(pk=obj.pk)
+        with transaction.atomic(using=self.writes_to):
+            locked = Schedule.objects.using(self.writes_to).select_for_update(no_key=True).get(pk=obj.pk)
             for name in form.changed_data:
                 setattr(locked, name, getattr(obj, name))
-            locked.save()
+            locked.save(using=self.writes_to)
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
         """Delete from the database of this class."""
-        obj.delete(using=self.using)
+        obj.delete(using=self.writes_to)

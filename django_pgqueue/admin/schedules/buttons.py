@@ -93,7 +93,7 @@ class ScheduleButtons(DatabaseAdmin[Schedule]):
         if "confirmed" not in request.POST:
             return self._ask(request, action, found, page)
         reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
-        changed = action(request, self.database, found, reason)
+        changed = action(request, self.writes_to, found, reason)
         level = messages.SUCCESS if changed else messages.WARNING
         self.message_user(request, action.outcome(changed), level)
         return HttpResponseRedirect(self._back(request, page if page in names else ""))

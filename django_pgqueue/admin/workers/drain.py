@@ -108,7 +108,7 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         return ask(self, request, _TITLES[how], effects, workers, back=back, warning=warning)
 
     def _drain(self, request: HttpRequest, workers: list[Worker], how: How) -> None:
-        asked = [worker for worker in workers if drain(worker.pk, how, using=self.database)]
+        asked = [worker for worker in workers if drain(worker.pk, how, using=self.writes_to)]
         message = str(_("Action: %(action)s.") % {"action": _LABELS[how]})
         LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
         words = ngettext(
