@@ -252,7 +252,8 @@ def schedule() -> Schedule:
 
 
 def test_schedules_are_redacted_wherever_they_are_shown(schedule: Schedule) -> None:
-    viewer, editor = staff("view_schedule"), staff("view_schedule", "change_schedule", "run_schedule")
+    viewer = staff("view_schedule", "view_arguments_job")
+    editor = staff("view_schedule", "view_arguments_job", "change_schedule", "run_schedule")
     pages = [body(each, url(*page, model="schedule")) for each in (viewer, editor)
              for page in (("changelist",), ("change", "nightly"))]  # fmt: skip
     address = url("act", "run", model="schedule")
@@ -261,6 +262,44 @@ def test_schedules_are_redacted_wherever_they_are_shown(schedule: Schedule) -> N
         assert "hunter2" not in page
         assert "k-1" not in page
         assert REDACTED in page
+
+
+MAY_ACT = ("view_schedule", "change_schedule", "pause_schedule", "run_schedule")
+
+
+@pytest.mark.parametrize("permissions", [("view_schedule",), MAY_ACT])
+def test_who_may_not_view_arguments_sees_none_of_a_schedule(permissions: tuple[str, ...]) -> None:
+    ScheduleFactory.create(
+        name="nightly", task_path=SIGN_IN, args=["zanzibar", "x"], kwargs={"to": "zanzibar"},
+        overridden=["args", "kwargs"], declared={"args": ["zanzibar"], "kwargs": {}},
+    )  # fmt: skip
+    client, seeing = staff(*permissions), staff(*permissions, "view_arguments_job")
+    addresses = url("changelist", model="schedule"), url("change", "nightly", model="schedule")
+    shown, seen = ([body(each, address) for address in addresses] for each in (client, seeing))
+    for name in ("run", "restore") if permissions == MAY_ACT else ():
+        for each, pages in ((client, shown), (seeing, seen)):
+            answer = each.post(url("act", name, model="schedule"), {"names": '["nightly"]'})
+            pages.append(answer.content.decode())
+    assert all("zanzibar" in page for page in seen)
+    assert not any("zanzibar" in page for page in shown)
+    assert all(SIGN_IN in page.replace("<wbr>", "") for page in shown[:3])
+
+
+def test_who_may_not_view_the_arguments_of_a_schedule_does_not_change_them(schedule: Schedule) -> None:
+    client = staff("view_schedule", "change_schedule")
+    address = url("change", "nightly", model="schedule")
+    form = client.get(address).context["adminform"].form
+    values = {
+        name: "" if value is None else value for name, value in form.initial.items() if name in form.fields
+    }
+    given = {**values, "args": "[]", "kwargs": "{}"}
+    assert client.post(address, {**given, "priority": "7"}).status_code == 302
+    schedule.refresh_from_db()
+    assert (schedule.args, schedule.kwargs) == (["ann", "hunter2"], {"api_key": "k-1"})
+    assert schedule.priority == 7
+    page = client.post(address, {**given, "task_path": "tests.app.tasks.mail"}).content.decode()
+    assert "The task does not take the arguments of this schedule." in page
+    assert "api_key" not in page
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ...lifecycle.batches import Batch
-from ...models import Job, JobBatch
+from ...models import JobBatch
 from ...models.batch import counts_of
 from .. import display
 from ..ask import Effect, about, ask, is_confirmed
 from ..base import ReadOnlyAdmin
+from ..job_permissions import may_with_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,11 +51,11 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may cancel jobs."""
-        return self._may_on_jobs(request, "cancel")
+        return may_with_jobs(self.admin_site, request, "cancel")
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may retry jobs."""
-        return self._may_on_jobs(request, "retry")
+        return may_with_jobs(self.admin_site, request, "retry")
 
     @admin.action(description=_("Cancel selected batches"), permissions=["cancel"])
     def cancel_batches(self, request: HttpRequest, queryset: QuerySet[JobBatch]) -> HttpResponse | None:
@@ -134,13 +135,6 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
     def _may(self, request: HttpRequest, act: str) -> bool:
         """Return what the method for this permission says, which a project may have replaced."""
         return bool(getattr(self, f"has_{act}_permission")(request))
-
-    def _may_on_jobs(self, request: HttpRequest, act: str) -> bool:
-        """Return what the admin class of jobs on this site says, which a project may have replaced."""
-        name = f"has_{act}_permission"
-        if self.admin_site.is_registered(Job) and hasattr(self.admin_site.get_model_admin(Job), name):
-            return bool(getattr(self.admin_site.get_model_admin(Job), name)(request))
-        return request.user.has_perm(f"{Job._meta.app_label}.{act}_{Job._meta.model_name}")
 
     def _url(self, page: str, *arguments: str) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"

@@ -25,6 +25,7 @@ from ...schedules import cron, words
 from ...schedules.policy import problem_of
 from .. import display
 from ..ask import about
+from .fields import call_text
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -89,8 +90,13 @@ class Action:
             return False
 
 
-def value_text(value: Any, field: str, task_path: str) -> str:
-    """Format a value of a definition, redacted. Declared values are JSON, in which durations are seconds."""
+def value_text(value: Any, field: str, schedule: Any) -> str:
+    """Format a value of a definition, redacted; "…" for arguments that the user may not view. Declared values
+    are JSON, in which durations are seconds.
+    """
+    task_path = schedule.task_path
+    if field in {"args", "kwargs"} and not getattr(schedule, "shows_arguments", False):
+        return "…"
     if value is None or value == "":
         return pgettext("value", "empty")
     if field == "args" and isinstance(value, list):
@@ -183,7 +189,7 @@ def _would_run(schedule: Any) -> Any:
     text = _("{name} would enqueue one job now, besides its next run: {call}")
     if schedule.paused_at is not None:
         text = _("{name} would enqueue one job now, although it is paused: {call}")
-    return about(schedule.pk, text, call=words.call(schedule))
+    return about(schedule.pk, text, call=call_text(schedule))
 
 
 def _would_restore(schedule: Any) -> Any:
@@ -194,8 +200,8 @@ def _would_restore(schedule: Any) -> Any:
         _("%(field)s: %(declared)s instead of %(here)s")
         % {
             "field": Schedule._meta.get_field(name).verbose_name,  # type: ignore[union-attr]
-            "declared": value_text(declared.get(name), name, schedule.task_path),
-            "here": value_text(getattr(schedule, name), name, schedule.task_path),
+            "declared": value_text(declared.get(name), name, schedule),
+            "here": value_text(getattr(schedule, name), name, schedule),
         }
         for name in words.changes(schedule)
     ]

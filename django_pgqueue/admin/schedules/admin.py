@@ -19,7 +19,6 @@ from ...models import Schedule
 from ...schedules import board
 from ..workers.fleet import Fleet
 from .buttons import ScheduleButtons
-from .fields import ScheduleFields
 from .form import ScheduleForm, shown_arguments, suggestions
 from .page import summary
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
 __all__ = ["ScheduleAdmin"]
+
+_ARGUMENTS = ("args", "kwargs")
 
 
 class ScheduleChangeList(ChangeList):
@@ -42,6 +43,7 @@ class ScheduleChangeList(ChangeList):
         super().get_results(request)
         self.result_list = list(self.result_list)
         alias = self.model_admin.database
+        self.model_admin.for_user(request, self.result_list)
         board.add_last_ticks(alias, self.result_list)
         if any(schedule.is_active for schedule in self.result_list):
             self.trouble = Fleet(alias).standstill
@@ -85,7 +87,7 @@ class OverriddenFilter(admin.SimpleListFilter):
         return queryset.filter(overridden=[]) if self.value() == "no" else queryset
 
 
-class ScheduleAdmin(ScheduleButtons, ScheduleFields):
+class ScheduleAdmin(ScheduleButtons):
     """Shows schedules, and can edit, pause, resume and run them.
 
     Only schedules that were made here, or that are retired, can be deleted: the next worker that starts would
@@ -110,6 +112,26 @@ class ScheduleAdmin(ScheduleButtons, ScheduleFields):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
         """Return the schedules with the time of the database."""
         return board.with_clock(super().get_queryset(request))
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Schedule | None:
+        """Return the schedule, which knows whether this user may view its arguments."""
+        schedule = super().get_object(request, object_id, from_field)
+        self.for_user(request, [] if schedule is None else [schedule])
+        return schedule
+
+    def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        """Leave out the arguments of an existing schedule for users who may not view them. They stay as they
+        are, whatever such a user sends.
+        """
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None or self.has_view_arguments_permission(request):
+            return fieldsets
+        return [
+            (name, {**options, "fields": [each for each in options["fields"] if each not in _ARGUMENTS]})
+            for name, options in fieldsets
+        ]
 
     def get_form(
         self, request: HttpRequest, obj: Schedule | None = None, change: bool = False, **kwargs: Any

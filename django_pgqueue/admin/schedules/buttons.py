@@ -19,9 +19,9 @@ from django.utils.translation import ngettext
 
 from ...models import Schedule
 from .. import display
-from ..base import DatabaseAdmin
 from ..console import console_page
 from .actions import ACTIONS
+from .fields import ScheduleFields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ __all__ = ["ScheduleButtons"]
 MOST_SHOWN = 100  # schedules on the page that asks for confirmation
 
 
-class ScheduleButtons(DatabaseAdmin[Schedule]):
+class ScheduleButtons(ScheduleFields):
     """The part of ``ScheduleAdmin`` with the actions."""
 
     actions = ("pause_schedules", "resume_schedules", "run_schedules")
@@ -134,6 +134,7 @@ class ScheduleButtons(DatabaseAdmin[Schedule]):
     def _ask(
         self, request: HttpRequest, action: Action, found: Sequence[Schedule], page: str = ""
     ) -> TemplateResponse:
+        self.for_user(request, found)
         effects = [(action.fits(schedule), action.effect(schedule)) for schedule in found]
         return console_page(
             self,

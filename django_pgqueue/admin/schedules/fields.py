@@ -13,12 +13,16 @@ from ...models import Schedule
 from ...schedules import board, words
 from .. import display
 from ..base import DatabaseAdmin
+from ..job_permissions import may_with_jobs
 from ..jobs.texts import breakable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
-__all__ = ["ScheduleFields", "how_soon", "outcome", "state_badge", "state_text"]
+    from django.http import HttpRequest
+
+__all__ = ["ScheduleFields", "call_text", "how_soon", "outcome", "state_badge", "state_text"]
 
 _MOST_OF_CALL = 80
 
@@ -44,6 +48,11 @@ def state_text(schedule: Schedule, most: int | None = None) -> str:
     return format_html_join(between, "{}", ((part,) for part in parts if part))
 
 
+def call_text(schedule: Any) -> str:
+    """Return the task, with its arguments if the user may view them (``for_user``)."""
+    return words.call(schedule) if getattr(schedule, "shows_arguments", False) else str(schedule.task_path)
+
+
 def how_soon(moment: datetime, now: datetime) -> str:
     """Format the time until a tick, or how long it has been due."""
     if moment > now:
@@ -63,10 +72,20 @@ def _more(text: Any) -> str:
 class ScheduleFields(DatabaseAdmin[Schedule]):
     """The part of ``ScheduleAdmin`` with the columns. Its rows are those of ``board.with_clock``."""
 
+    def has_view_arguments_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may view the arguments of schedules: who may view those of jobs."""
+        return may_with_jobs(self.admin_site, request, "view_arguments")
+
+    def for_user(self, request: HttpRequest, schedules: Iterable[Any]) -> None:
+        """Let rows know whether this user may view their arguments."""
+        full = self.has_view_arguments_permission(request)
+        for schedule in schedules:
+            schedule.shows_arguments = full
+
     @admin.display(description=_("schedule"), ordering="name")
     def named(self, schedule: Schedule) -> str:
         """The name, and below it the task with its arguments. The name is often the path of the task."""
-        call = words.call(schedule)
+        call = call_text(schedule)
         if schedule.name == schedule.task_path:
             call = call.removeprefix(schedule.name).removesuffix("()")
         more = _more(breakable(Truncator(call).chars(_MOST_OF_CALL)))

@@ -69,11 +69,19 @@ class ScheduleForm(ModelForm):
             taken = ValidationError(_("A schedule with this name already exists."), code="unique")
             self.add_error("name", taken)
 
+    def add_error(self, field: str | None, error: Any) -> None:
+        """Say nothing of arguments that are not in the form: the user may not view them, nor their errors."""
+        found = error.error_dict if field is None and hasattr(error, "error_dict") else {}
+        if hidden := {"args", "kwargs"}.intersection(found) - set(self.fields):
+            super().add_error("task_path", _("The task does not take the arguments of this schedule."))
+            error = ValidationError({name: each for name, each in found.items() if name not in hidden})
+        super().add_error(field, error)
+
     def _show_declared(self, declared: dict[str, Any]) -> None:
-        here, path = definition_of(self.instance), self.instance.task_path
+        here = definition_of(self.instance)
         for name, field in self.fields.items():
             if name in declared and declared[name] != here.get(name):
-                text = _("Declared: %(value)s") % {"value": value_text(declared[name], name, path)}
+                text = _("Declared: %(value)s") % {"value": value_text(declared[name], name, self.instance)}
                 text = escape(text)  # Django shows help texts as HTML, and the value may be an argument
                 field.help_text = f"{text}. {field.help_text}" if field.help_text else f"{text}."
 

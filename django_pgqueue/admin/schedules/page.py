@@ -18,7 +18,7 @@ from .. import display
 from ..jobs.texts import breakable
 from ..links import page_url
 from .actions import value_text
-from .fields import how_soon, outcome, state_badge, state_text
+from .fields import call_text, how_soon, outcome, state_badge, state_text
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
@@ -77,7 +77,7 @@ def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) ->
         "timing": words.timing(schedule),
         "cron": schedule.cron or "",
         "zone": schedule.timezone if schedule.cron else "",
-        "call": breakable(words.call(schedule)),
+        "call": breakable(call_text(schedule)),
         "origin": breakable(words.origin(schedule)),
         "problem": problem,
         "tables": tables,
@@ -89,10 +89,7 @@ def _overridden(schedule: Schedule, changed: list[str]) -> Table:
     rows = [
         Row(
             capfirst(str(Schedule._meta.get_field(name).verbose_name)),  # type: ignore[union-attr]
-            [
-                Cell(value_text(value.get(name), name, schedule.task_path))
-                for value in (vars(schedule), declared)
-            ],
+            [Cell(value_text(value.get(name), name, schedule)) for value in (vars(schedule), declared)],
         )
         for name in changed
     ]
