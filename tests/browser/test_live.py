@@ -73,6 +73,50 @@ def test_the_overview_shows_what_is_new_and_keeps_what_was_unfolded(
     assert page.evaluate("document.activeElement.localName") == "summary"
 
 
+def show_anew(page: Page, part: str) -> None:
+    """Wait until a part is shown anew."""
+    page.locator(part).evaluate("part => { part.dataset.old = 'yes' }")
+    let_time_pass(page)
+    page.locator(f"{part}:not([data-old])").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("part", "element"),
+    [
+        ("#pgqueue-verdict", "#pgqueue-verdict button[value=resume]"),
+        ("#pgqueue-queues-now", "#pgqueue-queues-now details[open] button[value=pause]"),
+        ("#pgqueue-failures-now", "#pgqueue-failures-now [role=region]"),
+    ],
+    ids=["resume", "pause", "a box"],
+)
+def test_the_focus_stays(part: str, element: str, window: Open, news: Callable[[], None]) -> None:
+    news()
+    page = overview(window)
+    if "details" in element:
+        page.locator("#pgqueue-queues-now summary").first.click()
+    page.locator(element).first.focus()
+    before = page.evaluate("document.activeElement.outerHTML.slice(0, 90)")
+    show_anew(page, part)
+    assert page.evaluate("document.activeElement.outerHTML.slice(0, 90)") == before
+    assert page.locator(element).first.evaluate("each => each === document.activeElement")
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "box"),
+    [
+        ("job_overview", "#pgqueue-failures-now", "#pgqueue-failures-now [role=region]"),
+        ("job_changelist", "#pgqueue-rows", "#changelist-form .results"),
+    ],
+)
+def test_what_is_scrolled_sideways_stays_there(name: str, part: str, box: str, window: Open) -> None:
+    page = window("phone", fresh=True)
+    page.clock.install()
+    page.goto(address(name), wait_until="networkidle")
+    page.locator(box).evaluate("box => { box.scrollLeft = 60 }")
+    show_anew(page, part)
+    assert page.locator(box).evaluate("box => box.scrollLeft") == 60
+
+
 @pytest.mark.parametrize("how", ["by the button", "in a hidden tab"])
 def test_nothing_is_read_while_nobody_wants_it(how: str, window: Open) -> None:
     page = overview(window)

@@ -7,10 +7,10 @@
 //
 // Nothing is read while the page is hidden, rows are selected, or somebody has pressed the button with
 // data-pgqueue-toggle. A part in which somebody fills in a form waits. What the reader has unfolded and scrolled, and
-// the focus, stay, if these elements have an id (links are known by their address). If the focused row of a list is gone,
-// the row in its place has the focus. A slow answer makes the pause
-// longer, and errors make it longer and longer. If an answer lacks the part, because the session has ended, for
-// example, the part is not read again, and elements with data-pgqueue-ended are shown.
+// the focus, stay, if these elements have an id (links are known by their address, and Django's box around the rows
+// of a list by its class). If the focused row of a list is gone, the row in its place has the focus. A slow answer
+// makes the pause longer, and errors make it longer and longer. If an answer lacks the part, because the session has
+// ended, for example, the part is not read again, and elements with data-pgqueue-ended are shown.
 "use strict";
 {
     const TICK = 1000; // milliseconds
@@ -41,6 +41,8 @@
     const isFilledIn = (part) => [...part.querySelectorAll("input, textarea, select")].some((field) =>
         (field === document.activeElement && !field.matches(SELECTS)) || isChanged(field));
 
+    const ROWS = "#changelist-form .results"; // it scrolls sideways, and has no id
+
     const nameOf = (element) => {
         if (element.id) {
             return `#${CSS.escape(element.id)}`;
@@ -51,12 +53,15 @@
         if (element.matches("input.action-select")) {
             return `input.action-select[value="${CSS.escape(element.value)}"]`;
         }
+        if (element.matches(ROWS)) {
+            return ROWS;
+        }
         return element.matches("a[href]") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : "";
     };
 
     // Returns a function that does to the new part what the reader has done to the old one.
     const remember = (part) => {
-        const all = [part, ...part.querySelectorAll("[id]")];
+        const all = [part, ...part.querySelectorAll(`[id], ${ROWS}`)];
         const unfolded = all.filter((each) => each.localName === "details").map((each) => [nameOf(each), each.open]);
         const scrolled = all.filter((each) => each.scrollLeft || each.scrollTop)
             .map((each) => [nameOf(each), each.scrollLeft, each.scrollTop]);
