@@ -5,7 +5,8 @@ acknowledged, or when data is not: within a few seconds of ``LEASE``, and within
 locks of a worker that is cut off are free soon after its jobs are. What is configured comes first.
 
 On Linux, the limit for data also ends a connection whose other end lives but does not read. A worker always
-reads. A task may take its time between two rows of a stream or a COPY, so the limit is a minute there.
+reads. A task may take its time between two rows of a stream or a COPY, so there the limit is ``LEASE``, after
+which its job may run elsewhere and needs the locks, or a minute.
 """
 
 from __future__ import annotations
@@ -64,5 +65,5 @@ def _times(*, of_task: bool) -> tuple[int, int, int]:
     """Return the seconds until the first keepalive, those between two, and the milliseconds for data."""
     lease = conf.current().lease
     idle, interval = min(_IDLE, int(lease / 3)), min(_INTERVAL, int(lease / 6))
-    seconds = _UNACKNOWLEDGED_OF_TASKS if of_task else max(1.0, min(_UNACKNOWLEDGED, lease / 2))
-    return max(1, idle), max(1, interval), int(1000 * seconds)
+    most, part = (_UNACKNOWLEDGED_OF_TASKS, 1) if of_task else (_UNACKNOWLEDGED, 2)
+    return max(1, idle), max(1, interval), int(1000 * max(1.0, min(most, lease / part)))

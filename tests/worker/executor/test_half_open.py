@@ -55,25 +55,31 @@ def server_end(raw: Any) -> list[int]:
 
 def test_the_connection_of_a_task() -> None:
     with alias("mine", opened=False) as name, prepared(name) as raw:
-        assert client_end(raw) == [10, 5, 3, 60_000]
-        assert server_end(raw) == [10, 5, 3, 60_000, 10_000]
+        assert client_end(raw) == [10, 5, 3, 30_000]
+        assert server_end(raw) == [10, 5, 3, 30_000, 10_000]
         assert raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def test_a_shorter_lease_means_shorter_times(settings: Any) -> None:
     settings.PGQUEUE = {"LEASE": 8, "HEARTBEAT": 1}
     with alias("mine", opened=False) as name, prepared(name) as raw:
-        assert client_end(raw) == [2, 1, 3, 60_000]
-        assert server_end(raw) == [2, 1, 3, 60_000, 2_000]
+        assert client_end(raw) == [2, 1, 3, 8_000]
+        assert server_end(raw) == [2, 1, 3, 8_000, 2_000]
         with closing(connect(name)) as worker:
             assert client_end(worker.connection) == [2, 1, 3, 4_000]
             assert server_end(worker.connection) == [2, 1, 3, 4_000, 2_000]
 
 
+def test_a_longer_lease_lets_a_task_pause_for_a_minute(settings: Any) -> None:
+    settings.PGQUEUE = {"LEASE": 3600}
+    with alias("mine", opened=False) as name, prepared(name) as raw:
+        assert client_end(raw) == [10, 5, 3, 60_000]
+
+
 def test_what_is_configured_comes_first() -> None:
     options = {"keepalives_idle": 100, "options": "-c tcp_keepalives_count=7 -c tcp_user_timeout=0"}
     with alias("mine", opened=False, OPTIONS=options) as name, prepared(name) as raw:
-        assert client_end(raw) == [100, 5, 3, 60_000]
+        assert client_end(raw) == [100, 5, 3, 30_000]
         assert server_end(raw) == [10, 5, 7, 0, 10_000]
 
 
@@ -92,7 +98,7 @@ def test_settings_of_the_role_come_first() -> None:
 def test_without_autocommit_no_transaction_is_left_open() -> None:
     with alias("mine", opened=False, AUTOCOMMIT=False) as name, prepared(name) as raw:
         assert raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        assert server_end(raw) == [10, 5, 3, 60_000, 10_000]
+        assert server_end(raw) == [10, 5, 3, 30_000, 10_000]
 
 
 def test_a_server_that_refuses_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
