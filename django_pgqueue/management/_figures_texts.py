@@ -7,13 +7,13 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from ..figures.depth import MOST
 from ..figures.percentiles import SHARES
 from ..models.stat import HISTOGRAM_BOUNDS
 from ..wording import period
+from ._moments import local
 from ._output import table
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def figures_json(row: Figures, by: str) -> dict[str, Any]:
 
 def _name(row: Figures, by: str) -> str:
     if by == "time":
-        return f"{timezone.localtime(row.start):%Y-%m-%d %H:%M}"
+        return f"{local(row.start):%Y-%m-%d %H:%M}"
     return row.queue_name if by == "queue" else row.task_path
 
 

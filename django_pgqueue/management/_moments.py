@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-__all__ = ["clock", "iso", "moment", "period", "since"]
+__all__ = ["clock", "iso", "local", "moment", "period", "since"]
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -47,9 +47,14 @@ def since(text: str) -> datetime | timedelta:
         ) from None
 
 
+def local(time: datetime) -> datetime:
+    """Return a time in the current time zone. Without USE_TZ, it is naive, and is there already."""
+    return timezone.localtime(time) if timezone.is_aware(time) else time
+
+
 def clock(time: datetime) -> str:
     """Format a time in the current time zone."""
-    return f"{timezone.localtime(time):%Y-%m-%d %H:%M:%S}"
+    return f"{local(time):%Y-%m-%d %H:%M:%S}"
 
 
 def iso(time: datetime | None) -> str | None:

@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from ..redaction import redact_call
 from ..schedules import board, words
 from ..schedules.cron import zone
 from ..wording import counted, period
+from ._moments import local
 from ._output import plain
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def next_run(schedule: Any) -> str:
         [run] = board.next_runs(schedule, 1)
     except ValueError as error:
         return str(error)
-    return f"{_clock(timezone.localtime(run))}, {_how_soon(run - schedule.now)}"
+    return f"{_clock(local(run))}, {_how_soon(run - schedule.now)}"
 
 
 def as_json(schedule: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _runs(schedule: Any) -> Iterator[str]:
     yield "Next runs:" if schedule.is_active else f"Next runs, if it were not {words.state(schedule)[1]}:"
     own = zone(schedule.timezone)
     for run in runs:
-        here, there = timezone.localtime(run), run.astimezone(own)
+        here, there = local(run), run.astimezone(own)
         also = "" if here.utcoffset() == there.utcoffset() else f"   {_clock(there)} {schedule.timezone}"
         yield f"  {_clock(here)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
 
@@ -226,7 +226,7 @@ def _tick(tick: ScheduleTick | None) -> str:
     if tick is None:
         return "-"
     job = "" if tick.job_id is None else f" (job {tick.job_id})"
-    return f"{_clock(timezone.localtime(tick.tick))}, {tick.get_outcome_display()}{job}"
+    return f"{_clock(local(tick.tick))}, {tick.get_outcome_display()}{job}"
 
 
 def _clock(moment: datetime) -> str:

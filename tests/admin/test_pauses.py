@@ -215,3 +215,18 @@ def test_a_paused_job_is_retried_with_its_budget_and_other_blocked_ones_are_not(
     assert f'action="{url("retry", blocked.pk)}"' not in body(root, url("change", blocked.pk))
     assert act(root, "run_jobs", paused)[1] == "warning"
     assert "The pause of its task is over" in body(root, url("change", paused.pk))
+
+
+@pytest.mark.django_db
+def test_without_time_zones_a_pause_and_an_edit_have_an_end(root: Client, settings: Any) -> None:
+    """Then forms have naive times, in the time zone of the settings."""
+    settings.USE_TZ = False
+    soon = (timezone.now() + timedelta(hours=1)).replace(microsecond=0)
+    data = {"kind": "queue", "name": "mail", "until_0": f"{soon:%Y-%m-%d}", "until_1": f"{soon:%H:%M:%S}"}
+    assert root.post(url("add", model="pause"), data).status_code == 302
+    assert Pause.objects.get().until == soon
+    job = JobFactory.create()
+    asked = root.post(url("edit", job.pk)).content.decode()
+    confirmed = asked.split('name="confirmed" value="')[1].split('"')[0]
+    root.post(url("edit", job.pk), {"confirmed": confirmed, "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
+    assert Job.objects.get().run_after == soon

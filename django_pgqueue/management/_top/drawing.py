@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from django.utils import timezone
-
+from .._moments import local
 from .._output import SPACE, Marks, aligned, cells, cut, plain, widths
 from .panes import Cell, headline, panes, tiles
 
@@ -49,7 +48,7 @@ def picture(now: Reading, last: Reading, view: View, size: tuple[int, int], mark
     """
     width, height = size
     paused = ", paused" if view.is_paused else ""
-    title = f"pgqueue top: {now.database}, {timezone.localtime(last.at):%H:%M:%S}{paused}"
+    title = f"pgqueue top: {now.database}, {local(last.at):%H:%M:%S}{paused}"
     lines: list[Line] = [[Cell(title, "dim")], *_headline(headline(now if now.error else last), width)]
     lines += _tiles(tiles(last, marks), size, marks)
     every = panes(last, marks, view.sorts)

@@ -6,12 +6,10 @@ import getpass
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from ...compat import InvalidTask
 from ...lifecycle.pause import pause
 from .._conditions import warn_of_unknown_queues
-from .._moments import moment, period
+from .._moments import local, moment, period
 from .._output import print_json
 from ._pauses import as_json
 from ._targets import add_format, add_targets, target_of, words
@@ -61,7 +59,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         return
     if options.get("quiet"):
         return
-    end = f" until {timezone.localtime(paused.until):%Y-%m-%d %H:%M:%S %Z}" if paused.until else ""
+    end = f" until {local(paused.until):%Y-%m-%d %H:%M:%S %Z}" if paused.until else ""
     stdout.write(f"Paused {words(options)}{end}.")
 
 
