@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -204,3 +205,10 @@ def test_a_pause_that_was_over_before_the_button_has_no_entry(
     monkeypatch.setattr("django_pgqueue.admin.overview.pauses.resume", lambda **target: False)
     root.post(url("overview"), {"button": "resume", "queue": "mail"})
     assert told() == {}
+
+
+def test_each_of_many_schedules_has_its_entry(root: Client) -> None:
+    names = [ScheduleFactory.create(name=f"nightly-{number}").pk for number in range(201)]
+    data = {"names": json.dumps(names), "confirmed": "1", "reason": "a holiday"}
+    root.post(url("act", "pause", model="schedule"), data)
+    assert set(told()) == set(names)

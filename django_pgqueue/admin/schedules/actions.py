@@ -34,8 +34,6 @@ __all__ = ["ACTIONS", "Action", "Request", "value_text"]
 
 logger = logging.getLogger(__name__)
 
-MOST_LOGGED = 200  # schedules of one action in the admin's own history
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -70,7 +68,7 @@ class Action:
         given = Request(alias, request.user.get_username(), reason)
         changed = [schedule for schedule in found if self._change(schedule, given)]
         logger.info("%s by user %s: %d schedules changed", self.name, request.user.pk, len(changed))
-        if 0 < len(changed) <= MOST_LOGGED:
+        if changed:
             message = _("Action: %(action)s.") % {"action": self.label}
             if reason:
                 message += " " + _("Reason: %(reason)s") % {"reason": reason}
