@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from ..models import ScheduleTick
 from . import cron
@@ -51,17 +52,24 @@ def last_ticks(alias: str, schedule: Schedule, count: int) -> list[ScheduleTick]
 
 
 def next_runs(schedule: Any, count: int) -> list[datetime]:
-    """Return the next ticks of a schedule ``with_clock``, as if it were active.
+    """Return the next ticks of a schedule ``with_clock``, as if it were active. Without ``USE_TZ`` they are
+    naive, as its own times are.
 
     Raise ValueError if it cannot run: its timing is wrong, which only a change in SQL can cause, or the keys
     of its jobs cannot be computed.
     """
     if problem := problem_of(schedule):
         raise ValueError(problem)
-    ahead = schedule.next_tick if schedule.is_active else None
-    if ahead is None:
-        return cron.next_runs(schedule, count, schedule.now)
-    return [ahead, *cron.next_runs(schedule, count - 1, max(ahead, schedule.now))]
+    if timezone.is_aware(schedule.now):
+        return _next_runs(schedule, count, schedule.now, schedule.next_tick)
+    now, ahead = (time and timezone.make_aware(time) for time in (schedule.now, schedule.next_tick))
+    return [timezone.make_naive(run) for run in _next_runs(schedule, count, now, ahead)]
+
+
+def _next_runs(schedule: Any, count: int, now: datetime, ahead: datetime | None) -> list[datetime]:
+    if ahead is None or not schedule.is_active:
+        return cron.next_runs(schedule, count, now)
+    return [ahead, *cron.next_runs(schedule, count - 1, max(ahead, now))]
 
 
 def is_late(schedule: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -18,9 +19,10 @@ from django.db import connection
 from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.models import Job, Limit, Pause
+from django_pgqueue.models import Job, Limit, Pause, Schedule
 from tests.support.factories import (
     BatchFactory,
     JobFactory,
@@ -30,7 +32,7 @@ from tests.support.factories import (
     WorkerFactory,
 )
 
-from .helpers import staff
+from .helpers import STATES, staff, url
 
 pytestmark = pytest.mark.django_db
 
@@ -108,6 +110,25 @@ def test_each_statement_of_a_page_has_a_time_limit(kind: str, rows: dict[str, Mo
         for _name, address in urls(kind, rows):
             root.get(address)
     assert unlimited == set()
+
+
+@pytest.mark.parametrize("kind", ADMINS)
+def test_every_page_works_without_time_zones(
+    kind: str, rows: dict[str, Model], root: Client, settings: Any
+) -> None:
+    """All times are naive then."""
+    for state in STATES.values():
+        JobFactory.create(**state)
+    Schedule.objects.update(next_tick=timezone.now() + timedelta(minutes=5), paused_at=timezone.now())
+    settings.USE_TZ = False
+    for name, address in urls(kind, rows):
+        assert root.get(address).status_code < 500, name
+    for job in Job.objects.all() if kind == "job" else []:
+        assert root.get(url("change", job.pk)).status_code == 200
+    for action in ADMINS[kind].actions or ():
+        if isinstance(action, str):
+            data = {"action": action, "_selected_action": [rows[kind].pk], "index": 0}
+            assert root.post(url("changelist", model=kind), data).status_code in (200, 302), action
 
 
 def sent(rows: dict[str, Model], kind: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue.models import Pause
-from tests.support.factories import ERROR, JobFactory, JobStatFactory, WorkerFactory
+from tests.support.factories import ERROR, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
 
 from .test_subcommands import run
 
@@ -39,3 +39,12 @@ def test_figures_and_the_live_view() -> None:
 def test_a_pause() -> None:
     said = run("pause", "--queue", "mail", "--until", f"{timezone.now() + timedelta(hours=1):%Y-%m-%dT%H:%M}")
     assert f"{Pause.objects.get().until:%H:%M:%S}" in said
+
+
+def test_schedules() -> None:
+    due = ScheduleFactory.create(name="due", next_tick=timezone.now() + timedelta(minutes=5))
+    ScheduleFactory.create(name="new", next_tick=None)
+    said = run("schedules")
+    assert "due" in said
+    assert "new" in said
+    assert f"{due.next_tick:%Y-%m-%d %H:%M:%S}" in run("schedules", "show", "due")

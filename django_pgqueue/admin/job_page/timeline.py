@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.conf import settings
+from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -135,12 +137,14 @@ def _attempts(job: Any) -> Iterator[Attempt]:
 
 
 def _moment(error: dict[str, Any], key: str) -> datetime | None:
-    """Return a time of an error, which is text in JSON."""
+    """Return a time of an error, which is text in JSON, comparable with those of the columns."""
     try:
         found = parse_datetime(str(error.get(key) or ""))
     except ValueError:
         return None
-    return found if found is not None and found.tzinfo is not None else None
+    if found is None or timezone.is_naive(found):
+        return None
+    return found if settings.USE_TZ else timezone.make_naive(found)
 
 
 def attempt_name(number: int | None) -> str:

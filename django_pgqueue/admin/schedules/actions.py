@@ -21,7 +21,7 @@ from ... import schedules
 from ...exceptions import InvalidKey, JobExists, UniqueKeyError
 from ...models import Schedule
 from ...redaction import redact_call
-from ...schedules import cron, words
+from ...schedules import board, words
 from ...schedules.policy import problem_of
 from .. import display
 from ..ask import about
@@ -172,7 +172,7 @@ def _would_resume(schedule: Any) -> Any:
         text = _("{name} would not be paused any more, but it is retired and does not run.")
         return about(schedule.pk, text)
     try:
-        [run] = cron.next_runs(schedule, 1, schedule.now)
+        [run] = board.next_runs(schedule, 1)
     except ValueError as error:
         return about(schedule.pk, "{name}: {problem}", problem=error)
     text = _("{name} would run next in {period}. What it has missed since the pause would not run.")
