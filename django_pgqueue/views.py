@@ -44,7 +44,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         from .metrics import registry
     except ImportError as error:
         raise ImproperlyConfigured(
-            "The view of the metrics needs prometheus_client. Install dj-pgqueue[metrics]."
+            "The view of the metrics needs prometheus-client. Install it, or the extra `metrics`."
         ) from error
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(registry()), content_type=content_type)

@@ -1,6 +1,6 @@
 """Factories for rows in every state of a job, with the values that the queue itself would write.
 
-They need factory-boy: ``pip install "dj-pgqueue[testing]"``.
+They need factory-boy, which the extra ``testing`` installs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ try:
     from factory.helpers import post_generation
 except ImportError as error:
     raise ImportError(
-        'The factories of django_pgqueue need factory-boy. Install it with: pip install "dj-pgqueue[testing]"'
+        "The factories of django_pgqueue need factory-boy. Install it, or the extra `testing` of dj-pgqueue."
     ) from error
 
 from ..link import HAS_CHILDREN, IN_BATCH

@@ -35,7 +35,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         from ...metrics import registry
         from .._exporter import Exporter
     except ImportError as error:
-        raise CommandError("This needs prometheus_client. Install dj-pgqueue[metrics].") from error
+        raise CommandError("This needs prometheus-client. Install it, or the extra `metrics`.") from error
     databases = sorted(queue_databases()) if options.get("all") else [options["database"]]
     if options.get("port") is None:
         stdout.write(generate_latest(registry(databases)).decode(), ending="")
