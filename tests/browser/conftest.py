@@ -92,7 +92,9 @@ def chromium() -> Iterator[Browser]:
     """The browser."""
     from playwright.sync_api import sync_playwright
 
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    # The shell is the same browser without a window around the page, which nobody sees here.
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
         message = "chromium is not installed; on Debian and Ubuntu, run: apt install chromium"
         pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
