@@ -130,5 +130,5 @@ def test_without_prometheus_client(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(CommandError, match=r"dj-pgqueue\[metrics\]"):
+    with pytest.raises(CommandError, match=r"the extra .metrics."):
         run("metrics")
