@@ -70,6 +70,8 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_registry.py::test_a_worker_whose_last_session_is_not_ended_yet",
         "tests/worker/test_registry.py::test_the_last_session_of_a_worker_is_ended",
         "tests/worker/test_registry.py::test_a_session_that_does_not_end",
+        "tests/worker/test_registry.py::test_a_claim_that_the_last_session_commits",
+        "tests/worker/test_registry.py::test_a_session_asks_once",
         "tests/worker/test_run.py::test_a_worker_is_on_the_list_while_it_lives",
     ],
     "it is about a direct connection that is cut off": [
