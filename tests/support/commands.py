@@ -132,11 +132,14 @@ def commands_in(
 
 
 def sessions_at_work() -> bool:
-    """Return whether the server executes a statement of a worker or a supervisor."""
+    """Return whether the server executes a statement of a worker or a supervisor.
+
+    Through a pooler, this question itself may be asked in a session that bears the name of a worker.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name LIKE 'pgqueue %' AND state <> 'idle'"
+            " AND application_name LIKE 'pgqueue %' AND state <> 'idle' AND pid <> pg_backend_pid()"
         )
         return bool(cursor.fetchone()[0])
 
