@@ -19,18 +19,31 @@ from pathlib import Path
 
 from tests.support.commands import ROOT, django_environment
 
-__all__ = ["NAME", "changed_since", "lacks_history", "last_migration", "manage", "previous_release"]
+__all__ = [
+    "NAME",
+    "NO_HISTORY",
+    "changed_since",
+    "lacks_history",
+    "last_migration",
+    "manage",
+    "previous_release",
+]
 
 NAME = (Path(__file__).parents[1] / "previous_release").read_text().strip()
+
+
+#: What archives and shallow clones do not have. In CI, this is skipped by name, too, unlike missing tools.
+NO_HISTORY = "the history of the repository (git fetch --unshallow)"
 
 
 def lacks_history() -> str:
     """Return what is missing to build the previous release, or nothing."""
     if shutil.which("git") is None:
         return "git"
-    if not _commit():
-        return f"the commit {NAME}, the previous release, in the history (git fetch --unshallow)"
-    return ""
+    if _commit():
+        return ""
+    is_shallow = _git("rev-parse", "--is-shallow-repository").stdout.strip() != b"false"
+    return NO_HISTORY if is_shallow else f"the commit {NAME}, the previous release, in the history"
 
 
 def previous_release() -> Path:
