@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from django.db import connections
+from django.utils import timezone
 
-__all__ = ["heard", "known", "last_heard", "server_now"]
+__all__ = ["heard", "known", "last_heard", "local", "server_now"]
 
 _heard: dict[str, tuple[str, float]] = {}
 """For each alias, the last time that its server has told, as text, and when that was."""
@@ -23,6 +24,11 @@ def server_now(alias: str) -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
     return now
+
+
+def local(time: datetime) -> datetime:
+    """Return a time of the database in the current time zone. Without ``USE_TZ``, it is naive, and there."""
+    return timezone.localtime(time) if timezone.is_aware(time) else time
 
 
 def heard(alias: str, time: str, at: float | None = None) -> None:

@@ -15,6 +15,8 @@ from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
+from ..server_time import local
+
 __all__ = [
     "PageZone", "clock", "clock_time", "exact_time", "filled", "later_time", "page_zone", "stored_time",
     "time", "timed", "zone_name", "zone_time",
@@ -46,21 +48,21 @@ def zone_name(zone: tzinfo | None = None) -> str:
 
 def time(moment: datetime | None) -> str:
     """Format a moment to the second; empty for None (the admin shows a dash)."""
-    return "" if moment is None else _element(moment, f"{_local(moment):%Y-%m-%d %H:%M:%S}")
+    return "" if moment is None else _element(moment, f"{local(moment):%Y-%m-%d %H:%M:%S}")
 
 
 def later_time(moment: datetime, before: datetime | None) -> str:
     """Format a moment that follows another one: without the date if it is of the same day."""
     if before is None:
         return time(moment)
-    is_same_day = _local(before).date() == _local(moment).date()
-    text = f"{_local(moment):%H:%M:%S}" if is_same_day else f"{_local(moment):%Y-%m-%d %H:%M:%S}"
+    is_same_day = local(before).date() == local(moment).date()
+    text = f"{local(moment):%H:%M:%S}" if is_same_day else f"{local(moment):%Y-%m-%d %H:%M:%S}"
     return _element(moment, text, format_html(' data-pgqueue-after="{}"', before.isoformat()))
 
 
 def clock(moment: datetime) -> str:
     """Return the time without the date, to the millisecond, as in a log."""
-    return f"{_local(moment):%H:%M:%S.%f}"[:-3]
+    return f"{local(moment):%H:%M:%S.%f}"[:-3]
 
 
 def clock_time(moment: datetime) -> str:
@@ -86,12 +88,12 @@ def zone_time(moment: datetime) -> str:
 
 def stored_time(moment: datetime) -> str:
     """Format a moment for a text that is kept, and that people in other time zones read: with the zone."""
-    return f"{_local(moment):%Y-%m-%d %H:%M:%S} {_zone(moment)}".strip()
+    return f"{local(moment):%Y-%m-%d %H:%M:%S} {_zone(moment)}".strip()
 
 
 def exact_time(moment: datetime) -> str:
     """Return the exact instant: "2026-07-01T14:05:00.250+02:00 Europe/Berlin"."""
-    return f"{_local(moment).isoformat(timespec='milliseconds')} {_zone(moment)}".strip()
+    return f"{local(moment).isoformat(timespec='milliseconds')} {_zone(moment)}".strip()
 
 
 def filled(text: str, **values: str) -> SafeString:
@@ -105,10 +107,6 @@ def _element(moment: datetime, text: str, more: str = "") -> str:
         '<time class="pgqueue-time" datetime="{}" title="{}"{}>{}</time>',
         moment.isoformat(), exact_time(moment), more, text,
     )  # fmt: skip
-
-
-def _local(moment: datetime) -> datetime:
-    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
 
 
 def _zone(moment: datetime) -> str:

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from ..figures.depth import MOST
 from ..figures.percentiles import SHARES
 from ..models.stat import HISTOGRAM_BOUNDS
+from ..server_time import local
 from ..wording import period
-from ._moments import local
 from ._output import table
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-__all__ = ["clock", "iso", "local", "moment", "period", "since"]
+from ..server_time import local
+
+__all__ = ["clock", "iso", "moment", "period", "since"]
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -45,11 +47,6 @@ def since(text: str) -> datetime | timedelta:
         raise ArgumentTypeError(
             f"{text!r} is neither a period such as 30m or 2h nor a time such as 2026-11-23T18:00"
         ) from None
-
-
-def local(time: datetime) -> datetime:
-    """Return a time in the current time zone. Without USE_TZ, it is naive, and is there already."""
-    return timezone.localtime(time) if timezone.is_aware(time) else time
 
 
 def clock(time: datetime) -> str:

@@ -16,8 +16,8 @@ from django.utils.translation import gettext as _
 from ..redaction import redact_call
 from ..schedules import board, words
 from ..schedules.cron import zone
+from ..server_time import local
 from ..wording import counted, period
-from ._moments import local
 from ._output import plain
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _runs(schedule: Any) -> Iterator[str]:
     own = zone(schedule.timezone)
     for run in runs:
         here, there = local(run), run.astimezone(own)
-        also = "" if here.utcoffset() == there.utcoffset() else f"   {_clock(there)} {schedule.timezone}"
+        also = "" if _clock(here) == _clock(there) else f"   {_clock(there)} {schedule.timezone}"
         yield f"  {_clock(here)}  {_how_soon(run - schedule.now):<14}{also}".rstrip()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.utils import timezone
+from ..server_time import local
 
 __all__ = ["Moment", "Reference", "Sentence", "plain"]
 
@@ -40,7 +40,7 @@ def plain(part: Any) -> str:
     if isinstance(part, Sentence):
         return part.text % {name: plain(value) for name, value in part.values.items()}
     if isinstance(part, Moment):
-        return f"{timezone.localtime(part.at) if timezone.is_aware(part.at) else part.at:%Y-%m-%d %H:%M:%S}"
+        return f"{local(part.at):%Y-%m-%d %H:%M:%S}"
     if isinstance(part, Reference):
         return part.text
     if isinstance(part, list):

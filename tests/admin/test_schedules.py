@@ -54,6 +54,17 @@ def test_the_list_says_what_runs_when_and_what_came_of_it(root: Client) -> None:
     assert "2 schedules" in page
 
 
+def test_the_next_runs_without_time_zones(root: Client, settings: Any) -> None:
+    """All times are naive then, in the zone of the settings."""
+    schedules.create("nightly")
+    with_zones = [text for text in page_of(root, "nightly").split("</time>") if "2100-" in text]
+    settings.USE_TZ = False
+    page = page_of(root, "nightly")
+    assert "2100-01-01 03:00:00</time>" in page
+    assert len([text for text in page.split("</time>") if "2100-" in text]) >= len(with_zones) > 0
+    assert "cannot" not in listing(root)
+
+
 def test_a_name_that_is_the_path_of_the_task_is_not_repeated(root: Client) -> None:
     for path, args in (("tests.app.tasks.mail", [7]), ("tests.app.tasks.noop", [])):
         schedules.create(path, task_path=path, args=args)

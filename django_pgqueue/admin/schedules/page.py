@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -14,6 +13,7 @@ from django.utils.translation import gettext as _
 from ...models import Job, Schedule
 from ...schedules import board, words
 from ...schedules.cron import zone
+from ...server_time import local
 from .. import display
 from ..jobs.texts import breakable
 from ..links import page_url
@@ -105,8 +105,8 @@ def _runs(schedule: Any) -> Table:
     """
     moments = board.next_runs(schedule, NEXT_RUNS)
     own = zone(schedule.timezone)
-    runs = [(timezone.localtime(moment), moment.astimezone(own)) for moment in moments]
-    differs = any(here.utcoffset() != there.utcoffset() for here, there in runs)
+    runs = [(local(moment), moment.astimezone(own)) for moment in moments]
+    differs = any(here.replace(tzinfo=None) != there.replace(tzinfo=None) for here, there in runs)
     is_late = board.is_late(schedule)
     rows = []
     for place, (here, there) in enumerate(runs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from .._moments import local
+from ...server_time import local
 from .._output import SPACE, Marks, aligned, cells, cut, plain, widths
 from .panes import Cell, headline, panes, tiles
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...compat import InvalidTask
 from ...lifecycle.pause import pause
+from ...server_time import local
 from .._conditions import warn_of_unknown_queues
-from .._moments import local, moment, period
+from .._moments import moment, period
 from .._output import print_json
 from ._pauses import as_json
 from ._targets import add_format, add_targets, target_of, words
