@@ -20,8 +20,7 @@ def main(claims: int, jobs: int) -> None:
     import django
 
     django.setup()
-    from django_pgqueue.lifecycle.claim import claim_sql
-    from django_pgqueue.lifecycle.claimed import Claimed
+    from django_pgqueue.jobs.claim import Claimed, claim_sql
 
     claim = claim_sql("default")
     given: dict[str, Any] = {

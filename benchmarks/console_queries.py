@@ -3,11 +3,10 @@
 This uses a durable server (the one that DATABASE_URL names, or one of its own). It makes FINISHED jobs in the
 history (default: 10,000,000), WAITING live ones (1,000,000) in ten queues, and the statistics of TASKS tasks
 (100) that ran in every minute. Then it prints how long the database works on each figure of
-``django_pgqueue.figures``, which the pages of the admin are made of, on a scrape of the metrics, and on the
-health check, in ROUNDS rounds: the time that passes, with the round trips, and the processor time of the
-server's process. It fails if a scrape takes
-more than SCRAPE milliseconds of processor time, or anything else more than PAGE. If the server is on another
-machine, the time that passes counts.
+``django_pgqueue.monitoring``, which the pages of the admin are made of, on a scrape of the metrics, and on
+the health check, in ROUNDS rounds: the time that passes, with the round trips, and the processor time of the
+server's process. It fails if a scrape takes more than SCRAPE milliseconds of processor time, or
+anything else more than PAGE. If the server is on another machine, the time that passes counts.
 """
 
 from __future__ import annotations
@@ -145,13 +144,12 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
     """Return what is measured, each with its limit in milliseconds."""
     from prometheus_client import generate_latest
 
-    from django_pgqueue.figures.crew import Crew
-    from django_pgqueue.figures.depth import depths
-    from django_pgqueue.figures.health import health
-    from django_pgqueue.figures.spans import SPANS, breakdown, series
-    from django_pgqueue.figures.totals import totals
-    from django_pgqueue.figures.verdict import judge, read
     from django_pgqueue.metrics import registry
+    from django_pgqueue.monitoring.health import health, judge, read
+    from django_pgqueue.monitoring.queues import depths
+    from django_pgqueue.monitoring.spans import SPANS, breakdown, series
+    from django_pgqueue.monitoring.totals import totals
+    from django_pgqueue.monitoring.workers import Crew
 
     found: list[tuple[str, float, Callable[[], Any]]] = [
         ("scrape of the metrics", SCRAPE, lambda: generate_latest(registry(["default"]))),
@@ -180,9 +178,9 @@ def figures() -> list[tuple[str, float, Callable[[], Any]]]:
 
 def overview_now(alias: str) -> list[Any]:
     """Return what the overview reads every five seconds."""
-    from django_pgqueue.figures.spans import DAY, HOUR, breakdown
-    from django_pgqueue.figures.verdict import read
     from django_pgqueue.models import Queue
+    from django_pgqueue.monitoring.health import read
+    from django_pgqueue.monitoring.spans import DAY, HOUR, breakdown
 
     ran = [breakdown(alias, span, "queue", most=200) for span in (HOUR, DAY)]
     return [read(alias), list(Queue.objects.using(alias).values_list("pk", flat=True)), ran]
@@ -190,12 +188,11 @@ def overview_now(alias: str) -> list[Any]:
 
 def pages() -> list[tuple[str, float, Callable[[], Any]]]:
     """Return what the pages about tasks, queues, workers and the database read."""
-    from django_pgqueue.figures.database import database
-    from django_pgqueue.figures.queues import one_queue, queue_figures
-    from django_pgqueue.figures.recent import callers, ended_by
-    from django_pgqueue.figures.spans import DAY, HOUR, WEEK
-    from django_pgqueue.figures.trends import trends
-    from django_pgqueue.queue_names import queues_in_use
+    from django_pgqueue.monitoring.database import database
+    from django_pgqueue.monitoring.jobs import callers, ended_by
+    from django_pgqueue.monitoring.queues import one_queue, queue_figures
+    from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK, trends
+    from django_pgqueue.tasks.registry import queues_in_use
 
     tasks = [f"shop.tasks.task{number}" for number in range(50)]
     found: list[tuple[str, float, Callable[[], Any]]] = [

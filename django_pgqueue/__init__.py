@@ -69,9 +69,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .concurrency import Concurrency
-    from .decorator import task
-    from .definition import BoundTask, Task
     from .exceptions import (
         BatchOver,
         CancelJob,
@@ -86,32 +83,29 @@ if TYPE_CHECKING:
         TaskTimeout,
         WaitTimeout,
     )
-    from .job_context import JobContext
-    from .lifecycle.batches import Batch
-    from .lifecycle.chain import achain, chain
-    from .lifecycle.control import acancel, aedit, aextend, aretry, cancel, edit, extend, retry
-    from .lifecycle.current import current_job
-    from .lifecycle.drain import adrain, drain
-    from .lifecycle.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
-    from .lifecycle.limits import aset_limit, set_limit
-    from .lifecycle.pause import apause, aresume, pause, resume
-    from .lifecycle.rate_limit import RateLimit, rate_limit
-    from .lifecycle.signal import asignal, signal
-    from .lifecycle.steps import step
-    from .lifecycle.track import track
+    from .explanation import Why, aexplain, explain
+    from .jobs.batches import Batch, achain, chain
+    from .jobs.control import acancel, adrain, aedit, aextend, aretry, cancel, drain, edit, extend, retry
+    from .jobs.current import JobContext, current_job
+    from .jobs.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
+    from .jobs.limits import RateLimit, aset_limit, rate_limit, set_limit
+    from .jobs.pause import apause, aresume, pause, resume
+    from .jobs.steps import asignal, signal, step
+    from .jobs.track import track
     from .models.batch import BatchCounts
     from .models.current import CurrentJob
     from .models.parents import Parents
     from .models.payload import JobPayload
-    from .rates import Rate
     from .schedules.declare import schedule
-    from .unique import Unique
-    from .why import Why, aexplain, explain
+    from .tasks.decorator import task
+    from .tasks.keys import Concurrency, Rate
+    from .tasks.task import BoundTask, Task
+    from .tasks.unique import Unique
 else:
     _HOMES = {
-        "concurrency": ("Concurrency",),
-        "decorator": ("task",),
-        "definition": ("BoundTask", "Task"),
+        "tasks.keys": ("Concurrency", "Rate"),
+        "tasks.decorator": ("task",),
+        "tasks.task": ("BoundTask", "Task"),
         "exceptions": (
             "BatchOver",
             "CancelJob",
@@ -126,27 +120,32 @@ else:
             "TaskTimeout",
             "WaitTimeout",
         ),
-        "job_context": ("JobContext",),
-        "lifecycle.batches": ("Batch",),
-        "lifecycle.chain": ("achain", "chain"),
-        "lifecycle.control": ("acancel", "aedit", "aextend", "aretry", "cancel", "edit", "extend", "retry"),
-        "lifecycle.current": ("current_job",),
-        "lifecycle.drain": ("adrain", "drain"),
-        "lifecycle.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
-        "lifecycle.limits": ("aset_limit", "set_limit"),
-        "lifecycle.pause": ("apause", "aresume", "pause", "resume"),
-        "lifecycle.rate_limit": ("RateLimit", "rate_limit"),
-        "lifecycle.signal": ("asignal", "signal"),
-        "lifecycle.steps": ("step",),
-        "lifecycle.track": ("track",),
+        "jobs.current": ("JobContext", "current_job"),
+        "jobs.batches": ("Batch", "achain", "chain"),
+        "jobs.control": (
+            "acancel",
+            "aedit",
+            "aextend",
+            "aretry",
+            "cancel",
+            "edit",
+            "extend",
+            "retry",
+            "adrain",
+            "drain",
+        ),
+        "jobs.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
+        "jobs.limits": ("aset_limit", "set_limit", "RateLimit", "rate_limit"),
+        "jobs.pause": ("apause", "aresume", "pause", "resume"),
+        "jobs.steps": ("asignal", "signal", "step"),
+        "jobs.track": ("track",),
         "models.batch": ("BatchCounts",),
         "models.current": ("CurrentJob",),
         "models.parents": ("Parents",),
         "models.payload": ("JobPayload",),
-        "rates": ("Rate",),
         "schedules.declare": ("schedule",),
-        "unique": ("Unique",),
-        "why": ("Why", "aexplain", "explain"),
+        "tasks.unique": ("Unique",),
+        "explanation": ("Why", "aexplain", "explain"),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,7 +1,8 @@
 """Alerts: the queue tells the project what went wrong, and when it is over.
 
 The supervisors of workers look every ``ALERTS_EVERY`` seconds, and send each change once, over all workers:
-to the callables that the setting ``ALERTS`` names, and with the signal ``alert_sent`` (``upkeep/alerts.py``).
+to the callables that the setting ``ALERTS`` names, and with the signal ``alert_sent``
+(``maintenance/alerts.py``).
 """
 
 from __future__ import annotations

@@ -17,14 +17,15 @@ class PgQueueConfig(AppConfig):
         """Register the system checks, and what a ``migrate`` entails; remember the databases before anything
         changes them.
         """
-        from . import checks, checks_backends, checks_database, database_settings, roles_kept  # noqa: F401
+        from .checks import backends, database, tasks  # noqa: F401
+        from .postgres import roles, settings
 
-        database_settings.remember()
-        pre_migrate.connect(roles_kept.before_migrate, sender=self)
-        post_migrate.connect(roles_kept.after_migrate, sender=self)
-        if not checks.check_django_tasks(None):
-            from . import checks_payloads, checks_schedules  # noqa: F401
+        settings.remember()
+        pre_migrate.connect(roles.before_migrate, sender=self)
+        post_migrate.connect(roles.after_migrate, sender=self)
+        if not tasks.check_django_tasks(None):
+            from .checks import payloads, schedules  # noqa: F401
             from .payloads.synchronize import after_migrate
 
-            checks_backends.silence_django()
+            backends.silence_django()
             post_migrate.connect(after_migrate, sender=self)

@@ -23,13 +23,13 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
 from django.db import connections, router
 
-from . import results, validation
 from .compat import DjangoTask, InvalidTask, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .conf import Settings
-from .definition import Task, adopt, find_task
-from .django_made import DjangoMadeTask
 from .exceptions import UnknownTask
-from .routing import IMPLICIT, QueueBackend, resolve
+from .tasks import options as validation
+from .tasks import results
+from .tasks.routing import IMPLICIT, QueueBackend, resolve
+from .tasks.task import DjangoMadeTask, Task, adopt, find_task
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -98,7 +98,7 @@ class PgQueueBackend(QueueBackend):
 
         If another job has the unique key of the call, this is the result of that job, and no signal is sent.
         """
-        from .lifecycle.enqueue import enqueue_task
+        from .jobs.enqueue import enqueue_task
 
         job = enqueue_task(adopt(task), args, kwargs)
         result = self._result_of(job, task)
@@ -108,7 +108,7 @@ class PgQueueBackend(QueueBackend):
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """Like `enqueue`, for async code."""
-        from .lifecycle.enqueue import aenqueue_task
+        from .jobs.enqueue import aenqueue_task
 
         job = await aenqueue_task(adopt(task), args, kwargs)
         result = self._result_of(job, task)

@@ -16,9 +16,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from . import conf, tracing
-from .conf_values import BUILT_IN
-from .payload import encode_context
+from . import conf
+from .conf import BUILT_IN
+from .encoding import encode_context
+from .monitoring import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .lifecycle.current import RUNNING
+from .jobs.current import RUNNING
 
 __all__ = ["JobFilter"]
 

@@ -2,7 +2,7 @@
 
 All figures are read from the database at each scrape, so it does not matter which process is asked, or how
 many there are: scrape one of them. Counters and histograms come from totals that only grow
-(``figures.totals``).
+(``monitoring.totals``).
 
 A database that does not answer within a second has ``pgqueue_up`` 0 and no other figures. Those of the other
 databases are not affected.
@@ -20,14 +20,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from .checks import queue_databases
-from .figures.crew import Crew
-from .figures.depth import Depth, depths
-from .figures.totals import Total, totals
+from .checks.tasks import queue_databases
 from .models import Queue
 from .models.stat import HISTOGRAM_BOUNDS
-from .time_limit import TimeLimitReached, time_limit
-from .vitals import Vital
+from .monitoring.queues import Depth, depths
+from .monitoring.totals import Total, totals
+from .monitoring.workers import Crew, Vital
+from .postgres.timeout import TimeLimitReached, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

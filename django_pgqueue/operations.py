@@ -1,7 +1,7 @@
 """Migration operations: one that installs an object from its file in ``sql/``, and ``PayloadTriggers``.
 
 Both may need a lock on a table that is in use. Whoever waits for a lock holds up everybody who comes later,
-so they wait shortly and try again (``short_locks``).
+so they wait shortly and try again (``lock_retry``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import migrations
 from django.db.migrations.operations.base import Operation
 
-from .short_locks import patiently
+from .postgres.lock_retry import patiently
 
 if TYPE_CHECKING:
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor

@@ -25,10 +25,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from . import conf
+from .encoding import TOO_DEEP
 from .exceptions import UnknownTask
 from .redaction_rules import DEFAULT_NAMES
-from .signatures import parameters_of_call
-from .stored_json import TOO_DEEP
+from .tasks.signatures import parameters_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +143,7 @@ def names_of_call(task_path: str) -> Names:
     """Return the names of the positional parameters of a task. There are none if this process cannot import
     it. It tries again after a minute, because an import may be slow, and a page shows many jobs.
     """
-    from .paths import import_task
+    from .tasks.paths import import_task
 
     if _not_before.get(task_path, 0.0) > monotonic():
         return Names()

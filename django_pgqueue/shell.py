@@ -14,15 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .compat import DjangoTask
-from .lifecycle.control import cancel, retry
-from .lifecycle.enqueue import enqueue
+from .explanation import explain
+from .explanation.answer import cure
+from .jobs.control import cancel, retry
+from .jobs.enqueue import enqueue
 from .models import Job
 from .redaction import redact_call, redact_text
-from .results import parse_id
-from .routing import default_backend
-from .why import explain
-from .why.cures import cure
-from .worker.one_job import run_job
+from .tasks.results import parse_id
+from .tasks.routing import default_backend
+from .worker.one_process import run_job
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

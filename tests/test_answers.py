@@ -16,9 +16,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue import answers, session
-from django_pgqueue.answers import SilentServerError
-from django_pgqueue.session import Session, connect
+from django_pgqueue.postgres import liveness, session
+from django_pgqueue.postgres.liveness import SilentServerError
+from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.executor import connections as connections_module
 from django_pgqueue.worker.executor.connections import keep_open
 from tests.support.databases import alias, roles
@@ -34,8 +34,8 @@ SOON = 0.3
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "patience", lambda: SOON)
-    monkeypatch.setattr(answers, "PATIENCE_OTHER", 1.0)
+    monkeypatch.setattr(liveness, "patience", lambda: SOON)
+    monkeypatch.setattr(liveness, "PATIENCE_OTHER", 1.0)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_behind_a_pooler_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*given: Any) -> bool:
         raise AssertionError("asked")
 
-    monkeypatch.setattr(answers, "_on_another", refuse)
+    monkeypatch.setattr(liveness, "_on_another", refuse)
     with (
         pgbouncer() as pooler,
         alias("pooled", opened=False, **pooler.address()) as name,
@@ -202,7 +202,7 @@ def test_a_session_that_has_just_sent_its_answer_is_at_work(
         timer.join()
         assert lives(pid)
         here.recv(100)
-        monkeypatch.setattr(answers, "ON_ITS_WAY", 0.0)
+        monkeypatch.setattr(liveness, "ON_ITS_WAY", 0.0)
         assert ask(here.fileno()) is False
     until(lambda: not lives(pid), what="its session is ended")
 
@@ -221,7 +221,7 @@ def test_a_session_that_begins_to_work_again_is_at_work(
         until(lambda: state(pid) == "active")
         return False
 
-    monkeypatch.setattr(answers, "_is_readable", nothing)
+    monkeypatch.setattr(liveness, "_is_readable", nothing)
     assert ask(worker.connection.fileno()) is True
     begun[0].join()
     assert lives(pid)
@@ -258,7 +258,7 @@ def test_another_session_with_the_same_number_is_left_alone(worker: Session) -> 
     parameters, known_by = ask.args
     with closing(connect("proxied")) as later:
         before = known_by._replace(pid=later.connection.info.backend_pid)
-        assert answers._is_at_work(parameters, before, worker.connection.fileno()) is False
+        assert liveness._is_at_work(parameters, before, worker.connection.fileno()) is False
         assert later.value("SELECT 1") == 1
 
 
@@ -266,7 +266,7 @@ def test_another_server_is_not_believed(worker: Session) -> None:
     """The address stands for several servers, such as the replicas behind a load balancer."""
     parameters, known_by = worker.connection.ask.args  # type: ignore[attr-defined]
     elsewhere = known_by._replace(server="1.5")
-    assert answers._is_at_work(parameters, elsewhere, worker.connection.fileno()) is None
+    assert liveness._is_at_work(parameters, elsewhere, worker.connection.fileno()) is None
     assert worker.value("SELECT 1") == 1
 
 
@@ -312,7 +312,7 @@ def test_how_long_it_is_patient(
 ) -> None:
     monkeypatch.undo()
     settings.PGQUEUE = {"LEASE": lease, "HEARTBEAT": 0.3}
-    assert answers.patience() == pytest.approx(seconds)
+    assert liveness.patience() == pytest.approx(seconds)
 
 
 def test_other_errors_are_those_of_the_server(worker: Session) -> None:

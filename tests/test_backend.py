@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperatio
 from django.db import connections, transaction
 from django.test import override_settings
 
-from django_pgqueue import Unique, acancel, aenqueue, compat, enqueue, enqueue_many, results, task
+from django_pgqueue import Unique, acancel, aenqueue, compat, enqueue, enqueue_many, task
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.compat import (
     BaseTaskBackend,
@@ -23,10 +23,11 @@ from django_pgqueue.compat import (
     task_backends,
     task_enqueued,
 )
-from django_pgqueue.definition import Task
 from django_pgqueue.exceptions import PayloadError, WrongBackend
 from django_pgqueue.models import Job
-from django_pgqueue.routing import IMPLICIT, implicit_backend, is_ours, resolve
+from django_pgqueue.tasks import results
+from django_pgqueue.tasks.routing import IMPLICIT, implicit_backend, is_ours, resolve
+from django_pgqueue.tasks.task import Task
 from tests.support.coroutines import run
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}

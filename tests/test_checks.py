@@ -20,8 +20,11 @@ from django.db import connections
 from django.test import override_settings
 
 import django_pgqueue
-from django_pgqueue import Concurrency, Rate, checks, checks_backends, compat, definition, task
-from django_pgqueue.definition import Task
+from django_pgqueue import Concurrency, Rate, compat, task
+from django_pgqueue.checks import backends as checks_backends
+from django_pgqueue.checks import tasks as checks
+from django_pgqueue.tasks import task as definition
+from django_pgqueue.tasks.task import Task
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 DUMMY = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}

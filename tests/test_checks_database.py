@@ -15,8 +15,8 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.test import override_settings
 
-from django_pgqueue import checks_database
-from django_pgqueue.checks_database import check_database, database_problems
+from django_pgqueue.checks import database as checks_database
+from django_pgqueue.checks.database import check_database, database_problems
 from django_pgqueue.operations import SQL_FOLDER
 from tests.support import databases
 

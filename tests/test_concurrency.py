@@ -11,8 +11,8 @@ import pytest
 
 from django_pgqueue import Concurrency, task
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.concurrency import limit_key
 from django_pgqueue.exceptions import InvalidKey
+from django_pgqueue.tasks.keys import limit_key
 from tests.app import limit_tasks as tasks
 
 PATH = "tests.app.limit_tasks."

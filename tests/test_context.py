@@ -18,7 +18,7 @@ from django_pgqueue import Unique, aenqueue, enqueue, enqueue_many
 from django_pgqueue.context import acting_as, capture, user_from
 from django_pgqueue.exceptions import PayloadError
 from django_pgqueue.models import Job
-from django_pgqueue.tracing import CARRIER
+from django_pgqueue.monitoring.tracing import CARRIER
 from tests.app import context_tasks as tasks
 
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
@@ -190,7 +190,7 @@ def test_async_code_carries_it_too() -> None:
 @pytest.mark.django_db
 def test_it_is_captured_once_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr("django_pgqueue.lifecycle.enqueue.capture", lambda: calls.append(1))
+    monkeypatch.setattr("django_pgqueue.jobs.enqueue.capture", lambda: calls.append(1))
     enqueue_many(tasks.look.bind() for _ in range(3))
     assert calls == [1]
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from django_pgqueue import database_settings
+from django_pgqueue.postgres import settings as database_settings
 
 ENGINE = "django.db.backends.postgresql"
 

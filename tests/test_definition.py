@@ -19,10 +19,9 @@ from django.test import override_settings
 import django_pgqueue
 from django_pgqueue import BoundTask, Task, compat, task
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.definition import adopt, declared_tasks, find_task
-from django_pgqueue.django_made import DjangoMadeTask
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.routing import implicit_backend
+from django_pgqueue.tasks.routing import implicit_backend
+from django_pgqueue.tasks.task import DjangoMadeTask, adopt, declared_tasks, find_task
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
 FOREIGN = {"BACKEND": f"{compat.DjangoTask.__module__.removesuffix('.base')}.backends.dummy.DummyBackend"}
@@ -566,7 +565,7 @@ def test_a_task_of_main_is_refused() -> None:
 from django.conf import settings
 settings.configure()
 from django_pgqueue import task
-from django_pgqueue.routing import implicit_backend
+from django_pgqueue.tasks.routing import implicit_backend
 @task
 def run(): ...
 try:
@@ -580,7 +579,7 @@ except Exception as error:
 def test_the_verdict_is_kept_and_shared_with_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = replace(send, priority=7)
     fresh.check_reachable()
-    monkeypatch.setattr("django_pgqueue.definition.check_path", lambda _: pytest.fail("looked again"))
+    monkeypatch.setattr("django_pgqueue.tasks.task.check_path", lambda _: pytest.fail("looked again"))
     fresh.check_reachable()
     fresh.using(priority=3).check_reachable()
 

@@ -15,11 +15,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_pgqueue import checks, conf, discovery
-from django_pgqueue.admin.schedules.form import suggestions
-from django_pgqueue.definition import find_task
-from django_pgqueue.discovery import discover, known_tasks, task_modules
-from django_pgqueue.queue_names import declared_queues
+from django_pgqueue import conf
+from django_pgqueue.admin.schedules.admin import suggestions
+from django_pgqueue.checks import tasks as checks
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.registry import declared_queues, discover, known_tasks, task_modules
+from django_pgqueue.tasks.task import find_task
 
 Install = Callable[..., str]
 TASK = "from django_pgqueue import task\n@task(queue_name='{queue}')\ndef {name}(): ...\n"
@@ -42,7 +43,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             return name
 
         yield make
-        discovery._failed.clear()
+        registry._failed.clear()
 
 
 def test_modules_packages_and_other_names(install: Install) -> None:

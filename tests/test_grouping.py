@@ -14,7 +14,7 @@ import pytest
 from django_pgqueue import task
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidKey
-from django_pgqueue.grouping import group_key
+from django_pgqueue.tasks.keys import group_key
 from tests.app import group_tasks as tasks
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.lifecycle.current import RUNNING
+from django_pgqueue.jobs.current import RUNNING
 from django_pgqueue.logs import JobFilter
 from tests.support.rows import claimed
 

@@ -18,8 +18,8 @@ from django.utils.translation import gettext_lazy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from django_pgqueue.encoding import encode_arguments, encode_metadata, encode_result
 from django_pgqueue.exceptions import PayloadError, PgQueueError
-from django_pgqueue.payload import encode_arguments, encode_metadata, encode_result
 
 MIB = 2**20
 Pair = namedtuple("Pair", "left right")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import CancelJob, RetryLater, Snooze, Task, TaskTimeout, policy, task
+from django_pgqueue import CancelJob, RetryLater, Snooze, Task, TaskTimeout, task
 from django_pgqueue.compat import TaskResult
+from django_pgqueue.tasks import retry as policy
 
 
 @task

@@ -11,10 +11,11 @@ import psycopg
 import pytest
 from django.db import ProgrammingError
 
-from django_pgqueue import cancel, enqueue, poller
+from django_pgqueue import cancel, enqueue
+from django_pgqueue.jobs import poller
+from django_pgqueue.jobs.poller import Poller, watch
 from django_pgqueue.models import Job
-from django_pgqueue.poller import Poller, watch
-from django_pgqueue.session import Session
+from django_pgqueue.postgres.session import Session
 from tests.app import worker_tasks
 from tests.support.databases import alias
 from tests.support.poolers import pgbouncer

@@ -9,8 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from django_pgqueue.prepared import StalePreparedStatementError
-from django_pgqueue.session import LOST_CONNECTION, Session, connect
+from django_pgqueue.postgres.session import LOST_CONNECTION, Session, StalePreparedStatementError, connect
 from tests.support.databases import alias
 from tests.support.poolers import pgbouncer
 from tests.support.sessions import Connect

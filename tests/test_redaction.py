@@ -16,7 +16,7 @@ from django.test import override_settings
 
 from django_pgqueue import conf, enqueue, redaction
 from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.checks import check_redaction
+from django_pgqueue.checks.tasks import check_redaction
 from django_pgqueue.redaction import (
     FAILED,
     REDACTED,

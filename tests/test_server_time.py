@@ -11,12 +11,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue import Snooze, enqueue, pause, server_time
+from django_pgqueue import Snooze, enqueue, pause
 from django_pgqueue.admin.bulk import order as orders
 from django_pgqueue.admin.bulk.selection import Bounds
 from django_pgqueue.models import Pause, Schedule, UniqueWindow
+from django_pgqueue.postgres import clock as server_time
 from django_pgqueue.worker.inline import InlineWorker
-from django_pgqueue.worker.one_job import run_job
+from django_pgqueue.worker.one_process import run_job
 from tests.admin.helpers import body, url
 from tests.app import debugged_tasks, tasks
 from tests.management.test_subcommands import run

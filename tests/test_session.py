@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from django.db import connections
 
-from django_pgqueue.answers import PatientConnection
 from django_pgqueue.models import Worker
-from django_pgqueue.session import Session, connect
+from django_pgqueue.postgres.liveness import PatientConnection
+from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.registry import Registration

@@ -11,8 +11,9 @@ from django.db import transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_pgqueue import signatures, task
-from django_pgqueue.signatures import Parameters, check_call, signature_of
+from django_pgqueue import task
+from django_pgqueue.tasks import signatures
+from django_pgqueue.tasks.signatures import Parameters, check_call, signature_of
 
 KINDS = ("", "=None")
 NAMES = ("a", "b", "c", "d", "e", "f", "other")

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from django_pgqueue import JobExists, Unique, task
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.definition import Task
 from django_pgqueue.exceptions import PgQueueError, UniqueKeyError
-from django_pgqueue.unique import unique_key
+from django_pgqueue.tasks.task import Task
+from django_pgqueue.tasks.unique import unique_key
 
 #: Without types, for calls that type checkers refuse.
 make_unique: Any = Unique

@@ -27,9 +27,9 @@ from django_pgqueue import (
     set_limit,
     signal,
 )
+from django_pgqueue.explanation.answer import CURES
+from django_pgqueue.explanation.words import CODES
 from django_pgqueue.models import Edge, Job, JobProgress
-from django_pgqueue.why.cures import CURES
-from django_pgqueue.why.words import CODES
 from tests.app.debugged_tasks import BODIES, run_body
 from tests.app.tasks import noop
 from tests.support.coroutines import run

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.wording import age, counted, exact, rate
+from django_pgqueue.formatting import age, counted, exact, rate
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class BareSql(Ours):
     def work(self, threads: int) -> None:
         """Claim and finish until SIGTERM. Only the commit of a finish waits for the disk."""
         set_up()
-        from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+        from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 
         signal.signal(signal.SIGTERM, lambda *_: exit(0))
         with open_session() as claiming, open_session() as finishing:
@@ -52,7 +52,7 @@ class BareClaim:
     """Our claim from the default queue with its mark. Its commit does not wait for the disk."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        from django_pgqueue.lifecycle.claim import claim_sql
+        from django_pgqueue.jobs.claim import claim_sql
 
         self.lease = 0
         self._connection = connection

@@ -135,7 +135,7 @@ class Unnest(Rows):
         from django.db import connection, transaction
         from django.utils import timezone
 
-        from django_pgqueue.lifecycle.arrays import number_array, text_array
+        from django_pgqueue.postgres.arrays import number_array, text_array
 
         with transaction.atomic(), connection.cursor() as cursor:
             for first in range(0, jobs, CHUNK):

@@ -28,12 +28,12 @@ from django.contrib import admin
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
 from .batches.admin import BatchAdmin
-from .job_page.own_links import links_for
+from .job_page.links import links_for
 from .jobs.admin import JobAdmin
 from .limits import LimitAdmin
 from .pauses import PauseAdmin
 from .payloads import PayloadAdmin
-from .queues.admin import QueueAdmin
+from .queues import QueueAdmin
 from .schedules.admin import ScheduleAdmin
 from .tasks.admin import JobStatAdmin
 from .workers.admin import WorkerAdmin

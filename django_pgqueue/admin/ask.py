@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.utils.html import format_html
 
+from ..models import Job
 from .console import console_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from django.contrib.admin import AdminSite
     from django.http import HttpRequest
     from django.template.response import TemplateResponse
 
     from .base import DatabaseAdmin
 
-__all__ = ["Effect", "about", "ask", "is_confirmed"]
+__all__ = ["Effect", "about", "ask", "is_confirmed", "may_with_jobs"]
+
 
 FIELD = "confirmed"
 _KEPT = ("action",)  # the fields of a list that Django needs to find the action again
@@ -75,3 +78,15 @@ def ask(
         ],
         back=back,
     )
+
+
+# ----------------------------------------------------------------------------
+# What a user may do with jobs: the admin class of jobs on the same site says it, as the project has it.
+
+
+def may_with_jobs(site: AdminSite, request: HttpRequest, name: str) -> bool:
+    """Return whether this user has a permission for jobs, named by its codename without the model."""
+    method = f"has_{name}_permission"
+    if site.is_registered(Job) and hasattr(site.get_model_admin(Job), method):
+        return bool(getattr(site.get_model_admin(Job), method)(request))
+    return request.user.has_perm(f"{Job._meta.app_label}.{name}_{Job._meta.model_name}")

@@ -16,7 +16,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
-from .moments import page_zone
+from .display import page_zone
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite

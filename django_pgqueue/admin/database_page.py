@@ -1,5 +1,5 @@
-"""The page of the database: each part of ``figures.database`` with its badge, the line that says when to act,
-and a table.
+"""The page of the database: each part of ``monitoring.database`` with its badge, the line that says when to
+act, and a table.
 
 The texts of statements may contain the arguments of jobs, so only users who may view those see them.
 """
@@ -14,9 +14,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from ..figures.database import Part, State, database
-from ..figures.database.part import words
-from ..figures.database.tables import Table
+from ..monitoring.database import Part, State, database
+from ..monitoring.database.part import words
+from ..monitoring.database.storage import Table
 from . import display
 from .console import console_page
 from .paused import paused
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.template.response import TemplateResponse
 
-    from ..figures.database.locks import Wait
-    from ..figures.database.sessions import Program
-    from ..figures.database.snapshots import Held
-    from ..figures.database.traffic import Traffic
+    from ..monitoring.database.contention import Held, Program, Wait
+    from ..monitoring.database.storage import Traffic
     from .base import DatabaseAdmin
 
 __all__ = ["ARGUMENTS_PERMISSION", "database_page"]

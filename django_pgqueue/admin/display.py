@@ -4,23 +4,183 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.contrib.admin.utils import quote
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
 from django.utils.formats import number_format
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ..figures.depth import MOST
+from ..formatting import period
+from ..models import JobStat
 from ..models.job import Status
-from ..wording import period
-from .moments import clock, clock_time, filled, later_time, stored_time, time, timed, zone_name, zone_time
+from ..monitoring.queues import MOST
+from ..postgres.clock import local
+
+if TYPE_CHECKING:
+    from django.contrib.admin import AdminSite
+    from django.db.models import Model
+    from django.http import HttpRequest
 
 __all__ = [
-    "about", "badge", "capped", "clock", "clock_time", "filled", "json_block", "later_time", "number",
-    "period", "seconds", "span", "status_badge", "stored_time", "time", "timed", "zone_name",
+    "PageZone",
+    "about",
+    "badge",
+    "capped",
+    "clock",
+    "clock_time",
+    "exact_time",
+    "filled",
+    "json_block",
+    "later_time",
+    "number",
+    "page_url",
+    "page_zone",
+    "period",
+    "seconds",
+    "span",
+    "status_badge",
+    "stored_time",
+    "task_url",
+    "time",
+    "timed",
+    "zone_name",
     "zone_time",
-]  # fmt: skip
+]
+
+
+# ----------------------------------------------------------------------------
+# Moments as ``<time>`` elements, in Django's current time zone, with the exact instant on hover.
+#
+# ``times.js`` shows them in the time zone of the browser instead, unless the project has activated a time
+# zone for the user. Without JavaScript they stay as they are. An element shows the date and the time, the
+# time alone if that of ``data-pgqueue-after`` is of the same day, or what ``data-pgqueue-shows`` says.
+
+
+class PageZone(NamedTuple):
+    """The time zone of the times on a page, for the template of the bar."""
+
+    name: str
+    is_kept: bool
+    """Whether the page keeps it, whatever the zone of the browser is."""
+    words: str
+
+
+def page_zone() -> PageZone:
+    """Return the current time zone. It is kept if it is activated, so if it is not ``TIME_ZONE``."""
+    name = zone_name()
+    shown = format_html("<span data-pgqueue-zone-name>{}</span>", name)
+    is_kept = name != zone_name(timezone.get_default_timezone())
+    return PageZone(name, is_kept, filled(_("Times are in %(zone)s."), zone=shown))
+
+
+def zone_name(zone: tzinfo | None = None) -> str:
+    """Return the name of a zone, or of the current one: "Etc/UTC", which Django abbreviates to "UTC"."""
+    zone = zone or timezone.get_current_timezone()
+    return str(getattr(zone, "key", None) or zone.tzname(None) or zone)
+
+
+def time(moment: datetime | None) -> str:
+    """Format a moment to the second; empty for None (the admin shows a dash)."""
+    return "" if moment is None else _element(moment, f"{local(moment):%Y-%m-%d %H:%M:%S}")
+
+
+def later_time(moment: datetime, before: datetime | None) -> str:
+    """Format a moment that follows another one: without the date if it is of the same day."""
+    if before is None:
+        return time(moment)
+    is_same_day = local(before).date() == local(moment).date()
+    text = f"{local(moment):%H:%M:%S}" if is_same_day else f"{local(moment):%Y-%m-%d %H:%M:%S}"
+    return _element(moment, text, format_html(' data-pgqueue-after="{}"', before.isoformat()))
+
+
+def clock(moment: datetime) -> str:
+    """Return the time without the date, to the millisecond, as in a log."""
+    return f"{local(moment):%H:%M:%S.%f}"[:-3]
+
+
+def clock_time(moment: datetime) -> str:
+    """Format the time of a line of a log in this way."""
+    return _element(moment, clock(moment), SafeString(' data-pgqueue-shows="clock"'))
+
+
+def timed(words: str, moment: datetime) -> str:
+    """Format words about a moment, such as "5 min ago"."""
+    return _element(moment, words, SafeString(' data-pgqueue-shows="words"'))
+
+
+def zone_time(moment: datetime) -> str:
+    """Format a moment in its own time zone, which stays."""
+    return format_html(
+        '<time datetime="{}" title="{} {}">{}</time>',
+        moment.isoformat(),
+        moment.isoformat(timespec="milliseconds"),
+        moment.tzinfo,
+        f"{moment:%Y-%m-%d %H:%M:%S}",
+    )
+
+
+def stored_time(moment: datetime) -> str:
+    """Format a moment for a text that is kept, and that people in other time zones read: with the zone."""
+    return f"{local(moment):%Y-%m-%d %H:%M:%S} {_zone(moment)}".strip()
+
+
+def exact_time(moment: datetime) -> str:
+    """Return the exact instant: "2026-07-01T14:05:00.250+02:00 Europe/Berlin"."""
+    return f"{local(moment).isoformat(timespec='milliseconds')} {_zone(moment)}".strip()
+
+
+def filled(text: str, **values: str) -> SafeString:
+    """Put elements into a translated sentence with named places, such as "until %(time)s"."""
+    escaped = {name: conditional_escape(value) for name, value in values.items()}
+    return mark_safe(conditional_escape(text) % escaped)  # noqa: S308 - both are escaped
+
+
+def _element(moment: datetime, text: str, more: str = "") -> str:
+    return format_html(
+        '<time class="pgqueue-time" datetime="{}" title="{}"{}>{}</time>',
+        moment.isoformat(), exact_time(moment), more, text,
+    )  # fmt: skip
+
+
+def _zone(moment: datetime) -> str:
+    return zone_name() if timezone.is_aware(moment) else ""
+
+
+# ----------------------------------------------------------------------------
+# URLs of other pages of the same admin site, for users who may view them.
+
+
+def page_url(site: AdminSite, request: HttpRequest, model: type[Model], page: str, *arguments: Any) -> str:
+    """Return the URL of a page of ``model``; empty if the site has none, or if this user may not view it.
+    For the page "add", the user must be allowed to add a row. A project may have replaced a class that has
+    more pages than Django's own.
+    """
+    if not site.is_registered(model):
+        return ""
+    admin = site.get_model_admin(model)
+    if not (admin.has_add_permission(request) if page == "add" else admin.has_view_permission(request)):
+        return ""
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+    try:
+        return reverse(name, args=[quote(argument) for argument in arguments], current_app=site.name)
+    except NoReverseMatch:
+        return ""
+
+
+def task_url(site: AdminSite, request: HttpRequest, path: str) -> str:
+    """Return the URL of the page of a task; empty if the site has none, or if this user may not view it."""
+    if not page_url(site, request, JobStat, "changelist"):
+        return ""
+    try:
+        return reverse("admin:django_pgqueue_jobstat_task", args=[path], current_app=site.name)
+    except NoReverseMatch:  # the project has replaced the page of statistics
+        return ""
+
 
 MOST_CHARACTERS = 20_000
 

@@ -13,10 +13,10 @@ from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
-from .. import wording
-from ..lifecycle.limits import set_limit, write_limit
+from .. import formatting
+from ..jobs.limits import set_limit, write_limit
 from ..models import Limit
-from ..rates import rate_problem
+from ..tasks.keys import rate_problem
 from . import display
 from .base import DatabaseAdmin
 from .jobs.texts import breakable
@@ -47,7 +47,7 @@ def rate_text(starts: int | None, period: timedelta | None, burst: int | None) -
     """Return a rate in words; "" without one."""
     if starts is None or period is None:
         return ""
-    words = wording.rate(starts, period)
+    words = formatting.rate(starts, period)
     if burst is None or burst == 1:
         return words
     return str(_("%(rate)s, burst %(burst)s") % {"rate": words, "burst": display.number(burst)})

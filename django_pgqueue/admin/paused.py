@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from ..models import Pause
 from . import display
-from .links import page_url
+from .display import page_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

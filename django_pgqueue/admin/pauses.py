@@ -16,15 +16,15 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
-from .. import validation
 from ..compat import InvalidTask
-from ..lifecycle.pause import pause, resume
+from ..jobs.pause import pause, resume
 from ..models import Pause
-from ..server_time import server_now
+from ..postgres.clock import server_now
+from ..tasks import options
 from . import display
 from .ask import Effect, about, ask, is_confirmed
 from .base import DatabaseAdmin
-from .lists.names import queue_names, task_paths
+from .lists import queue_names, task_paths
 from .paused import details, target
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PauseForm(ModelForm):
         kind, name = cleaned.get("kind", self.instance.kind), cleaned.get("name", self.instance.name)
         if kind == Pause.Kind.ALL and name:
             self.add_error("name", _("A pause of everything has no name."))
-        check = {Pause.Kind.QUEUE: validation.queue_name, Pause.Kind.TASK: validation.task_path}.get(kind)
+        check = {Pause.Kind.QUEUE: options.queue_name, Pause.Kind.TASK: options.task_path}.get(kind)
         try:
             if check is not None and "name" not in self.errors:
                 check(name)
@@ -74,7 +74,7 @@ class PauseForm(ModelForm):
             }
             self.add_error("name", text[kind])
         end = cleaned.get("until")
-        if end is not None and not timedelta(0) < end - server_now(self.using) <= validation.CENTURY:
+        if end is not None and not timedelta(0) < end - server_now(self.using) <= options.CENTURY:
             self.add_error("until", _("Enter a time in the future, within 100 years."))
         return cleaned
 

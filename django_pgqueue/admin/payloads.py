@@ -18,8 +18,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job
 from . import display
+from .display import page_url
 from .jobs import texts
-from .links import page_url
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

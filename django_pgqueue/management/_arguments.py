@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentTypeError
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from ..compat import InvalidTask
-from ..conf_values import weight
-from ..routing import default_backend
-from ..validation import queue_name
+from ..conf import weight
+from ..postgres.clock import local
+from ..tasks.options import queue_name
+from ..tasks.results import parse_id
+from ..tasks.routing import default_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,10 +27,18 @@ if TYPE_CHECKING:
 __all__ = [
     "at_least",
     "check_one_process",
+    "clock",
     "database_alias",
     "given_names",
     "given_queues",
+    "iso",
+    "job_id",
+    "moment",
+    "of_one_database",
+    "period",
     "queue_names",
+    "since",
+    "unknown",
     "weighted_queues",
     "writable_path",
 ]
@@ -119,3 +133,99 @@ def database_alias(text: str | None) -> str:
         known = ", ".join(sorted(connections.settings))
         raise ArgumentTypeError(f"{alias!r} is not in DATABASES. The aliases are {known}.")
     return alias
+
+
+# ----------------------------------------------------------------------------
+# Times and periods on the command line, with the error messages for what cannot be read.
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment(text: str) -> datetime:
+    """Read a time; without a time zone, it is in the current one."""
+    try:
+        found = parse_datetime(text)
+    except ValueError:
+        found = None
+    if found is None:
+        raise ArgumentTypeError(f"{text!r} is not a time such as 2026-11-23T18:00")
+    return found if timezone.is_aware(found) else timezone.make_aware(found)
+
+
+def period(text: str) -> timedelta:
+    """Read a period: a whole number and a unit."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if found is None:
+        raise ArgumentTypeError(f"{text!r} is not a period such as 90s, 30m, 2h or 1d")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def since(text: str) -> datetime | timedelta:
+    """Read a time, or a period before now. What is now, the server must be asked (``clock``)."""
+    try:
+        return period(text)
+    except ArgumentTypeError:
+        pass
+    try:
+        return moment(text)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(
+            f"{text!r} is neither a period such as 30m or 2h nor a time such as 2026-11-23T18:00"
+        ) from None
+
+
+def clock(time: datetime) -> str:
+    """Format a time in the current time zone."""
+    return f"{local(time):%Y-%m-%d %H:%M:%S}"
+
+
+def iso(time: datetime | None) -> str | None:
+    """Format a time for JSON."""
+    return None if time is None else time.isoformat()
+
+
+# ----------------------------------------------------------------------------
+# The ids of jobs on the command line: ``5``, or ``other:5`` for a job in another database.
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    JobId = tuple[str, int]
+    """The alias that an id names, empty if it names none, and the number."""
+
+
+def job_id(text: str) -> JobId:
+    """Read an id."""
+    try:
+        alias, pk = parse_id(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    if ":" not in text:
+        return "", pk
+    if alias not in connections.settings:
+        raise ArgumentTypeError(f"{alias!r} is not in DATABASES")
+    return alias, pk
+
+
+def of_one_database(given: Sequence[JobId | int | str], alias: str) -> tuple[str, list[int]]:
+    """Return the alias of these jobs, and their numbers without repetitions.
+
+    ``alias``: the database of ids that name none. ``call_command`` may give ids that the parser has not read.
+    """
+    ids = [each if isinstance(each, tuple) else job_id(str(each)) for each in given]
+    aliases = {named or alias for named, _ in ids}
+    if len(aliases) > 1:
+        raise ArgumentTypeError(
+            f"The ids name jobs in several databases ({', '.join(sorted(aliases))}). Run the command once "
+            "for each of them."
+        )
+    return next(iter(aliases), alias), list(dict.fromkeys(pk for _, pk in ids))
+
+
+def unknown(ids: Sequence[int], alias: str) -> str:
+    """Return the message for ids that no job has."""
+    jobs, have = ("job", "has") if len(ids) == 1 else ("jobs", "have")
+    return (
+        f"No {jobs} in the database {alias!r} {have} the id {', '.join(map(str, ids))}. It was never "
+        "committed, or it is over and no longer kept."
+    )

@@ -19,9 +19,9 @@ from django.db import connections, router
 from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
 
 from .. import conf
-from ..definition import declared_tasks
+from ..formatting import counted
 from ..models import Job
-from ..wording import counted
+from ..tasks.task import declared_tasks
 
 if TYPE_CHECKING:
     from ..worker.options import WorkerOptions

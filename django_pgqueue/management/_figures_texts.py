@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
-from ..figures.depth import MOST
-from ..figures.percentiles import SHARES
+from ..formatting import period
 from ..models.stat import HISTOGRAM_BOUNDS
-from ..server_time import local
-from ..wording import period
+from ..monitoring.queues import MOST
+from ..monitoring.spans import SHARES
+from ..postgres.clock import local
 from ._output import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..figures.depth import Depth
-    from ..figures.spans import Figures
+    from ..monitoring.queues import Depth
+    from ..monitoring.spans import Figures
     from ._output import Marks
 
 __all__ = ["count_text", "depth_json", "depth_table", "figures_json", "figures_table", "seconds_text"]

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 
-from ..discovery import known_tasks
-from ..keyed_jobs import with_key
+from ..jobs.limits import with_key
 from ..models import FailureGroup, Job
 from ..models.job import Status
-from ..queue_names import declared_queues, queues_in_use
-from ..server_time import server_now
-from ._moments import since
+from ..postgres.clock import server_now
+from ..tasks.registry import declared_queues, known_tasks, queues_in_use
+from ._arguments import since
 from ._workers import find
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
-from ..wording import plain
+from ..formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -29,7 +29,7 @@ from django.utils.autoreload import StatReloader, autoreload_started, get_child_
 
 from ..worker.processes.parent_link import die_with
 from ..worker.processes.popen import has_ended
-from ..worker.supervisor.stop_signals import StopSignals
+from ..worker.supervisor.stop import StopSignals
 from ..worker.waker import Waker
 
 __all__ = ["GRACE", "RELOAD", "USAGE", "Parent", "Reloader", "SourceFiles", "watch"]

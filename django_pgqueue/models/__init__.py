@@ -13,23 +13,17 @@ if apps.apps_ready and not apps.is_installed("django_pgqueue"):
 
 
 from .alert import RaisedAlert
-from .batch import BatchCounts, JobBatch, Tally
+from .batch import BatchCounts, Edge, JobBatch, Tally
 from .current import CurrentJob
-from .edge import Edge
 from .failure import FailureCount, FailureGroup, FailureNote
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
-from .job_progress import JobProgress
-from .limit import Limit
-from .pause import Pause
+from .limit import Limit, Rate, UniqueWindow
 from .payload import JobPayload, PayloadTask
-from .queue import Queue
-from .rate import Rate
-from .schedule import Schedule
+from .progress import JobProgress, Step
+from .queue import Pause, Queue
+from .schedule import Schedule, ScheduleTick
 from .stat import JobStat, StatRollup
-from .step import Step
-from .tick import ScheduleTick
-from .unique_window import UniqueWindow
 from .worker import Worker
 
 __all__ = [

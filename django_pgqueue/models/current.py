@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from threading import Event
 
-    from ..definition import BoundTask
-    from ..job_log import Attempt
-    from ..link import Link
+    from ..jobs.log import Attempt
+    from ..tasks.link import Link
+    from ..tasks.task import BoundTask
     from .batch import BatchCounts
     from .parents import Parents
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
-from ..stored_json import load
+from ..encoding import load
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

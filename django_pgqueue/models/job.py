@@ -12,24 +12,120 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
-from django.db import models
+from django.core.exceptions import EmptyResultSet
+from django.db import connections, models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from . import changes
+from ..jobs.progress import HAS_PROGRESS, Progress, stored_progress
 from .fields import ArrayColumn, JSONColumn
 from .joins import Joins
-from .reporting import Reporting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime, timedelta
 
+    from django.db.models import QuerySet
     from django.db.models.base import ModelBase
 
-    from ..unique import EnqueueOutcome
+    from ..tasks.unique import EnqueueOutcome
 
-__all__ = ["Job", "JobQuerySet", "LiveJob", "Status"]
+__all__ = [
+    "CANCEL",
+    "EDIT",
+    "EXTEND",
+    "RETRY",
+    "RUN_NOW",
+    "Job",
+    "JobQuerySet",
+    "LiveJob",
+    "Reporting",
+    "Status",
+    "change_all",
+    "change_one",
+    "edit_values",
+]
+
+
+# ----------------------------------------------------------------------------
+# The statements that change existing jobs, for one job or for the jobs of a queryset.
+#
+# ``{ids}`` in a statement stands for an array of ids. Each statement returns how many jobs it changed.
+
+CANCEL = "SELECT pgqueue_cancel_v1({ids})"
+RETRY = "SELECT pgqueue_retry_v1({ids})"
+RUN_NOW = "SELECT pgqueue_run_now_v1({ids})"
+EXTEND = "SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)"
+EDIT = "SELECT pgqueue_edit_v1({ids}, %s::integer, %s::timestamptz, %s::double precision, %s)"
+
+
+def change_one(statement: str, alias: str, pk: int, *more: Any) -> int:
+    """Run the statement on the job ``pk`` of the database ``alias``."""
+    return _run(alias, statement.format(ids="ARRAY[%s::bigint]"), [pk, *more])
+
+
+def change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
+    """Run the statement on the jobs of a queryset, in the database that the router selects for writing."""
+    jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router where to write
+    alias = jobs.db
+    query = jobs.values("pk").query
+    if not (query.is_sliced or query.select_for_update):  # rows are locked in the requested order
+        query.clear_ordering(force=True)
+    try:
+        ids, parameters = query.get_compiler(alias).as_sql()
+    except EmptyResultSet:
+        return 0
+    return _run(alias, statement.format(ids=f"ARRAY({ids})"), [*parameters, *more])
+
+
+def edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ...]:
+    """Return the parameters of ``EDIT``. None leaves a value as it is.
+
+    Raise ``TypeError`` if there is nothing to change, and ``InvalidTask`` for a bad value.
+    """
+    from ..tasks import options as validation
+
+    if priority is None and run_after is None and queue_name is None:
+        raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
+    moment, delay = validation.run_after(run_after)
+    return (
+        None if priority is None else validation.priority(priority),
+        moment,
+        None if delay is None else delay.total_seconds(),
+        None if queue_name is None else validation.queue_name(queue_name),
+    )
+
+
+def _run(alias: str, query: str, parameters: Sequence[Any]) -> int:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(query, parameters)
+        changed: int = cursor.fetchone()[0]
+    return changed
+
+
+# ----------------------------------------------------------------------------
+# ``job.progress``: how far a job is, or how far it came before it failed.
+
+
+class Reporting:
+    """The properties of ``Job`` about what its task reports."""
+
+    @property
+    def progress(self) -> Progress | None:
+        """What its task has last reported; None if it has not reported anything, or is done or cancelled.
+
+        For a failed job: how far its last attempt came. This makes a query for a live job that has reported
+        something, unless it was read with ``select_related("live_progress")``.
+        """
+        job: Any = self
+        if job.is_over:
+            has_failed = job.status == job.Status.FAILED and job.errors
+            return stored_progress(job.errors[-1].get("progress")) if has_failed else None
+        if not job.marks & HAS_PROGRESS:
+            return None
+        row = getattr(job, "live_progress", None)  # the job may have ended since it was read
+        return None if row is None else stored_progress(vars(row))
+
 
 _NOT_DELETED = (
     "Jobs cannot be deleted, because they would be missing from the history. Use "
@@ -72,7 +168,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def cancel(self) -> int:
         """Cancel these jobs; running ones are asked to stop. Return the number of changed rows."""
-        return changes.change_all(changes.CANCEL, self)
+        return change_all(CANCEL, self)
 
     async def acancel(self) -> int:
         """Like ``cancel()``, for async code."""
@@ -80,7 +176,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def retry(self) -> int:
         """Run these jobs again now, with a new budget of attempts. Return the number of changed rows."""
-        return changes.change_all(changes.RETRY, self)
+        return change_all(RETRY, self)
 
     async def aretry(self) -> int:
         """Like ``retry()``, for async code."""
@@ -94,7 +190,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         queue_name: str | None = None,
     ) -> int:
         """Change the priority, the time or the queue of those jobs that wait. Return how many changed."""
-        return changes.change_all(changes.EDIT, self, *changes.edit_values(priority, run_after, queue_name))
+        return change_all(EDIT, self, *edit_values(priority, run_after, queue_name))
 
     async def aedit(
         self,

@@ -17,8 +17,8 @@ from django.db import InterfaceError, OperationalError, connections, router
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
-from ..server_time import server_now
-from .linked import Linked
+from ..postgres.clock import server_now
+from ..tasks.link import Link
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -26,7 +26,26 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["Joins"]
+__all__ = ["Joins", "Linked"]
+
+
+# ----------------------------------------------------------------------------
+# ``job.as_link()``: a job as something that another job waits for.
+
+
+class Linked:
+    """The method of ``Job`` and ``JobBatch`` that says where they are."""
+
+    def as_link(self) -> Link:
+        """Return where this is, for ``task.using(after=...)``. Raise ValueError if it has no id."""
+        row: Any = self
+        if row.pk is None:
+            raise ValueError(
+                f"after has a {type(row).__name__} that was not saved, so it has no id. Pass what enqueue() "
+                "has returned."
+            )
+        return Link(row._state.db or router.db_for_write(type(row)), row.pk, not row._state.adding)
+
 
 #: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
 SLICE = 1.0
@@ -92,7 +111,7 @@ class _Wait:
 
     def watch(self) -> futures.Future[None]:
         """Return a Future that has a result when the job is not live any more."""
-        from ..poller import watch
+        from ..jobs.poller import watch
 
         return watch(self._alias, self._job.pk)
 

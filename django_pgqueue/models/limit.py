@@ -112,3 +112,46 @@ class Limit(models.Model):
     def is_left_over(self) -> bool:
         """Whether the code has declared this limit and no longer does, and nobody has set it by hand."""
         return not self.is_declared and not self.is_overridden
+
+
+# ----------------------------------------------------------------------------
+# ``Rate``: how many starts of a rate are in use. Only the claim and ``take()`` read and write it.
+
+
+class Rate(models.Model):
+    """The state of one key. ``pgqueue_charge_v1`` writes it, and upkeep deletes it when it is over."""
+
+    key = models.CharField(_("concurrency key"), max_length=200, primary_key=True, db_collation="C")
+    tat = models.DateTimeField(_("theoretical arrival time"))
+
+    class Meta:
+        db_table = "pgqueue_rate"
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("state of a rate")
+        verbose_name_plural = _("states of rates")
+
+    def __str__(self) -> str:
+        return self.key
+
+
+# ----------------------------------------------------------------------------
+# ``UniqueWindow``: until when a unique key is taken, even if the job that was enqueued with it is over.
+
+
+class UniqueWindow(models.Model):
+    """The window of one key. ``pgqueue_insert_unique_v1`` writes it, and upkeep deletes it at its end."""
+
+    unique_key = models.CharField(_("unique key"), max_length=200, primary_key=True)
+    job_id = models.BigIntegerField(_("job"))
+    until = models.DateTimeField(_("until"))
+
+    class Meta:
+        db_table = "pgqueue_window"
+        required_db_vendor = "postgresql"
+        default_permissions = ()
+        verbose_name = _("window of a unique key")
+        verbose_name_plural = _("windows of unique keys")
+
+    def __str__(self) -> str:
+        return self.unique_key

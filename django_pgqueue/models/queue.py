@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+__all__ = ["Kind", "Pause"]
 
 
 class Queue(models.Model):
@@ -45,3 +50,53 @@ class Queue(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+# ----------------------------------------------------------------------------
+# ``Pause``: a queue, a task or everything that is paused. Without a row, work goes on.
+
+
+class Kind(models.TextChoices):
+    """What is paused."""
+
+    QUEUE = "queue", _("queue")
+    TASK = "task", _("task")
+    ALL = "all", _("everything")
+
+
+class Pause(models.Model):
+    """One pause. ``pause()`` and ``resume()`` write it, because the workers are told about it."""
+
+    Kind = Kind
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.CharField(pgettext_lazy("pause", "what"), max_length=8, choices=Kind.choices)
+    name = models.CharField(
+        _("name"),
+        max_length=255,
+        blank=True,
+        db_default="",
+        help_text=_(
+            "The name of a queue, or the path of a task, such as shop.tasks.sync. Empty for everything."
+        ),
+    )
+    reason = models.CharField(_("reason"), max_length=400, blank=True, db_default="")
+    author = models.CharField(_("paused by"), max_length=150, blank=True, db_default="")
+    paused_at = models.DateTimeField(_("paused at"), db_default=Now())
+    until = models.DateTimeField(_("until"), null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_pause"
+        required_db_vendor = "postgresql"
+        verbose_name = _("pause")
+        verbose_name_plural = _("pauses")
+        constraints = (
+            models.UniqueConstraint(fields=["kind", "name"], name="pgqueue_pause_target"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["queue", "task"]) & ~Q(name="") | Q(kind="all", name=""),
+                name="pgqueue_pause_kind",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.name}".strip()

@@ -7,17 +7,85 @@ and keys come from columns. A model belongs to one task, because the row does no
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from django.db import models, router
+from django.db.models.expressions import DatabaseDefault
+
 from ..compat import InvalidTask
-from ..signatures import parameters_of_call
-from .columns import StandIn
+from ..tasks.signatures import parameters_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["check_unique_of_call", "checked", "key_function", "task_of_model"]
+__all__ = [
+    "StandIn",
+    "check_unique_of_call",
+    "checked",
+    "column_of",
+    "key_arguments",
+    "key_function",
+    "key_values",
+    "payload_argument",
+    "payload_of_call",
+    "task_of_model",
+]
+
+
+# ----------------------------------------------------------------------------
+# The columns of a payload that may be a concurrency key or a group.
+#
+# A plain INSERT makes a job, too, so the database must compute the same key as Python. It can do so for
+# columns whose values have the same text in both: whole numbers, strings and UUIDs, and foreign keys to such
+# columns.
+
+_TYPES = (models.IntegerField, models.CharField, models.TextField, models.UUIDField)
+
+
+class StandIn:
+    """Takes the place of a task's function where keys are checked: its arguments are the columns."""
+
+    def __init__(self, func: Callable[..., Any], model: type[models.Model], *, takes_context: bool) -> None:
+        self.__module__ = func.__module__
+        self.__qualname__ = self.__name__ = func.__name__
+        names = [*(["context"] if takes_context else []), *sorted(_key_fields(model))]
+        self.__signature__ = inspect.Signature(
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        )
+
+    def __call__(self) -> None:
+        """Never called."""
+
+
+def column_of(model: type[models.Model], name: str) -> str:
+    """Return the column of a field that is a key."""
+    column: str = _key_fields(model)[name].column
+    return column
+
+
+def key_values(payload: models.Model, model: type[models.Model]) -> dict[str, object]:
+    """Return the values that may be keys, by the names of their fields, as the database will have them."""
+    fields = _key_fields(model)
+    return {name: field.to_python(getattr(payload, field.attname)) for name, field in fields.items()}
+
+
+def _key_fields(model: type[models.Model]) -> dict[str, Any]:
+    """Return the fields that may be keys, by name: a foreign key by that of its column."""
+    fields = [field for field in model._meta.local_concrete_fields if not field.primary_key]
+    return {field.attname: field for field in fields if isinstance(_target(field), _TYPES)}
+
+
+def _target(field: Any) -> Any:
+    """Return the field whose values a foreign key has; itself for any other field."""
+    while field.remote_field is not None:
+        # While apps load, the other model may be a name. Its key is a whole number, unless it says otherwise.
+        if isinstance(field.remote_field.model, str):
+            return models.BigIntegerField()
+        field = field.target_field
+    return field
+
 
 _tasks: WeakValueDictionary[type[Any], Any] = WeakValueDictionary()
 
@@ -112,3 +180,46 @@ def _check_keys(path: str, task: Any) -> None:
                 f"{path}: the key of {option} is a callable, but the database makes jobs of rows, too. Name "
                 "a column of the payload, or give the key to the call: task.using(...)."
             )
+
+
+# ----------------------------------------------------------------------------
+# The payload of one call: found among the arguments, and checked before anything reaches the database.
+
+
+def payload_of_call(task: Any, alias: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the payload of a call whose arguments fit the signature. Raise TypeError or ValueError unless it
+    is a new row of the task's model, and InvalidTask if the model has no table in the job's database.
+    """
+    payload = payload_argument(task, args, kwargs)
+    model, path = task.payload, task.module_path
+    if not payload._state.adding:
+        raise ValueError(
+            f"This {model._meta.label} is saved already, so it has a job: {payload.pk}. Make a new instance. "
+            "To run a job that is over again, use retry()."
+        )
+    if not isinstance(payload.job_id, DatabaseDefault | None):
+        raise ValueError(
+            f"This {model._meta.label} has the key {payload.job_id!r} before it has a job. Leave out job and "
+            "job_id: the enqueue sets them."
+        )
+    if not router.allow_migrate_model(alias, model):
+        raise InvalidTask(
+            f"The job of {path} would be in the database {alias!r}, but the database routers keep "
+            f"{model._meta.label} out of it. A payload and its job must be in the same database."
+        )
+    return payload
+
+
+def payload_argument(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the only argument of a call that fits the signature. Raise TypeError if its class is wrong."""
+    (payload,) = [*args, *kwargs.values()]
+    if not isinstance(payload, task.payload):
+        what = "its class" if isinstance(payload, type) else repr(payload)
+        label = task.payload._meta.label
+        raise TypeError(f"{task.module_path}() takes an instance of {label}, not {what:.200}.")
+    return payload
+
+
+def key_arguments(task: Any, payload: Any) -> dict[str, object]:
+    """Return what keys are computed from, in place of the arguments of a call."""
+    return key_values(payload, task.payload)

@@ -5,16 +5,19 @@ The jobs come first, because only the enqueue knows their options; the trigger o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.db.models.expressions import DatabaseDefault
 
+from ..exceptions import CancelJob
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ..unique import EnqueueOutcome
+    from ..tasks.unique import EnqueueOutcome
 
-__all__ = ["store_calls", "store_one"]
+__all__ = ["load", "missing", "store_calls", "store_one"]
 
 
 def store_one(alias: str, payload: Any, job_id: int, outcome: EnqueueOutcome) -> None:
@@ -95,3 +98,18 @@ def _forget(payload: Any, before: int | DatabaseDefault | None) -> None:
     """Let a payload be new again, so that it can be enqueued once more."""
     payload.job_id = before
     payload._state.adding = True
+
+
+# ----------------------------------------------------------------------------
+# Read payloads by the ids of their jobs, all of one model in one query.
+
+
+def load(model: Any, alias: str, ids: Iterable[int]) -> dict[int, Any]:
+    """Return the rows that exist, by id. The base manager is used, because no row may be hidden."""
+    found: dict[int, Any] = model._base_manager.using(alias).in_bulk(list(ids))
+    return found
+
+
+def missing(model: Any) -> CancelJob:
+    """Return what ends a job whose row does not exist: somebody has deleted it, or emptied the table."""
+    return CancelJob(f"its row in {model._meta.db_table} does not exist")

@@ -15,15 +15,14 @@ from django.apps import apps
 from django.db import connections
 
 from .. import conf
-from ..concurrency import limit_name
-from ..definition import Task
+from ..encoding import encode_metadata
 from ..exceptions import WrongBackend
+from ..formatting import counted
 from ..models import JobPayload
-from ..payload import encode_metadata
 from ..schedules.synchronize import database_of, import_task_modules
-from ..wording import counted
-from .columns import column_of
-from .declare import task_of_model
+from ..tasks.keys import limit_name
+from ..tasks.task import Task
+from .declare import column_of, task_of_model
 
 __all__ = ["after_migrate", "payload_models", "synchronize_payloads"]
 

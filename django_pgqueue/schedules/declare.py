@@ -17,12 +17,13 @@ from typing import Any, Literal, TypeVar
 
 from django.conf import ENVIRONMENT_VARIABLE
 
-from .. import conf, validation
+from .. import conf
 from ..compat import InvalidTask
-from ..definition import Task
+from ..encoding import encode_arguments
 from ..exceptions import PayloadError
-from ..payload import encode_arguments
-from ..signatures import check_call
+from ..tasks import options as validation
+from ..tasks.signatures import check_call
+from ..tasks.task import Task
 from .cron import check_jitter, timing_of
 
 __all__ = [

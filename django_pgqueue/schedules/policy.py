@@ -12,16 +12,23 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import NON_FIELD_ERRORS
+
 from .. import conf
-from ..definition import find_task
+from ..compat import InvalidTask
+from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidKey, UniqueKeyError, UnknownTask
-from ..lifecycle.calls import call_options, prepare
-from ..payload import encode_metadata
+from ..jobs.call import call_options, prepare
+from ..tasks import options
+from ..tasks.signatures import check_call
+from ..tasks.task import find_task
+from .cron import check_jitter, timing_of, zone
 
 if TYPE_CHECKING:
-    from ..definition import Task
+    from ..tasks.task import Task
 
-__all__ = ["call_keys", "known_policy", "policy_of", "problem_of"]
+__all__ = ["call_keys", "known_policy", "policy_of", "problem_of", "problems"]
+
 
 logger = logging.getLogger(__name__)
 
@@ -85,3 +92,57 @@ def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | 
         logger.debug("%s has no keys: %r", task.module_path, error)
         return None
     return None if options is None else json.loads(options)
+
+
+# ----------------------------------------------------------------------------
+# What is wrong with a row that someone has entered, by field, for ``Schedule.clean()``.
+
+
+def problems(row: Any) -> dict[str, list[str]]:
+    """Return the problems of a ``Schedule``, each for the field that can correct it."""
+    return {field: [text] for field, text in (_timing(row), _call(row), _queue(row)) if text}
+
+
+def _timing(row: Any) -> tuple[str, str]:
+    try:
+        zone(row.timezone)
+    except ValueError as error:
+        return "timezone", str(error)
+    try:
+        timing = timing_of(row.cron, row.every, row.timezone)
+    except ValueError as error:
+        if (row.cron is None) == (row.every is None):
+            return NON_FIELD_ERRORS, str(error)
+        return "every" if row.cron is None else "cron", str(error)
+    try:
+        check_jitter(timing, row.jitter)
+    except ValueError as error:
+        return "jitter", str(error)
+    return "", ""
+
+
+def _call(row: Any) -> tuple[str, str]:
+    if not isinstance(row.args, list):
+        return "args", f"args must be a JSON list. It is {row.args!r}."
+    if not isinstance(row.kwargs, dict):
+        return "kwargs", f"kwargs must be a JSON object. It is {row.kwargs!r}."
+    try:
+        task = find_task(row.task_path)
+    except UnknownTask as error:
+        return "task_path", str(error)
+    try:
+        check_call(task, row.args, row.kwargs)
+        call_keys(task, row.args, row.kwargs)
+        encode_arguments(row.args, row.kwargs, conf.current().max_payload_bytes)
+    except (TypeError, ValueError) as error:
+        return "args", str(error)
+    return "", ""
+
+
+def _queue(row: Any) -> tuple[str, str]:
+    if row.queue_name is not None:
+        try:
+            options.queue_name(row.queue_name)
+        except InvalidTask as error:
+            return "queue_name", str(error)
+    return "", ""

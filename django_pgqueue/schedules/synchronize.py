@@ -22,17 +22,17 @@ from django.db import OperationalError, connections, transaction
 from django.db.models.functions import Now
 
 from .. import conf
-from ..definition import find_task
-from ..discovery import task_modules
 from ..exceptions import UnknownTask, WrongBackend
 from ..models import Schedule
 from ..models.schedule import definition_of, differences
-from ..routing import default_backend, is_ours, resolve
+from ..tasks.registry import task_modules
+from ..tasks.routing import default_backend, is_ours, resolve
+from ..tasks.task import find_task
 from .declare import Declaration, declared_schedules, schedules_in_settings, settings_module
 from .policy import known_policy
 
 if TYPE_CHECKING:
-    from ..definition import Task
+    from ..tasks.task import Task
 
 __all__ = ["database_of", "import_task_modules", "synchronize"]
 

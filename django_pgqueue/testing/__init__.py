@@ -30,24 +30,20 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .assertions import assert_enqueued, assert_not_enqueued
+    from .assertions import assert_enqueued, assert_not_enqueued, enqueued
     from .backends import DummyBackend, ImmediateBackend
     from .calls import acall_task, call_task, fake_job
-    from .capture import enqueued
     from .modes import dummy_jobs, immediate_jobs
-    from .progress import reported_progress
-    from .running import RanJob, arun_jobs, run_jobs, run_upkeep
+    from .running import RanJob, arun_jobs, reported_progress, run_jobs, run_upkeep
     from .time_travel import travel
     from .workers import RunningWorker, running_worker
 else:
     _HOMES = {
-        "assertions": ("assert_enqueued", "assert_not_enqueued"),
+        "assertions": ("assert_enqueued", "assert_not_enqueued", "enqueued"),
         "backends": ("DummyBackend", "ImmediateBackend"),
         "calls": ("acall_task", "call_task", "fake_job"),
-        "capture": ("enqueued",),
         "modes": ("dummy_jobs", "immediate_jobs"),
-        "progress": ("reported_progress",),
-        "running": ("RanJob", "arun_jobs", "run_jobs", "run_upkeep"),
+        "running": ("reported_progress", "RanJob", "arun_jobs", "run_jobs", "run_upkeep"),
         "time_travel": ("travel",),
         "workers": ("RunningWorker", "running_worker"),
     }

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..backend import PgQueueBackend
 from ..compat import TaskResultDoesNotExist
-from ..definition import find_task
+from ..tasks.task import find_task
 
 if TYPE_CHECKING:
-    from ..definition import Task
     from ..models import Job
+    from ..tasks.task import Task
 
 __all__ = ["DummyBackend", "ImmediateBackend"]
 
@@ -47,19 +47,19 @@ class DummyBackend(PgQueueBackend):
     @property
     def keeper(self) -> Any:
         """What keeps the jobs."""
-        from .memory import Memory
+        from .modes import Memory
 
         return Memory()
 
     def clear(self) -> None:
         """Forget the jobs, those of all backends of this class."""
-        from .memory import clear
+        from .modes import clear_jobs as clear
 
         clear()
 
     def _find(self, result_id: str) -> tuple[Job, Task[..., Any]]:
         """Return a job in memory, and its task."""
-        from .memory import JOBS
+        from .modes import JOBS
 
         for job in JOBS:
             if str(job.pk) == str(result_id):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from ..database_settings import database_name
-from ..routing import default_backend, is_test
+from ..postgres.settings import database_name
+from ..tasks.routing import default_backend, is_test
 
 __all__ = ["alias_of", "check_is_test"]
 

@@ -21,9 +21,9 @@ except ImportError as error:
         "The factories of django_pgqueue need factory-boy. Install it, or the extra `testing` of dj-pgqueue."
     ) from error
 
-from ..link import HAS_CHILDREN, IN_BATCH
 from ..models import Edge, Job, JobBatch, JobStat, Queue, Schedule, Tally, Worker
 from ..models.stat import HISTOGRAM_BOUNDS
+from ..tasks.link import HAS_CHILDREN, IN_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -25,9 +25,9 @@ pytest.register_assert_rewrite("django_pgqueue.testing.assertions")
 def _pgqueue_forget_jobs() -> Iterator[None]:
     """Forget the jobs of dummy mode after each test, if there can be any."""
     yield
-    memory = sys.modules.get("django_pgqueue.testing.memory")
+    memory = sys.modules.get("django_pgqueue.testing.modes")
     if memory is not None:
-        memory.clear()
+        memory.clear_jobs()
 
 
 @pytest.fixture
@@ -50,7 +50,8 @@ def immediate_jobs() -> Iterator[None]:
 @pytest.fixture
 def dummy_jobs() -> Iterator[list[Any]]:
     """Keep jobs in memory, in this list, and run none. This needs no database."""
-    from . import memory, modes
+    from . import modes
+    from . import modes as memory
 
     with modes.dummy_jobs():
         yield memory.JOBS

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
 
 from asgiref.sync import sync_to_async
 
 from .. import conf
 from ..exceptions import RetryLater
+from ..jobs.progress import Progress
+from ..maintenance.rounds import sweep, tell_retention
 from ..models import Job
-from ..progress import Progress
 from ..schedules.fire import fire_due
 from ..schedules.synchronize import synchronize
-from ..upkeep.rounds import sweep, tell_retention
-from ..worker.borrowed_session import BorrowedSession
-from ..worker.inline import InlineWorker
+from ..worker.executor.progress import JobProgress
+from ..worker.inline import BorrowedSession, InlineWorker
 from .databases import alias_of, check_is_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..worker.executor.outcomes import Result
 
-__all__ = ["RanJob", "arun_jobs", "run_jobs", "run_upkeep"]
+__all__ = ["RanJob", "arun_jobs", "reported_progress", "run_jobs", "run_upkeep"]
+
 
 MOST_RUNS = 1_000
 """After so many runs without a limit, ``run_jobs`` gives up: jobs probably enqueue each other forever."""
@@ -196,3 +199,25 @@ def _endless(ran: list[RanJob]) -> str:
         "without an end, or retry without a wait, correct that. If there are so many jobs, say how many to "
         "run: run_jobs(limit=10_000)."
     )
+
+
+# ----------------------------------------------------------------------------
+# ``reported_progress``: what jobs report in a block, however they run.
+
+
+@contextmanager
+def reported_progress() -> Iterator[list[Progress]]:
+    """Collect what jobs report in the block with ``current_job().progress()`` and ``track()``, in order.
+
+    They may run in ``call_task()``, ``run_jobs()``, immediate mode, ``fake_job()``, or on a thread. Each item
+    has ``done``, ``total`` and ``note``, and is equal to a tuple of these.
+    """
+    reported: list[Progress] = []
+    tell = JobProgress.tell
+
+    def note_and_tell(job: JobProgress, done: Any, total: Any = None, note: Any = "") -> None:
+        tell(job, done, total, note)
+        reported.append(job.last or Progress(0))
+
+    with patch.object(JobProgress, "tell", note_and_tell):
+        yield reported

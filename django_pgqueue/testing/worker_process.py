@@ -12,7 +12,7 @@ import signal
 import sys
 from threading import Thread
 
-from ..worker.processes.testing import enter_test_environment
+from ..worker.processes.popen import enter_test_environment
 
 __all__ = ["main"]
 
@@ -22,7 +22,7 @@ def main(options: list[str]) -> None:
     import django
     from django.core.management import get_commands, load_command_class
 
-    from .. import database_settings
+    from ..postgres import settings as database_settings
 
     databases = json.loads(sys.stdin.readline())
     django.setup()

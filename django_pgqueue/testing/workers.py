@@ -19,9 +19,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from ..database_settings import changed
-from ..lifecycle.control import locate
+from ..jobs.control import locate
 from ..models import Job, Worker
+from ..postgres.settings import changed
 from ..worker.processes.popen import child_environment
 from .databases import alias_of, check_is_test
 

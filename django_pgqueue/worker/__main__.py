@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from django_pgqueue.worker.processes.exit import leave_after
 from django_pgqueue.worker.processes.parent_link import ParentLink, die_with
-from django_pgqueue.worker.processes.testing import enter_test_environment
+from django_pgqueue.worker.processes.popen import enter_test_environment, leave_after
 
 
 def _work(assignment: str) -> int:

@@ -8,10 +8,10 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from .. import database_settings
-from ..lifecycle.claimed import Claimed
-from ..server_time import heard
-from .executor import hosting
+from ..jobs.claim import Claimed
+from ..postgres import settings
+from ..postgres.clock import heard
+from .executor import fork
 from .executor.isolation import BEGUN, TOLD
 from .executor.progress import WRITE_EVERY
 from .executor.runner import Runner
@@ -36,8 +36,8 @@ def main(writing: int) -> int:
     alias, worker, verbosity, databases, backoffs, row, told = json.loads(assignment)
     configure_logging(verbosity)
     if databases:
-        database_settings.apply(databases)
-    hosting.prepare(lambda: [line, writing])
+        settings.apply(databases)
+    fork.prepare(lambda: [line, writing])
     runner = Runner(alias, worker, Announcer(), StartedJobs.private(1))
     runner.backoffs = {name: (base, ceiling) for name, (base, ceiling) in backoffs.items()}
     job = Claimed(*row)

@@ -13,34 +13,177 @@ import logging
 import signal
 from bdb import BdbQuit
 from contextlib import suppress
-from time import sleep
-from typing import TYPE_CHECKING
+from threading import Thread
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
 from .. import conf
-from ..lifecycle.finish import Outcome
-from ..session import LOST_CONNECTION
+from ..exceptions import PgQueueError
+from ..jobs.control import run_now
+from ..jobs.finish import Outcome
+from ..models import Job
+from ..postgres.clock import server_now
+from ..postgres.session import LOST_CONNECTION, connect
+from ..tasks.results import public_id
 from .executor import outcomes
-from .inline import InlineWorker
-from .keeper import Keeper
+from .executor.progress import WRITE_EVERY
+from .inline import InlineWorker, one_job
+from .options import WorkerOptions, new_id
+from .producer.completer import ProgressWriter
 from .producer.connection import give_back_strangers
-from .supervisor.stop_signals import StopSignals
+from .registry import Registration
+from .supervisor.heartbeat import Heartbeat
+from .supervisor.stop import StopSignals
 from .waker import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
-    from ..lifecycle.claimed import Claimed
+    from ..jobs.claim import Claimed
+    from ..postgres.session import Session
     from .executor.outcomes import Result
     from .executor.progress import Changed
-    from .options import WorkerOptions
 
-__all__ = ["DebuggedWorker", "OneProcess"]
+__all__ = ["CannotRun", "DebuggedWorker", "Keeper", "OneProcess", "run_job"]
+
+
+# ----------------------------------------------------------------------------
+# Keeps a worker alive whose jobs run on the main thread of this process, which a debugger may stop.
+#
+# It has a thread and connections of its own. It registers the worker, sends its heartbeats, does the upkeep
+# that a supervisor does, and tells the main thread about requests to cancel a job or to end. So a job that
+# is stopped at a breakpoint keeps its lease, however long somebody looks at it.
+#
+# A debugger that stops all threads, as that of VS Code does, leaves threads alone that are marked as its
+# own.
 
 logger = logging.getLogger(__name__)
+
+# A single statement (``Session.run``).
+_ASKED_SQL = """
+    SELECT worker.drain <> '', ARRAY(
+        SELECT job.id FROM pgqueue_job_live AS job
+        WHERE job.status = 'running' AND job.worker = worker.id AND job.cancel_requested_at IS NOT NULL
+    ) FROM pgqueue_worker AS worker WHERE worker.id = %s
+"""
+
+
+class Keeper:
+    """``begun`` returns the jobs that run now. ``on_cancel`` is called with a job that is to be cancelled, as
+    often as it is asked for, and ``on_drain`` if the worker is asked to end, both on the keeper's thread.
+
+    It stands for the only process of a supervisor (``supervisor/child.py``).
+    """
+
+    lives = True
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        *,
+        begun: Callable[[], list[int]],
+        on_cancel: Callable[[int], object],
+        on_drain: Callable[[], None],
+    ) -> None:
+        self._progress: ProgressWriter | None = None
+        self.worker = new_id()
+        self._alias = options.alias
+        self._begun = begun
+        self._on_cancel = on_cancel
+        self._on_drain = on_drain
+        self._registration = Registration(options, self.worker, new_id())
+        self._heartbeat = Heartbeat(options.alias, fires=options.schedules and not options.burst)
+        self._fires_once = options.schedules and options.burst
+        self._session: Session | None = None
+        self._waker = Waker()
+        self._is_over = False
+        self._thread = Thread(target=self._keep, name="pgqueue-keeper", daemon=True)
+        # What pydevd looks at, on which the debuggers of VS Code and PyCharm are built.
+        self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+        self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
+
+    @property
+    def begun(self) -> list[int]:
+        """The jobs that run now."""
+        return self._begun()
+
+    @property
+    def lost_its_lock(self) -> bool:
+        """Whether the session that holds the lock of the worker is lost."""
+        return self._session is None or not self._session.holds_lock
+
+    def write_progress_of(self, changed: Changed) -> None:
+        """Write what the running job tells, from now on."""
+        self._progress = ProgressWriter(changed)
+
+    def start(self, check: Callable[[], None]) -> None:
+        """Register the worker, and keep it alive from now on. ``check`` is called once the server is there.
+
+        Raise what ``check`` raises, and ``psycopg.Error`` if the server cannot be used.
+        """
+        self._heartbeat.enter(lambda seconds: self._waker.sleep(seconds, lambda: False), lambda: False)
+        check()
+        self._heartbeat.begin()
+        if self._fires_once:
+            self._heartbeat.fire_once()
+        self._register()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Sign off. Jobs that the worker still holds are recovered by others."""
+        self._is_over = True
+        self._waker.interrupt()
+        if self._thread.is_alive():
+            self._thread.join()
+        try:
+            if self._session is not None:
+                self._registration.sign_off(self._session)
+                self._session.close()
+        except psycopg.Error as error:
+            logger.warning("the worker could not sign off: %s", error)
+        self._heartbeat.end()
+        self._waker.close()
+
+    def _keep(self) -> None:
+        while not self._is_over:
+            children: Any = [self]
+            self._heartbeat.serve(children)
+            self._serve()
+            now = monotonic()
+            pause = min(self._heartbeat.seconds_left(now), conf.current().heartbeat)
+            if self._progress is not None and self._begun():
+                pause = min(pause, WRITE_EVERY, self._progress.seconds_left(now))
+            self._waker.sleep(pause, lambda: self._is_over, *self._heartbeat.files)
+
+    def _serve(self) -> None:
+        try:
+            if self._session is None or self._registration.due(monotonic()):
+                self._register()
+            assert self._session is not None
+            for asked_to_end, cancelled in self._session.rows(_ASKED_SQL, (self.worker,)):
+                for job in cancelled:
+                    self._on_cancel(job)
+                if asked_to_end:
+                    self._on_drain()
+            if self._progress is not None:
+                self._progress.write_if_due(self._session, monotonic())
+        except psycopg.Error as error:
+            logger.warning(
+                "the connection that keeps this worker alive failed, and is opened again: %s", error
+            )
+            if self._session is not None:
+                self._session.close()
+            self._session = None
+
+    def _register(self) -> None:
+        if self._session is None:
+            self._session = connect(self._alias)
+        self._registration.renew(self._session, monotonic(), "SELECT 1", None)
+
 
 LOOK_EVERY = 0.5  # seconds between two looks for jobs, unless POLL_INTERVAL is shorter
 _INTERRUPTED = (KeyboardInterrupt, BdbQuit)
@@ -197,3 +340,76 @@ def _close_broken() -> None:
             continue
         if raw.closed or raw.pgconn.transaction_status != TransactionStatus.IDLE:
             each.close()
+
+
+# ----------------------------------------------------------------------------
+# Run one waiting job in this process, for somebody who wants to follow it with a debugger.
+#
+# It is claimed as a worker would claim it, with a lease, so no other worker runs it at the same time. It
+# does not matter whether its queue is paused, or when it was to run.
+
+
+class CannotRun(PgQueueError):
+    """The job does not wait, or something else prevents it from being run."""
+
+
+class _OneJob(DebuggedWorker):
+    """Claims one job by its id."""
+
+    def run_this(self, job: Job) -> Result:
+        """Run it. Raise ``CannotRun`` if it cannot be claimed."""
+        row = self._claim_job(job)
+        if row is None:
+            raise CannotRun(_why_not(Job.objects.using(self.alias).get(pk=job.pk)))
+        return self._run(row)
+
+    def _claim_job(self, job: Job) -> Claimed | None:
+        """Claim a job that is pending, or waits for a retry, if its limits have room.
+
+        It is claimed as one that may follow the last claim. The range of its queue begins where there are no
+        others.
+        """
+        self._read_orders()
+        return self._claim_from(one_job(job.queue_name, job.priority, job.group_key), [job.pk])
+
+
+def run_job(pk: int, alias: str) -> Result:
+    """Run a job now, on this thread, and return its result.
+
+    Raise ``CannotRun``, with the reason, if it does not wait or must not start.
+    """
+    job = Job.objects.using(alias).filter(pk=pk).first()
+    if job is None:
+        raise CannotRun(f"There is no job {pk} in the database {alias!r}.")
+    if job.status not in (Job.Status.PENDING, Job.Status.RETRY):
+        raise CannotRun(_why_not(job))
+    options = WorkerOptions(alias=alias, queues=(job.queue_name,), threads=1, burst=True, schedules=False)
+    keeper = Keeper(
+        options,
+        begun=lambda: worker.running(),
+        on_cancel=lambda job_id: worker.cancel(job_id),
+        on_drain=lambda: None,  # it ends after this job in any case
+    )
+    worker = _OneJob(alias, worker=keeper.worker)
+    keeper.write_progress_of(worker.changed)
+    try:
+        keeper.start(lambda: None)
+        if job.run_after > server_now(alias):
+            run_now(job)
+        return worker.run_this(job)
+    finally:
+        keeper.stop()
+
+
+def _why_not(job: Job) -> str:
+    """Return why a job cannot be run, and what to do."""
+    what = f"Job {job.pk} ({job.task_path}) cannot be run here:"
+    if job.status == Job.Status.RUNNING:
+        return f"{what} a worker runs it now."
+    if job.status == Job.Status.BLOCKED:
+        return f"{what} it is blocked ({job.waiting_reason})."
+    if job.status in (Job.Status.PENDING, Job.Status.RETRY):
+        return f"{what} another transaction has locked it, or its queue has reached a limit."
+    public = public_id(job.pk, job._state.db)  # the number alone may be another job
+    again = f"retry({job.pk if public == str(job.pk) else repr(public)})"
+    return f"{what} it is over ({job.status}). Enqueue it again with: {again}"

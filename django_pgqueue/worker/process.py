@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .. import database_settings, sentry, tracing
-from .executor import hosting
+from ..monitoring import sentry, tracing
+from ..postgres import settings as database_settings
+from .executor import fork
 from .executor.isolation import Isolation
 from .executor.runner import Runner
 from .executor.task_signals import Announcer
 from .logs import configure_logging
 from .options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
-from .processes.memory import read_memory
-from .processes.started_jobs import StartedJobs
+from .processes.started_jobs import StartedJobs, read_memory
 from .producer.producer import Producer
 from .waker import Waker
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 def build_producer(assignment: Assignment, databases: str = "") -> Producer:
     """Create and connect all components of a worker process.
 
-    ``databases``: the connection parameters to pass to its own child processes (``database_settings``).
+    ``databases``: the connection parameters to pass to its own child processes (``settings``).
     """
     options, worker = assignment.options, assignment.worker
     file = assignment.started_jobs
@@ -64,7 +64,7 @@ def main(assignment_json: str, link: ParentLink) -> int:
     configure_logging(assignment.verbosity)
     databases = _enter_databases(assignment)
     producer = build_producer(assignment, databases)
-    hosting.prepare(lambda: {*producer.files(), link.file})
+    fork.prepare(lambda: {*producer.files(), link.file})
     _stop_on_signals(producer)
     watch = Thread(
         target=_stop_with_supervisor, args=(producer, link), name="pgqueue-supervisor-watch", daemon=True

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from ..session import StandbyError, connect, is_standby
+from ..postgres.session import StandbyError, connect, is_standby
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..session import Session
+    from ..postgres.session import Session
 
 __all__ = ["LONGEST_PAUSE", "Outage", "wait_for_primary"]
 

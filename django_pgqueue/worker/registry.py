@@ -6,17 +6,35 @@ import os
 import random
 import socket
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from .. import conf
-from .footprint import resident_memory
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..postgres.session import Session
     from .options import WorkerOptions
 
-__all__ = ["Registration"]
+__all__ = ["Registration", "resident_memory"]
+
+
+# ----------------------------------------------------------------------------
+# How much memory this process uses.
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_memory() -> int | None:
+    """Return the bytes of this process that are in memory now; None if the system does not tell, as outside
+    Linux.
+    """
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
 END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow

@@ -8,7 +8,7 @@ import time
 
 from django.db import DEFAULT_DB_ALIAS
 
-from django_pgqueue.figures.verdict import verdict
+from django_pgqueue.monitoring.health import verdict
 from example_project.search.models import Export
 from example_project.search.queries import search
 

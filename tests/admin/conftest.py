@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_pgqueue.admin import JobAdmin
-from django_pgqueue.figures import states
+from django_pgqueue.monitoring import states
 
 
 @pytest.fixture

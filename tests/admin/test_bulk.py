@@ -15,14 +15,15 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue, pause, retry
-from django_pgqueue.admin.bulk import actions, confirm, counting, deadline
+from django_pgqueue.admin.bulk import actions, confirm, selection
 from django_pgqueue.admin.bulk import order as bulk_order
 from django_pgqueue.admin.bulk import start as bulk_start
+from django_pgqueue.admin.bulk import start as deadline
 from django_pgqueue.admin.bulk import task as bulk
-from django_pgqueue.admin.bulk import walk as bulk_walk
-from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.admin.bulk import task as bulk_walk
+from django_pgqueue.jobs.control import run_now
+from django_pgqueue.jobs.steps import MOST_STEPS
 from django_pgqueue.models import Job
-from django_pgqueue.step_rules import MOST_STEPS
 from django_pgqueue.testing import RanJob, run_jobs
 from tests.support.factories import JobFactory, WorkerFactory
 
@@ -141,7 +142,7 @@ def test_selected_rows_and_new_values(root: Client) -> None:
 def test_more_than_are_counted_on_the_page_are_counted_exactly_by_the_job(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "MOST_COST", 0.0)
+    monkeypatch.setattr(selection, "MOST_COST", 0.0)
     monkeypatch.setattr(confirm, "WINDOW_OF_WAITING", 3)
     jobs = JobFactory.create_batch(7, scheduled=True)
     page = ask(root, "cancel_jobs", jobs[0], across=True)

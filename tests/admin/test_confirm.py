@@ -12,9 +12,9 @@ from django.test import Client
 from django.utils import timezone, translation
 
 from django_pgqueue import cancel
-from django_pgqueue.admin.bulk import confirm, counting, effects
+from django_pgqueue.admin import lists as changelist
+from django_pgqueue.admin.bulk import confirm, effects, selection
 from django_pgqueue.admin.jobs import search
-from django_pgqueue.admin.lists import changelist
 from django_pgqueue.models import Job, LiveJob
 from tests.support.factories import JobFactory
 
@@ -197,7 +197,7 @@ def test_a_search_for_a_key_that_is_gone_is_not_a_search_for_text(root: Client) 
 @pytest.fixture
 def costly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count as in a long queue: only the newest three of the waiting jobs."""
-    monkeypatch.setattr(counting, "MOST_COST", 0.0)
+    monkeypatch.setattr(selection, "MOST_COST", 0.0)
     monkeypatch.setattr(confirm, "WINDOW_OF_WAITING", 3)
 
 

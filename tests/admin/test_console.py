@@ -11,8 +11,7 @@ from django.test import Client
 from django.utils.html import strip_tags
 from django.utils.translation import override
 
-from django_pgqueue.admin.charts.chart import Chart, Series
-from django_pgqueue.admin.charts.sparkline import sparkline
+from django_pgqueue.admin.charts import Chart, Series, sparkline
 from django_pgqueue.admin.console import console_page
 from django_pgqueue.models import Job
 from tests.support.factories import JobFactory, WorkerFactory

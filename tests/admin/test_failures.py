@@ -12,12 +12,11 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin.failures import pages as failure_pages
-from django_pgqueue.admin.failures import rows as failure_rows
-from django_pgqueue.admin.failures.block import failure_block
-from django_pgqueue.admin.failures.traces import application_part
+from django_pgqueue.admin import failures as failure_pages
+from django_pgqueue.admin import failures as failure_rows
+from django_pgqueue.admin.failures import application_part, failure_block
 from django_pgqueue.models import FailureGroup, Job
-from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory
 from tests.support.failures import fold, note
 
@@ -73,7 +72,7 @@ def test_the_list(root: Client, one: Any) -> None:
 
 
 def test_the_list_ends_and_says_so(root: Client, one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure_pages, "MOST", 1)
+    monkeypatch.setattr(failure_pages, "MOST_GROUPS", 1)
     page = body(root, url("failures"))
     assert len(cells(page)) == 1
     assert "Only the largest groups are shown" in page

@@ -12,13 +12,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.admin.workers import page as worker_page
+from django_pgqueue.admin.workers import admin as worker_page
 from django_pgqueue.admin.workers.fleet import Fleet
-from django_pgqueue.figures.lost import lost_jobs
+from django_pgqueue.jobs.progress import HAS_PROGRESS
 from django_pgqueue.models import Job, JobProgress
-from django_pgqueue.progress import HAS_PROGRESS
-from django_pgqueue.time_limit import TimeLimitReached
-from django_pgqueue.vitals import busy_text, queues_text
+from django_pgqueue.monitoring.queues import lost_jobs
+from django_pgqueue.monitoring.workers import busy_text, queues_text
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, QueueFactory, WorkerFactory
 
 from .helpers import body, staff, url

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin.jobs import orders as job_orders
-from django_pgqueue.admin.lists import changelist
+from django_pgqueue.admin import lists as changelist
+from django_pgqueue.admin.jobs import search as job_orders
 from django_pgqueue.models import Job
 from tests.support.factories import JobFactory
 

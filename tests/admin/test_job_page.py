@@ -16,10 +16,9 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue
 from django_pgqueue.admin import links_for
-from django_pgqueue.admin.job_page import own_links
-from django_pgqueue.admin.job_page.drawing import timeline_of
-from django_pgqueue.admin.job_page.logs import MOST_LINES
-from django_pgqueue.admin.job_page.timeline import parts_of
+from django_pgqueue.admin.job_page import links as own_links
+from django_pgqueue.admin.job_page.errors import MOST_LINES
+from django_pgqueue.admin.job_page.timeline import parts_of, timeline_of
 from django_pgqueue.models import Job
 from django_pgqueue.redaction import REDACTED
 from tests.app import secret_tasks, unique_tasks

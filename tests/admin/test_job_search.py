@@ -11,11 +11,11 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from django_pgqueue.admin import lists as changelist
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.admin.jobs import search as job_search
-from django_pgqueue.admin.lists import changelist
-from django_pgqueue.admin.lists.changelist import KeysetChangeList
-from django_pgqueue.time_limit import TimeLimitReached, time_limit
+from django_pgqueue.admin.lists import KeysetChangeList
+from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit
 from tests.support.factories import ERROR, JobFactory
 
 from .helpers import body, listed, post, staff, url

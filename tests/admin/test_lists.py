@@ -11,11 +11,12 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import JobAdmin
+from django_pgqueue.admin import lists as changelist
+from django_pgqueue.admin import lists as names
 from django_pgqueue.admin.jobs import filters
-from django_pgqueue.admin.lists import changelist, names
-from django_pgqueue.figures import states
-from django_pgqueue.figures.queues import queue_figures
 from django_pgqueue.models.job import Status
+from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring.queues import queue_figures
 from tests.app import tasks  # noqa: F401 - known to this process
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
@@ -123,7 +124,7 @@ def test_filters_know_queues_and_tasks_that_only_have_live_jobs(
 
 
 def test_of_a_long_backlog_the_filter_by_task_reads_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "WINDOW", 2)
+    monkeypatch.setattr(names, "BACKLOG_WINDOW", 2)
     for name in ("first", "second", "between", "running", "second to last", "last"):
         JobFactory.create(queue_name=name, task_path=f"shop.tasks.{name}", running=name == "running")
     found = {path.removeprefix("shop.tasks.") for path in names.task_paths("default")}

@@ -12,10 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin import JobAdmin
+from django_pgqueue.admin import lists as changelist
+from django_pgqueue.admin import lists as names
 from django_pgqueue.admin.bulk import confirm
-from django_pgqueue.admin.lists import changelist, names
-from django_pgqueue.figures import states
 from django_pgqueue.models import Job
+from django_pgqueue.monitoring import states
 
 from .helpers import Page, url
 
@@ -84,8 +85,8 @@ def test_an_action_on_all_that_match_reads_little_of_a_long_history(
     monkeypatch.setattr(confirm, "WINDOW_OF_STAYING", 200)
     monkeypatch.setattr(changelist.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
-    monkeypatch.setattr(names, "WINDOW", 100)
-    monkeypatch.setattr("django_pgqueue.queue_names.WINDOW", 100)
+    monkeypatch.setattr(names, "BACKLOG_WINDOW", 100)
+    monkeypatch.setattr("django_pgqueue.tasks.registry.BACKLOG_WINDOW", 100)
     data = {"action": action, "_selected_action": [1], "select_across": 1}
     address = f"{url('changelist')}?{query}"
     with CaptureQueriesContext(connection) as captured:

@@ -17,11 +17,11 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.admin.overview import charts as overview_charts
 from django_pgqueue.admin.overview import page as overview
-from django_pgqueue.figures import verdict
+from django_pgqueue.admin.overview import page as overview_charts
 from django_pgqueue.models import Pause
-from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.monitoring import health
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.statistics import classes
 
@@ -336,8 +336,8 @@ def test_each_statement_about_jobs_has_a_time_limit(root: Client) -> None:
 @pytest.mark.parametrize(
     ("module", "part", "region"),
     [
-        (verdict, "depths", "queues"), (verdict, "Crew", "workers"), (verdict, "lost_jobs", "queues"),
-        (overview, "breakdown", "queues"), (overview, "charts", "graphs"), (verdict, "series", ""),
+        (health, "depths", "queues"), (health, "Crew", "workers"), (health, "lost_jobs", "queues"),
+        (overview, "breakdown", "queues"), (overview, "charts", "graphs"), (health, "series", ""),
     ],
 )  # fmt: skip
 def test_a_part_that_is_too_slow_says_so(

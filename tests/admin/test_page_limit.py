@@ -13,8 +13,8 @@ from django.template import engines
 from django.template.response import TemplateResponse
 from django.test import Client, RequestFactory
 
-from django_pgqueue.admin import page_limit
-from django_pgqueue.admin.page_limit import limited
+from django_pgqueue.admin import base
+from django_pgqueue.admin.base import limited
 from django_pgqueue.models import Queue
 from tests.support.sessions import Connect
 
@@ -25,7 +25,7 @@ ADMIN: Any = admin.site.get_model_admin(Queue)
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_limit, "SECONDS", 0.2)
+    monkeypatch.setattr(base, "SECONDS", 0.2)
 
 
 def current() -> str:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 
 import pytest
 
-from django_pgqueue.admin.charts.percentiles import percentile, percentile_text
+from django_pgqueue.admin.charts import percentile, percentile_text
 from django_pgqueue.models.stat import HISTOGRAM_BOUNDS
 
 

@@ -7,8 +7,8 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import cancel
+from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.models import Job
-from django_pgqueue.stored_json import TOO_DEEP
 
 from .helpers import body, url
 

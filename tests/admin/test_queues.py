@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin import QueueAdmin, display
-from django_pgqueue.admin.queues import page as queue_page
-from django_pgqueue.figures import queues
+from django_pgqueue.admin import queues as queue_page
 from django_pgqueue.models import Queue
-from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.monitoring import queues
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, body, staff, url

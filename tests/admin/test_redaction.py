@@ -13,12 +13,11 @@ from django.db import connection
 from django.test import Client, override_settings
 
 from django_pgqueue import enqueue
-from django_pgqueue.admin.jobs.cut_json import load_cut
-from django_pgqueue.admin.jobs.search import search
-from django_pgqueue.admin.jobs.visible import Shows
-from django_pgqueue.figures.failures import groups
-from django_pgqueue.figures.spans import DAY
+from django_pgqueue.admin.jobs.search import Shows, search
+from django_pgqueue.admin.jobs.texts import load_cut
 from django_pgqueue.models import Job, JobProgress, Schedule
+from django_pgqueue.monitoring.failures import groups
+from django_pgqueue.monitoring.spans import DAY
 from django_pgqueue.redaction import REDACTED
 from tests.app import secret_tasks as tasks
 from tests.receipts.models import Order, Receipt

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.lifecycle.enqueue import enqueue
+from django_pgqueue.jobs.enqueue import enqueue
 from django_pgqueue.models import FailureGroup, Job, Limit, Pause
 from tests.app import tasks
 from tests.support.factories import BatchFactory, JobFactory, QueueFactory, ScheduleFactory, WorkerFactory

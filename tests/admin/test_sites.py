@@ -11,10 +11,10 @@ from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import why
 from django_pgqueue.admin.jobs import admin as job_admin
+from django_pgqueue.explanation import Why
 from django_pgqueue.models import Job, JobStat, Pause, Queue, Worker
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.testing import run_jobs
-from django_pgqueue.time_limit import TimeLimitReached
-from django_pgqueue.why import Why
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 from tests.support.failures import fold, note
 

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from django_pgqueue.admin.job_page import task_runs
-from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.admin.job_page import page as task_runs
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory
 from tests.support.statistics import count
 

@@ -17,11 +17,10 @@ from django.utils import timezone
 from django_pgqueue import enqueue, pause, set_limit, task
 from django_pgqueue.admin.tasks import list as task_list
 from django_pgqueue.admin.tasks import page as task_page
-from django_pgqueue.admin.tasks.policy import policy
-from django_pgqueue.concurrency import Concurrency
-from django_pgqueue.rates import Rate
-from django_pgqueue.time_limit import TimeLimitReached
-from django_pgqueue.unique import Unique
+from django_pgqueue.admin.tasks.page import policy
+from django_pgqueue.postgres.timeout import TimeLimitReached
+from django_pgqueue.tasks.keys import Concurrency, Rate
+from django_pgqueue.tasks.unique import Unique
 from tests.app.tasks import mail, noop
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory
 from tests.support.failures import fold, note

@@ -10,7 +10,8 @@ import pytest
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from django_pgqueue.admin import display, moments
+from django_pgqueue.admin import display
+from django_pgqueue.admin import display as moments
 from tests.support.factories import JobFactory, WorkerFactory
 
 from .helpers import body, url

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin.job_page import why
+from django_pgqueue.explanation import Why
 from django_pgqueue.models import Job
-from django_pgqueue.why import Why
 from tests.admin.helpers import body, staff, url
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 

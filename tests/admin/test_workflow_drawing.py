@@ -13,10 +13,10 @@ from django.template.loader import render_to_string
 from django.test import override_settings
 from django.utils import translation
 
-from django_pgqueue.admin.graph import fold, wording
-from django_pgqueue.admin.graph.fold import MOST_NODES, folded
-from django_pgqueue.admin.graph.layout import layout
-from django_pgqueue.admin.graph.nodes import Arrow, Kind, Node, Workflow
+from django_pgqueue.admin.graph import pages
+from django_pgqueue.admin.graph import shapes as wording
+from django_pgqueue.admin.graph.layout import Arrow, Kind, Node, Workflow, layout
+from django_pgqueue.admin.graph.pages import MOST_NODES, folded
 from django_pgqueue.admin.graph.shapes import drawn
 
 OVER = {"done", "failed", "cancelled"}
@@ -56,7 +56,7 @@ def svg(workflow: Workflow) -> ElementTree.Element:
 
 
 def shown(workflow: Workflow) -> dict[str, tuple[Kind, int, dict[str, int]]]:
-    return {wording.label(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
+    return {wording.node_label(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_folded_jobs_stand_in_the_column_of_each_of_them() -> None:
         job(workflow, key + 1, key, task="b")
         job(workflow, key + 1_000, key + 1, task="a")
     small = folded(workflow)
-    assert [wording.label(node) for node in small.nodes.values()] == [
+    assert [wording.node_label(node) for node in small.nodes.values()] == [
         "resize",
         "a × 300",
         "b × 300",
@@ -141,7 +141,7 @@ def test_of_more_tasks_than_nodes_the_rest_is_one_node() -> None:
 
 
 def test_too_many_arrows_are_folded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "MOST_ARROWS", 9)
+    monkeypatch.setattr(pages, "MOST_ARROWS", 9)
     workflow = Workflow(here=0)
     for key in range(5):
         job(workflow, key, *range(key), task=f"t{key % 2}")
@@ -232,12 +232,12 @@ def test_arrows_run_from_one_box_to_the_next() -> None:
     [("resize", 6, "resize"), ("resize_image", 6, "resiz…"), ("画像画像", 5, "画…"), ("", 3, "")],
 )
 def test_long_names_are_cut(text: str, width: int, expected: str) -> None:
-    assert wording.cut(text, width) == expected
+    assert wording.shortened(text, width) == expected
 
 
 def test_members_that_nobody_has_looked_at_are_counted() -> None:
     workflow = Workflow(here=1)
     batch(workflow, 1, done=3, live=2)
-    assert wording.state_text(workflow.nodes[1]) == "2 not over, 3 done"
+    assert wording.state_words(workflow.nodes[1]) == "2 not over, 3 done"
     batch(workflow, 2)
-    assert wording.state_text(workflow.nodes[2]) == "empty"
+    assert wording.state_words(workflow.nodes[2]) == "empty"

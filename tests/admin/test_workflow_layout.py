@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_pgqueue.admin.graph import layout as module
-from django_pgqueue.admin.graph.crossings import crossings, ordered
-from django_pgqueue.admin.graph.heights import nearest
-from django_pgqueue.admin.graph.layout import Layout, layout
+from django_pgqueue.admin.graph.layout import Layout, crossings, layout, nearest, ordered
 
 Graph = tuple[int, list[tuple[int, int]]]
 

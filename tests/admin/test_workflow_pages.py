@@ -12,7 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.html import strip_tags
 
-from django_pgqueue.admin.graph import fold, pages
+from django_pgqueue.admin.graph import pages
+from django_pgqueue.admin.graph import pages as fold
 from django_pgqueue.admin.graph.reading import Limits
 from django_pgqueue.models import JobBatch
 from tests.support.factories import JobFactory

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.admin.graph import reading
-from django_pgqueue.admin.graph.nodes import LIVE, Arrow, Kind, Workflow
+from django_pgqueue.admin.graph.layout import LIVE, Arrow, Kind, Workflow
 from django_pgqueue.admin.graph.reading import Limits, read
 from django_pgqueue.models import Job, JobBatch, Tally
 from tests.support.factories import JobFactory

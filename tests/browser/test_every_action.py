@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from django_pgqueue.lifecycle.failures import mute, unmute
 from django_pgqueue.models import FailureGroup
+from django_pgqueue.monitoring.failures import mute, unmute
 
 from .clicks import CLICKS
 from .pressed import buttons, name_of, offered

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.figures import states
 from django_pgqueue.models import Job
+from django_pgqueue.monitoring import states
 from tests.support.factories import JobFactory
 
 from .addresses import address

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue.admin import page_limit
-from django_pgqueue.admin.bulk import confirm, counting
+from django_pgqueue.admin import base
+from django_pgqueue.admin.bulk import confirm, selection
 from django_pgqueue.models import Job
 
 from .addresses import address
@@ -34,7 +34,7 @@ def test_all_of_many_jobs_are_counted_on_demand(
     look: str, window: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confirm, "WINDOW_OF_WAITING", 100)
-    monkeypatch.setattr(counting, "MOST_COST", 0)
+    monkeypatch.setattr(selection, "MOST_COST", 0)
     page = window(look)
     page.goto(f"{address('job_changelist')}?status=pending")
     page.locator("#action-toggle").check()
@@ -55,7 +55,7 @@ def test_all_of_many_jobs_are_counted_on_demand(
 def test_a_page_that_takes_too_long_says_why(
     look: str, window: Open, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_limit, "SECONDS", 0.2)
+    monkeypatch.setattr(base, "SECONDS", 0.2)
     page = window(look)
     parameters = {
         name: given

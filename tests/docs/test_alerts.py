@@ -18,7 +18,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue.alerts import Alert
-from django_pgqueue.upkeep.alerts import send
+from django_pgqueue.maintenance.alerts import send
 
 from ..support.factories import JobFactory
 from ..support.failures import fold, note

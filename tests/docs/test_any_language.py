@@ -15,9 +15,9 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
+from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.session import connect
-from django_pgqueue.upkeep.recovery import recover_dead
+from django_pgqueue.postgres.session import connect
 from tests.support.waiting import until
 
 from .shop import EXAMPLES

@@ -11,7 +11,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_pgqueue import redaction
-from django_pgqueue.admin.job_page import own_links
+from django_pgqueue.admin.job_page import links as own_links
 
 from .shop import DOCS, EXAMPLES, example, in_shop
 

@@ -19,9 +19,10 @@ from django.db import OperationalError, ProgrammingError, transaction
 from django.test import override_settings
 
 import django_pgqueue
-from django_pgqueue import checks, current_job, enqueue, explain, task
-from django_pgqueue.lifecycle import mistakes
-from django_pgqueue.management._conditions import unreachable, warn_of_unknown_queues
+from django_pgqueue import current_job, enqueue, explain, task
+from django_pgqueue.checks import tasks as checks
+from django_pgqueue.jobs import enqueue as mistakes
+from django_pgqueue.management._workers import unreachable, warn_of_unknown_queues
 from django_pgqueue.models import Job
 from tests.support.databases import alias, fresh_database
 

@@ -117,7 +117,7 @@ def test_the_page_of_checks_lists_each_id() -> None:
     package = Path(django_pgqueue.__file__).parent
     in_code = {
         f"pgqueue.{found}"
-        for path in package.glob("checks*.py")
+        for path in package.glob("checks/*.py")
         for found in re.findall(r"\b[EWI]\d{3}\b", path.read_text())
     }
     listed = re.findall(r"^## (pgqueue\.[EWI]\d{3})", reference("checks"), re.MULTILINE)

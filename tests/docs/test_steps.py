@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_pgqueue import enqueue
 from django_pgqueue.exceptions import JobIsOver
-from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.jobs.control import run_now
 
 from .shop import example, fresh, in_shop, run, statements
 

@@ -16,7 +16,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause
-from django_pgqueue.why.words import CODES
+from django_pgqueue.explanation.words import CODES
 
 from ..support.factories import JobFactory, WorkerFactory
 from ..support.sessions import open_raw

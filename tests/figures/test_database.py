@@ -8,19 +8,9 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from django_pgqueue.figures.database import (
-    Part,
-    State,
-    database,
-    locks,
-    part,
-    sessions,
-    snapshots,
-    traffic,
-)
-from django_pgqueue.figures.database.ring import Ring
-from django_pgqueue.figures.database.snapshots import Held
-from django_pgqueue.figures.database.tables import Table
+from django_pgqueue.monitoring.database import Part, State, contention, database, part, storage
+from django_pgqueue.monitoring.database.contention import Held
+from django_pgqueue.monitoring.database.storage import Ring, Table
 from tests.support.databases import alias, roles
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.sessions import Connect, open_raw, start
@@ -32,9 +22,9 @@ UPDATE = "UPDATE pgqueue_job_live SET priority = 1 /* secret */"
 
 @pytest.fixture(autouse=True)
 def _no_readings() -> Iterator[None]:
-    traffic._readings.clear()
+    storage._readings.clear()
     yield
-    traffic._readings.clear()
+    storage._readings.clear()
 
 
 def look(code: str, using: str = "default", *, statements: bool = False) -> Part:
@@ -65,7 +55,7 @@ def test_who_waits_for_whom(connect: Connect, monkeypatch: pytest.MonkeyPatch) -
     assert wait.blocker_state == "idle in transaction"
     assert wait.blocker_seconds >= wait.seconds >= 0
     assert wait.statement == wait.blocker_statement == "", "not asked for"
-    monkeypatch.setattr(locks, "LONGEST_WAIT", 0)
+    monkeypatch.setattr(contention, "LONGEST_WAIT", 0)
     found = look("locks", statements=True)
     assert found.state == State.ACT
     assert found.finding.startswith("1 sessions wait for a lock, the longest for ")
@@ -103,7 +93,7 @@ def test_a_held_snapshot(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> N
     assert (held.kind, held.state, held.statement) == ("transaction", "idle in transaction", "SELECT 1")
     assert held.transactions is not None
     assert found.finding.startswith("The oldest transaction has been open for ")
-    monkeypatch.setattr(snapshots, "OLDEST", 0)
+    monkeypatch.setattr(contention, "OLDEST", 0)
     assert look("snapshots").state == State.ACT
 
 
@@ -179,7 +169,7 @@ def test_connections_by_program(connect: Connect, monkeypatch: pytest.MonkeyPatc
     opened[1].rollback()
     [program] = [each for each in look("sessions").rows if each.name == "checkout"]
     assert (program.connections, program.in_transaction, program.in_this_database) == (2, 1, 2)
-    monkeypatch.setattr(sessions, "MOST_USED", 0)
+    monkeypatch.setattr(contention, "MOST_USED", 0)
     assert look("sessions").state == State.ACT
 
 
@@ -187,13 +177,13 @@ def test_rates_since_the_last_look(connect: Connect, monkeypatch: pytest.MonkeyP
     [since_reset] = look("traffic").rows
     assert since_reset.is_since_reset
     assert len(look("traffic").rows) == 1, "too soon after the first look"
-    monkeypatch.setattr(traffic, "SHORTEST", 0)
+    monkeypatch.setattr(storage, "SHORTEST_INTERVAL", 0)
     one = connect(autocommit=True)
     one.execute("CREATE TEMPORARY TABLE t AS SELECT FROM generate_series(1, 3)")
     recent, since_reset = look("traffic").rows
     assert (recent.is_since_reset, since_reset.is_since_reset) == (False, True)
     assert recent.seconds >= 1
-    kept = traffic._readings["default"]
+    kept = storage._readings["default"]
     kept[0] = kept[0]._replace(deadlocks=-1)
     assert look("traffic").state == State.ACT
     for place, reading in enumerate(kept):
@@ -202,12 +192,12 @@ def test_rates_since_the_last_look(connect: Connect, monkeypatch: pytest.MonkeyP
 
 
 def test_the_rates_are_those_between_two_readings() -> None:
-    first = traffic.Reading(1000.0, 5000.0, 100, 10, 0, 3, 1)
-    assert traffic._recent("other", first) is None
-    found = traffic._recent("other", traffic.Reading(1010.0, 25000.0, 190, 40, 2, 3, 2))
-    assert found == traffic.Traffic(10.0, False, 2000.0, 9.0, 3.0, 2, 0, 1)
-    later = traffic.Reading(1200.0, 35000.0, 200, 40, 2, 3, 2)
-    assert traffic._recent("other", later) is None, "the readings are too old to compare"
+    first = storage.Reading(1000.0, 5000.0, 100, 10, 0, 3, 1)
+    assert storage._recent("other", first) is None
+    found = storage._recent("other", storage.Reading(1010.0, 25000.0, 190, 40, 2, 3, 2))
+    assert found == storage.Traffic(10.0, False, 2000.0, 9.0, 3.0, 2, 0, 1)
+    later = storage.Reading(1200.0, 35000.0, 200, 40, 2, 3, 2)
+    assert storage._recent("other", later) is None, "the readings are too old to compare"
 
 
 def test_wakeups() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.figures.failures import group, groups, parts
-from django_pgqueue.figures.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span
-from django_pgqueue.lifecycle.failures import mute
+from django_pgqueue.monitoring.failures import group, groups, mute, parts
+from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span
 from tests.support.failures import fold, note
 from tests.support.sessions import Connect, Connection
 

@@ -12,15 +12,14 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause
-from django_pgqueue.figures import depth as depth_module
-from django_pgqueue.figures import health as health_module
-from django_pgqueue.figures.crew import Crew
-from django_pgqueue.figures.depth import Depth, depths
-from django_pgqueue.figures.health import Problem, health
-from django_pgqueue.figures.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series
-from django_pgqueue.figures.totals import totals
-from django_pgqueue.time_limit import TimeLimitReached
-from django_pgqueue.vitals import Vital
+from django_pgqueue.monitoring import health as health_module
+from django_pgqueue.monitoring import queues as depth_module
+from django_pgqueue.monitoring.health import Problem, health
+from django_pgqueue.monitoring.queues import Depth, depths
+from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series
+from django_pgqueue.monitoring.totals import totals
+from django_pgqueue.monitoring.workers import Crew, Vital
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.keys import add_many

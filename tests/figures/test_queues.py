@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue import pause
-from django_pgqueue.figures.queues import one_queue, queue_figures
+from django_pgqueue.monitoring.queues import one_queue, queue_figures
 from tests.support.factories import JobFactory, JobStatFactory, QueueFactory, WorkerFactory
 
 pytestmark = pytest.mark.django_db

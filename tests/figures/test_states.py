@@ -7,10 +7,10 @@ import threading
 import pytest
 from django.db import connection
 
-from django_pgqueue.figures import shared, states
-from django_pgqueue.figures.shared import Shared
-from django_pgqueue.figures.states import StateCount, state_counts
 from django_pgqueue.models.job import Status
+from django_pgqueue.monitoring import states
+from django_pgqueue.monitoring import states as shared
+from django_pgqueue.monitoring.states import Shared, StateCount, state_counts
 from tests.support.factories import JobFactory
 
 pytestmark = pytest.mark.django_db

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.figures.spans import DAY, HOUR, WEEK, Span
-from django_pgqueue.figures.trends import trends
+from django_pgqueue.monitoring.spans import DAY, HOUR, WEEK, Span, trends
 from tests.support.sessions import Connect
 from tests.support.statistics import count, roll_up
 

@@ -12,10 +12,10 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import pause
-from django_pgqueue.figures import verdict as module
-from django_pgqueue.figures.throughput import rate_text
-from django_pgqueue.figures.verdict import judge, read, verdict
-from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.monitoring import health as module
+from django_pgqueue.monitoring.health import judge, read, verdict
+from django_pgqueue.monitoring.spans import rate_text
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])

@@ -12,9 +12,9 @@ from django.test.utils import override_settings
 
 from django_pgqueue import enqueue
 from django_pgqueue.admin.workers.fleet import Fleet
+from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.session import connect as connect_session
-from django_pgqueue.upkeep.recovery import recover_dead
+from django_pgqueue.postgres.session import connect as connect_session
 from tests.app.tasks import noop
 from tests.support.foreign import finish_one, heartbeat, register, sign_off, sql_claim
 from tests.support.jobs import add, cancel, live, statuses, value

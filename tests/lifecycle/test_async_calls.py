@@ -29,7 +29,7 @@ from django_pgqueue import (
     enqueue,
     rate_limit,
 )
-from django_pgqueue.lifecycle.control import arun_now
+from django_pgqueue.jobs.control import arun_now
 from django_pgqueue.models import Job
 from tests.app.tasks import noop
 from tests.support.coroutines import run

@@ -30,7 +30,7 @@ from django_pgqueue import (
     task,
 )
 from django_pgqueue.compat import InvalidTask, TaskResultStatus
-from django_pgqueue.lifecycle.enqueue import CHUNK
+from django_pgqueue.jobs.enqueue import CHUNK
 from django_pgqueue.models import Job, JobBatch
 from django_pgqueue.testing import run_jobs
 from tests.app.worker_tasks import add

@@ -9,8 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.lifecycle.claim import claim_sql
-from django_pgqueue.lifecycle.claimed import Claimed
+from django_pgqueue.jobs.claim import Claimed, claim_sql
 from django_pgqueue.models import Job
 from tests.support.jobs import LONG_AGO, Range, add, claim, claim_and_tell, live, value
 from tests.support.plans import MODES, nodes, plan

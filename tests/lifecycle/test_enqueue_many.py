@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from django_pgqueue import aenqueue_many, enqueue_many, task
 from django_pgqueue.compat import InvalidTask, InvalidTaskBackend
-from django_pgqueue.definition import BoundTask
 from django_pgqueue.exceptions import PayloadError
-from django_pgqueue.lifecycle import enqueue as module
+from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Job
+from django_pgqueue.tasks.task import BoundTask
 from tests.app.tasks import elsewhere, mail, noop, short_lived
 from tests.support.coroutines import run
 

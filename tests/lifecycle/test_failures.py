@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.lifecycle.failures import mute, unmute
+from django_pgqueue.maintenance.rounds import sweep
 from django_pgqueue.models import FailureCount, FailureGroup, FailureNote, Job
-from django_pgqueue.session import connect as connect_session
-from django_pgqueue.upkeep.rounds import sweep
-from django_pgqueue.worker.executor.fingerprints import fingerprint
+from django_pgqueue.monitoring.failures import mute, unmute
+from django_pgqueue.postgres.session import connect as connect_session
+from django_pgqueue.worker.executor.errors import fingerprint
 from tests.support.failures import fold, forget, note
 from tests.support.jobs import add, cancel, claim, finish
 from tests.support.sessions import Connect, Connection

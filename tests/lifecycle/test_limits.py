@@ -11,7 +11,7 @@ from django.db import DataError, connection
 
 from django_pgqueue import Unique, aset_limit, enqueue, enqueue_many, retry, set_limit
 from django_pgqueue.exceptions import InvalidKey
-from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, Limit
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop

@@ -12,10 +12,10 @@ from django.db import transaction
 
 from django_pgqueue import Concurrency, Rate, RateLimit, aset_limit, enqueue, rate_limit, set_limit
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.definition import Task
+from django_pgqueue.maintenance.limits import DeclaredLimits
 from django_pgqueue.models import Limit
-from django_pgqueue.session import Session, connect
-from django_pgqueue.upkeep.limits import DeclaredLimits
+from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.tasks.task import Task
 from tests.app import limit_tasks as tasks
 
 pytestmark = pytest.mark.django_db

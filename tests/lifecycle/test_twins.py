@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from django_pgqueue.models import Job
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
 from tests.support.sessions import Connect, Connection

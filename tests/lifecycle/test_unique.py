@@ -23,9 +23,9 @@ from django_pgqueue import (
 )
 from django_pgqueue.compat import TaskResultStatus, task_enqueued
 from django_pgqueue.exceptions import UniqueKeyError
-from django_pgqueue.lifecycle import enqueue as module
+from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Job, Queue, UniqueWindow
-from django_pgqueue.models.step import Step
+from django_pgqueue.models.progress import Step
 from tests.app.tasks import noop
 from tests.app.unique_tasks import index, once, own_key, refresh, remind, render, sync
 from tests.support.coroutines import run

@@ -14,11 +14,11 @@ import pytest
 from django.core.management import CommandError
 from django.utils import timezone
 
-from django_pgqueue.lifecycle.control import retry
+from django_pgqueue.jobs.control import retry
 from django_pgqueue.management import _changing
 from django_pgqueue.management.subcommands import retry as subcommand
 from django_pgqueue.models import Job
-from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
 
 from .test_subcommands import run

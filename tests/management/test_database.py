@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from django_pgqueue.figures.database import sessions
+from django_pgqueue.monitoring.database import contention as sessions
 
 pytestmark = pytest.mark.django_db
 

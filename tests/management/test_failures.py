@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from django_pgqueue.lifecycle.failures import mute
+from django_pgqueue.monitoring.failures import mute
 from tests.support.failures import fold, note
 
 pytestmark = pytest.mark.django_db

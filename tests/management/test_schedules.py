@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.management import _schedule_texts
+from django_pgqueue.management.subcommands import schedules as _schedule_texts
 from django_pgqueue.models import Job, Schedule, ScheduleTick
 from tests.support import shown_schedules as schedules
 

@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import Count
 
 from django_pgqueue.demonstration.shop import QUEUE
+from django_pgqueue.maintenance.rounds import Rounds
 from django_pgqueue.models import (
     FailureGroup,
     Job,
@@ -23,9 +24,8 @@ from django_pgqueue.models import (
     StatRollup,
     Worker,
 )
-from django_pgqueue.session import connect
-from django_pgqueue.upkeep.rounds import Rounds
-from django_pgqueue.vitals import Vital, vital, with_vitals
+from django_pgqueue.monitoring.workers import Vital, vital, with_vitals
+from django_pgqueue.postgres.session import connect
 from tests.support.factories import JobFactory, WorkerFactory
 
 ROWS = 3_000

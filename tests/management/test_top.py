@@ -23,17 +23,18 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.utils import timezone, translation
 
-from django_pgqueue.figures.failures import FailureGroup
-from django_pgqueue.figures.throughput import rates
+from django_pgqueue.jobs.progress import HAS_PROGRESS
 from django_pgqueue.management._output import _ASCII, _UTF8, cells
-from django_pgqueue.management._top import keyboard, live, reading
-from django_pgqueue.management._top.drawing import picture, report, shares
+from django_pgqueue.management._top import live
+from django_pgqueue.management._top import live as keyboard
+from django_pgqueue.management._top import panes as reading
+from django_pgqueue.management._top.drawing import View, picture, report, shares
 from django_pgqueue.management._top.panes import panes
-from django_pgqueue.management._top.view import View
 from django_pgqueue.management.subcommands import top
 from django_pgqueue.models import JobProgress, Pause
-from django_pgqueue.progress import HAS_PROGRESS
-from django_pgqueue.time_limit import TimeLimitReached
+from django_pgqueue.monitoring.failures import GroupFigures
+from django_pgqueue.monitoring.spans import rates
+from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory, JobStatFactory, WorkerFactory
 
 from .test_subcommands import run
@@ -68,7 +69,7 @@ def busy(minute: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     JobStatFactory.create(minute=minute - timedelta(minutes=90), task_path="shop.tasks.pay", failed=1)
     now = timezone.now()
-    failure = FailureGroup(
+    failure = GroupFigures(
         "f" * 40, "shop.errors.CardRefused", "no\tcover", now, now, failed=3, retried=12, total_failed=3,
         total_retried=12, tasks=["shop.tasks.pay"], versions=["v1"], sample_job=5, muted_at=None, muted_by="",
     )  # fmt: skip

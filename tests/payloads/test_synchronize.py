@@ -16,7 +16,7 @@ from django.db.migrations.state import ProjectState
 from django.test.utils import isolate_apps
 
 from django_pgqueue import JobPayload
-from django_pgqueue.checks_payloads import check_payload_triggers, check_payloads
+from django_pgqueue.checks.payloads import check_payload_triggers, check_payloads
 from django_pgqueue.compat import BaseTaskBackend
 from django_pgqueue.models import Job, PayloadTask
 from django_pgqueue.operations import PayloadTriggers

@@ -10,11 +10,11 @@ from django.core.management import call_command
 from django.db import connection, transaction
 
 from django_pgqueue import RetryLater, cancel, enqueue, enqueue_many, retry
-from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
-from django_pgqueue.payloads.load import load as original
-from django_pgqueue.worker.executor import payloads
-from django_pgqueue.worker.producer.batch_size import BatchSize
+from django_pgqueue.payloads.store import load as original
+from django_pgqueue.worker.executor import calls
+from django_pgqueue.worker.producer.demand import BatchSize
 from tests.app.models import Entry
 from tests.receipts import tasks
 from tests.receipts.models import Charge, Order, Receipt, Reminder
@@ -39,13 +39,13 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """
     sizes: list[int] = []
     monkeypatch.setattr(BatchSize, "target", 50)
-    monkeypatch.setattr(payloads, "FRESH", 60.0)
+    monkeypatch.setattr(calls, "FRESH", 60.0)
 
     def load(model: Any, alias: str, ids: list[int]) -> dict[int, Any]:
         sizes.append(len(ids))
         return original(model, alias, ids)
 
-    monkeypatch.setattr(payloads, "load", load)
+    monkeypatch.setattr(calls, "load", load)
     return sizes
 
 

@@ -12,9 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.bulk import counting, effects
+from django_pgqueue.admin.bulk import effects
+from django_pgqueue.admin.bulk import selection as counting
 from django_pgqueue.admin.bulk.selection import Bounds, affected
-from django_pgqueue.admin.bulk.walk import Place, take
+from django_pgqueue.admin.bulk.task import Place, take
 from django_pgqueue.models import Job
 from tests.support.plans import fill, reads
 from tests.support.sessions import Connection, open_raw

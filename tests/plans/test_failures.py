@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.failures.rows import jobs_of
+from django_pgqueue.admin.failures import jobs_of
 from django_pgqueue.admin.jobs.filters import on_shelves
 from django_pgqueue.admin.jobs.search import search
 from django_pgqueue.models import Job

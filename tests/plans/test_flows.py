@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.upkeep.rounds import IN_USE_SQL
+from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from tests.support.jobs import add, cancel, finish, value
 from tests.support.plans import MODES, fill, nodes, plan, reads
 from tests.support.sessions import Connection, open_raw

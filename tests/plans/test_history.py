@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_pgqueue.lifecycle.claim import claim_sql
+from django_pgqueue.jobs.claim import claim_sql
 from tests.support.history import fresh_ring
 from tests.support.jobs import Range, add, claim, rotate, value
 from tests.support.plans import MODES, buffers, fill, plan, reads

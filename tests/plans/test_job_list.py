@@ -13,11 +13,12 @@ from django.db import connection
 from django.test import RequestFactory
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.jobs import search, visible
-from django_pgqueue.admin.lists import names
-from django_pgqueue.admin.lists.changelist import KeysetChangeList
-from django_pgqueue.figures import states
+from django_pgqueue.admin import lists as names
+from django_pgqueue.admin.jobs import search
+from django_pgqueue.admin.jobs import search as visible
+from django_pgqueue.admin.lists import KeysetChangeList
 from django_pgqueue.models import Job
+from django_pgqueue.monitoring import states
 from tests.support.plans import fill, reads
 from tests.support.sessions import Connection, open_raw
 

@@ -8,8 +8,8 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.admin.jobs.search import search
+from django_pgqueue.maintenance.rounds import IN_USE_SQL
 from django_pgqueue.models import Job
-from django_pgqueue.upkeep.rounds import IN_USE_SQL
 from tests.support.jobs import Range, claim, finish
 from tests.support.keys import release, repair, set_limit
 from tests.support.plans import MODES, fill, reads

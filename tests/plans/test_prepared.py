@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import enqueue, prepared
-from django_pgqueue.lifecycle.claim import claim_sql
-from django_pgqueue.lifecycle.finish import FINISH_SQL, Kind, Outcome, finish_parameters
-from django_pgqueue.session import Session
-from django_pgqueue.session import connect as connect_worker
-from django_pgqueue.upkeep.rounds import Rounds
-from django_pgqueue.worker.producer.cancel_requests import _CANCELS_SQL
+from django_pgqueue import enqueue
+from django_pgqueue.jobs.claim import claim_sql
+from django_pgqueue.jobs.finish import FINISH_SQL, Kind, Outcome, finish_parameters
+from django_pgqueue.maintenance.rounds import Rounds
+from django_pgqueue.postgres import session as prepared
+from django_pgqueue.postgres.session import Session
+from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
+from django_pgqueue.worker.producer.orders import _CANCELS_SQL
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import LONG_AGO, Range
 from tests.support.plans import fill, nodes, reads

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from django_pgqueue import enqueue, pause, resume
-from django_pgqueue.lifecycle.drain import drain
+from django_pgqueue.jobs.control import drain
 from django_pgqueue.models import Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry

@@ -1,6 +1,6 @@
 """Nothing in the package depends on the clock of the machine, except for the places that are listed here.
 
-Times of the queue are those of the server (``server_time``), and durations are measured with the monotonic
+Times of the queue are those of the server (``clock``), and durations are measured with the monotonic
 clock. The scenario ``wrong clocks`` of the fault suite runs workers and web processes whose clocks are wrong.
 """
 
@@ -16,18 +16,18 @@ PACKAGE = Path(__file__).resolve().parents[2] / "django_pgqueue"
 
 # : How often a module may read the clock of the machine, and why it does.
 ALLOWED = {
-    "definition.py": (1, "a delay for a backend of others, which takes only a time"),
-    "job_log.py": (1, "a line of the log, beside the times that logging itself writes"),
+    "tasks/task.py": (1, "a delay for a backend of others, which takes only a time"),
+    "jobs/log.py": (1, "a line of the log, beside the times that logging itself writes"),
     "management/_reload.py": (2, "compared with the times of files on the same machine"),
-    "management/_top/reading.py": (1, "shown if the server cannot be reached"),
+    "management/_top/panes.py": (1, "shown if the server cannot be reached"),
     "schedules/cron.py": (3, "any time will do to see whether an expression has ticks; a default of callers"),
     "schedules/words.py": (1, "any time will do to put an expression into words"),
-    "server_time.py": (1, "the server has not told the time yet"),
-    "validation.py": (1, "whether a time is within 100 years"),
+    "postgres/clock.py": (1, "the server has not told the time yet"),
+    "tasks/options.py": (1, "whether a time is within 100 years"),
     "demonstration/stories.py": (3, "invented jobs"),
     "testing/calls.py": (1, "a job without a database"),
     "testing/factories.py": (12, "invented jobs"),
-    "testing/memory.py": (2, "jobs without a database"),
+    "testing/modes.py": (2, "jobs without a database"),
 }
 
 _READS = {

@@ -24,59 +24,38 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A package stands for all of its modules, which have no order among them, unless a module of it (such as
 #: ``worker.options``) has its own entry.
 LAYERS = """
-    conf_values database_roles link redaction_rules short_locks stored_json
-    any_task compat conf database_settings exceptions habits operations prepared public_ids sentry wording
-    answers half_open
-    access alerts keyed_jobs links paths payload routing schedules.cron server_time session signatures
-    time_limit
-    redaction roles_kept
-    tracing
-    context poller progress step_rules
-    job_log middleware task_results
-    concurrency unique validation
-    grouping payloads
-    rates
-    variants
-    definition
-    discovery django_made lifecycle.atomic lifecycle.link_options
-    lifecycle.calls
-    policy schedules.declare schedules.policy
-    schedules.validate
+    compat exceptions formatting jobs.progress monitoring.sentry redaction_rules schedules.cron tasks.link
+    tasks.misuse worker.processes
+    conf encoding tasks.paths tasks.routing tasks.signatures
+    alerts postgres redaction tasks.options tasks.unique
+    jobs.log jobs.poller monitoring.database monitoring.tracing operations payloads tasks.keys
+    tasks.task_results
+    context tasks.links
+    middleware tasks.task
+    jobs.call
+    schedules.policy
     models
-    job_context migrations queue_names results vitals
-    lifecycle
-    logs
-    backend checks_backends decorator
-    schedules
-    checks payloads.synchronize
-    checks_database checks_payloads checks_schedules figures
-    apps demonstration metrics upkeep why
-    views
-    admin
-    worker worker.options worker.processes worker.reconnect worker.tracebacks worker.waker
-    worker.borrowed_session worker.executor worker.logs worker.registry worker.supervisor
-    worker.isolated worker.producer
-    worker.inline_places worker.process
-    worker.inline worker.keeper
-    worker.one_process
-    worker.one_job
-    shell
-    worker.__main__
-    management
-    testing
-    __init__
+    migrations tasks.results
+    jobs
+    backend explanation logs tasks
+    monitoring schedules
+    __init__ demonstration maintenance payloads.synchronize
+    admin checks worker
+    apps metrics shell testing
+    management views
+    management.commands
 """
 
 #: The modules that import parts of this package inside functions, and why. The layers apply to them as well.
 INSIDE_FUNCTIONS = {
     "apps": "the checks and the payloads need the models, which are there when the app is ready",
     "backend": "Django imports it while apps load, if a task is declared then; the models come later",
-    "checks": "E006 tells that compat cannot be imported",
-    "checks_backends": "E006 tells that compat cannot be imported",
+    "checks.tasks": "E006 tells that compat cannot be imported",
+    "checks.backends": "E006 tells that compat cannot be imported",
     "redaction": "the checks need it, and E006 tells that compat, which paths needs, cannot be imported",
     "models.joins": "the poller needs compat, of which E006 tells that it cannot be imported",
     "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
-    "models.changes": "E006 tells that compat cannot be imported, so models must not need it",
+    "models.job": "E006 tells that compat cannot be imported, so models must not need it",
     "management.commands.runqueueworker": "a supervisor has nothing in memory that runs jobs",
     "worker.__main__": "Django is set up first",
     "management.subcommands.metrics": "prometheus_client is optional",

@@ -12,8 +12,8 @@ from django.test import Client
 from django_pgqueue import cancel, retry
 from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
-from django_pgqueue.admin.bulk import walk as bulk_walk
-from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.admin.bulk import task as bulk_walk
+from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
 from tests.admin.helpers import ask

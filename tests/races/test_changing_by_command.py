@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 from django.db import connection
 
-from django_pgqueue.lifecycle.control import retry
+from django_pgqueue.jobs.control import retry
 from django_pgqueue.management._changing import change_each
 from django_pgqueue.models import Job
 from tests.management.test_subcommands import run

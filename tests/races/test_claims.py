@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.lifecycle.claim import claim_sql
+from django_pgqueue.jobs.claim import claim_sql
 from tests.support.jobs import Range, add, cancel, claim, claim_and_tell, value
 from tests.support.sessions import Connect, Connection, start
 

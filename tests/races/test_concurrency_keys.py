@@ -8,8 +8,7 @@ import random
 import psycopg
 import pytest
 
-from django_pgqueue.lifecycle.claim import claim_sql
-from django_pgqueue.lifecycle.claimed import Claimed, Refusals
+from django_pgqueue.jobs.claim import Claimed, Refusals, claim_sql
 from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, claim_and_tell, finish, live, value
 from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
 from tests.support.sessions import Connect, Connection, start

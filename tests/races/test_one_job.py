@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 
 from django_pgqueue import enqueue
-from django_pgqueue.worker.one_job import CannotRun, run_job
+from django_pgqueue.worker.one_process import CannotRun, run_job
 from tests.app import debugged_tasks as tasks
 from tests.support.sessions import Connect
 from tests.support.waiting import DEADLINE, until

@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from django_pgqueue.session import connect as connect_worker
+from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.connection import enter
 from django_pgqueue.worker.registry import Registration

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job
 from django_pgqueue.operations import SQL_FOLDER
-from django_pgqueue.upkeep import rounds
 from tests.support.jobs import add, cancel, claim, finish, live, over, retry, statuses, value
 from tests.support.sessions import Connect, Connection, open_raw, start
 

@@ -10,8 +10,8 @@ import pytest
 from django.db import connections
 
 from django_pgqueue import enqueue
-from django_pgqueue.database_roles import CALLED
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.roles import CALLED
 from tests.app import worker_tasks as tasks
 from tests.support.databases import alias
 from tests.support.jobs import value

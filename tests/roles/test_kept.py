@@ -13,11 +13,10 @@ from django.db import connections
 from django.db.models.signals import pre_migrate
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue import roles_kept
-from django_pgqueue.checks_database import database_problems
-from django_pgqueue.database_roles import CALLED, WORKER_ONLY
+from django_pgqueue.checks.database import database_problems
 from django_pgqueue.operations import SQL_FOLDER
-from django_pgqueue.roles_kept import Kept, kept_roles, lacking
+from django_pgqueue.postgres import roles as roles_kept
+from django_pgqueue.postgres.roles import CALLED, WORKER_ONLY, Kept, kept_roles, lacking
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,8 +11,8 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from django_pgqueue.definition import _declared as _tasks
 from django_pgqueue.schedules.declare import _declared
+from django_pgqueue.tasks.task import _declared as _tasks
 
 
 @pytest.fixture

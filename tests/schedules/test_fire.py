@@ -11,13 +11,12 @@ from django.db import IntegrityError, transaction
 from django.utils import translation
 
 from django_pgqueue.context import acting_as
+from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.postgres.session import connect as connect_session
 from django_pgqueue.schedules import fire as fire_module
-from django_pgqueue.schedules.fire import NEXT_LOOK, Firing
-from django_pgqueue.schedules.plan import PUNCTUAL
+from django_pgqueue.schedules.fire import NEXT_LOOK, PUNCTUAL, Firing
 from django_pgqueue.schedules.policy import policy_of
-from django_pgqueue.session import connect as connect_session
-from django_pgqueue.upkeep import rounds
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value

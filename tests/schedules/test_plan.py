@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.schedules.plan import Due, Plan, plan
+from django_pgqueue.schedules.fire import Due, Plan, plan
 
 
 def at(clock: str) -> int:

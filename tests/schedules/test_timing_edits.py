@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules import pause, plan, resume
+from django_pgqueue.schedules import fire as plan
+from django_pgqueue.schedules import pause, resume
 from tests.admin.helpers import url
 from tests.support.jobs import value
 from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, ticks_of

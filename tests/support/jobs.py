@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django_pgqueue.lifecycle.claim import claim_sql
-from django_pgqueue.lifecycle.claimed import Answer, Claimed, split_answer
-from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from django_pgqueue.jobs.claim import Answer, Claimed, claim_sql, split_answer
+from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 
 from .sessions import Connection
 

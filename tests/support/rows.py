@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue.lifecycle.claimed import Claimed
+from django_pgqueue.jobs.claim import Claimed
 
 __all__ = ["claimed"]
 

@@ -8,10 +8,9 @@ from io import StringIO
 from rich.console import Console
 
 from django_pgqueue.management._output import Marks
-from django_pgqueue.management._top.drawing import picture
-from django_pgqueue.management._top.reading import read
+from django_pgqueue.management._top.drawing import View, picture
+from django_pgqueue.management._top.panes import read
 from django_pgqueue.management._top.rich_screen import text_of
-from django_pgqueue.management._top.view import View
 
 __all__ = ["draw"]
 

@@ -15,7 +15,7 @@ from django.test import SimpleTestCase, TestCase
 from django_pgqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.models import Job
-from django_pgqueue.routing import default_backend
+from django_pgqueue.tasks.routing import default_backend
 from django_pgqueue.testing import (
     DummyBackend,
     ImmediateBackend,

@@ -9,7 +9,7 @@ import pytest
 from django.test import SimpleTestCase
 
 from django_pgqueue import StepError, WaitTimeout, enqueue, signal
-from django_pgqueue.models.step import Step
+from django_pgqueue.models.progress import Step
 from django_pgqueue.testing import call_task, fake_job, run_jobs, travel
 from tests.app import step_tasks as tasks
 from tests.support.workers import fresh

@@ -57,7 +57,8 @@ from django_pgqueue import (
     track,
 )
 from django_pgqueue.models import Job, JobBatch, Pause, Worker
-from django_pgqueue.task_results import QueueTaskResult
+from django_pgqueue.tasks.task_results import QueueTaskResult
+from django_pgqueue.tasks.unique import EnqueueOutcome
 from django_pgqueue.testing import (
     RanJob,
     acall_task,
@@ -73,7 +74,6 @@ from django_pgqueue.testing import (
     running_worker,
     travel,
 )
-from django_pgqueue.unique import EnqueueOutcome
 from tests.receipts.models import Receipt, Reminder
 
 

@@ -15,10 +15,10 @@ from django.db.models import F
 from django.utils import timezone
 
 from django_pgqueue.alerts import Alert, alert_sent
-from django_pgqueue.lifecycle.failures import mute, unmute
+from django_pgqueue.maintenance import alerts as module
+from django_pgqueue.maintenance.alerts import AlertRounds, look, send
 from django_pgqueue.models import FailureGroup, RaisedAlert
-from django_pgqueue.upkeep import alerts as module
-from django_pgqueue.upkeep.alerts import AlertRounds, look, send
+from django_pgqueue.monitoring.failures import mute, unmute
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.failures import fold, note
 from tests.support.sessions import Connect, Connection, start
@@ -251,7 +251,7 @@ def test_a_database_that_does_not_answer_changes_nothing(monkeypatch: pytest.Mon
     def broken(*_: Any) -> Any:
         raise OperationalError
 
-    monkeypatch.setattr("django_pgqueue.figures.health.depths", broken)
+    monkeypatch.setattr("django_pgqueue.monitoring.health.depths", broken)
     assert told() == []
     assert RaisedAlert.objects.filter(kind="no_worker").exists()
 

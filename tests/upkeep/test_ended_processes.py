@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from django_pgqueue import enqueue
+from django_pgqueue.maintenance import recovery
+from django_pgqueue.maintenance.recovery import TOGETHER, EndedProcess, EndedProcesses
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.session import Session, connect
-from django_pgqueue.upkeep import recovery
-from django_pgqueue.upkeep.recovery import TOGETHER, EndedProcess, EndedProcesses
+from django_pgqueue.postgres.session import Session, connect
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.waiting import until

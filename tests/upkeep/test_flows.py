@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_pgqueue.session import Session, connect
-from django_pgqueue.upkeep import flows
-from django_pgqueue.upkeep.rounds import Rounds
+from django_pgqueue.maintenance import rounds as flows
+from django_pgqueue.maintenance.rounds import Rounds
+from django_pgqueue.postgres.session import Session, connect
 from tests.support.flows import after, members, open_batch, outcome, status
 from tests.support.jobs import add, value
 from tests.support.sessions import Connect, Connection

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from django_pgqueue import set_limit
+from django_pgqueue.maintenance import limits
+from django_pgqueue.maintenance.limits import DeclaredLimits
 from django_pgqueue.models import Limit
-from django_pgqueue.session import Session, connect
-from django_pgqueue.upkeep import limits
-from django_pgqueue.upkeep.limits import DeclaredLimits
+from django_pgqueue.postgres.session import Session, connect
 from tests.app import limit_tasks
 from tests.support.sessions import Connect, start
 

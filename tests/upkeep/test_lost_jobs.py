@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from django_pgqueue.maintenance import recovery
+from django_pgqueue.maintenance.recovery import EndedProcess, EndedProcesses, recover, recover_dead
+from django_pgqueue.maintenance.rounds import sweep
 from django_pgqueue.models import Job
-from django_pgqueue.session import Session, connect
-from django_pgqueue.upkeep import recovery
-from django_pgqueue.upkeep.recovery import EndedProcess, EndedProcesses, recover, recover_dead
-from django_pgqueue.upkeep.rounds import sweep
+from django_pgqueue.postgres.session import Session, connect
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.workers import fresh
 
@@ -47,7 +47,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[Any]:
 
 def counts(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The lines about all jobs of a recovery."""
-    name = "django_pgqueue.upkeep.recovery"
+    name = "django_pgqueue.maintenance.recovery"
     return [record.getMessage() for record in caplog.records if record.name == name]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from django_pgqueue.maintenance.rounds import sweep
 from django_pgqueue.models import JobStat, StatRollup
-from django_pgqueue.session import connect as connect_session
-from django_pgqueue.upkeep.rounds import sweep
+from django_pgqueue.postgres.session import connect as connect_session
 from tests.support.sessions import Connect, Connection
 from tests.support.statistics import count, counted, forget, roll_up
 

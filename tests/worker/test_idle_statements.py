@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from django_pgqueue import prepared
+from django_pgqueue.postgres import session
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.workers import make_producer, until
 
@@ -29,7 +29,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         modules = [sys.modules[name] for name in sys.modules if name.startswith("django_pgqueue.worker.")]
-        for module in (prepared, *(each for each in modules if hasattr(each, "monotonic"))):
+        for module in (session, *(each for each in modules if hasattr(each, "monotonic"))):
             monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
     def sleep(self, seconds: float, *_: Any) -> None:

@@ -8,10 +8,10 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
+from django_pgqueue.maintenance import rounds
+from django_pgqueue.maintenance.recovery import EndedProcess, recover
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.session import Session, connect
-from django_pgqueue.upkeep import rounds
-from django_pgqueue.upkeep.recovery import EndedProcess, recover
+from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.registry import Registration
 from django_pgqueue.worker.supervisor.child import Child

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue.session import connect
+from django_pgqueue.postgres.session import connect
 from django_pgqueue.worker import reconnect
 from django_pgqueue.worker.reconnect import Outage
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module

@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Worker
-from django_pgqueue.session import Session
-from django_pgqueue.session import connect as connect_worker
-from django_pgqueue.worker import footprint, registry
+from django_pgqueue.postgres.session import Session
+from django_pgqueue.postgres.session import connect as connect_worker
+from django_pgqueue.worker import registry
+from django_pgqueue.worker import registry as footprint
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.registry import Registration
 from tests.support.jobs import add, claim, live

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-
-import django_pgqueue
-
-PACKAGE = Path(django_pgqueue.__file__).parent
-
-
-def test_no_module_is_longer_than_300_lines() -> None:
-    modules = [path for path in PACKAGE.rglob("*.py") if "migrations" not in path.parts]
-    assert [path for path in modules if len(path.read_text().splitlines()) > 300] == []
 
 
 def test_a_supervisor_has_nothing_in_memory_that_runs_jobs() -> None:

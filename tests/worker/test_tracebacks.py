@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from django_pgqueue.worker import tracebacks
-from django_pgqueue.worker.tracebacks import format_error
+from django_pgqueue.worker import logs
+from django_pgqueue.worker.logs import format_error
 
 
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracebacks, "_texts", {})
+    monkeypatch.setattr(logs, "_texts", {})
 
 
 def plain() -> None:
@@ -159,8 +159,8 @@ def test_code_that_was_made_at_run_time_is_read_each_time(made: Callable[[str], 
 
 
 def test_the_number_of_known_places_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracebacks, "MOST", 3)
+    monkeypatch.setattr(logs, "MOST", 3)
     for function in FUNCTIONS:
         error = raised_by(function)
         assert format_error(error, error.__traceback__) == "".join(traceback.format_exception(error))
-        assert 1 <= len(tracebacks._texts) <= 3
+        assert 1 <= len(logs._texts) <= 3

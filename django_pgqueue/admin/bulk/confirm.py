@@ -21,18 +21,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ...models.job import Status
-from ...time_limit import TimeLimitReached, time_limit, within
+from ...postgres.timeout import TimeLimitReached, time_limit, within
 from .. import display
+from .. import lists as changelist
 from ..console import console_page
 from ..jobs import search
 from ..jobs.filters import on_shelves
-from ..lists import changelist
 from . import start, task
 from .actions import ACTIONS
-from .counting import Counted, count_all, count_cheaply
 from .effects import number_words, permitted
-from .outcome import told
-from .selection import Bounds, affected, bounds
+from .selection import Bounds, Counted, affected, bounds, count_all, count_cheaply
+from .task import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

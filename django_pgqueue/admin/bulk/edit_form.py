@@ -12,9 +12,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ... import validation
 from ...compat import InvalidTask
 from ...models import Queue
+from ...tasks import options
 from .. import display
 
 __all__ = ["EditForm"]
@@ -57,7 +57,7 @@ class EditForm(forms.Form):
             if timezone.is_naive(cleaned["run_after"]):  # USE_TZ is off
                 cleaned["run_after"] = timezone.make_aware(cleaned["run_after"])
             try:
-                validation.run_after(cleaned["run_after"])
+                options.run_after(cleaned["run_after"])
             except InvalidTask:
                 self.add_error("run_after", _("Enter a time within 100 years."))
         if not self.errors and not self.values():

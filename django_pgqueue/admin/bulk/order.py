@@ -20,7 +20,7 @@ from django.urls import get_resolver
 from django.utils.translation import gettext as _
 
 from ...models import Job
-from ...server_time import server_now
+from ...postgres.clock import server_now
 from ..history import filter_words
 from ..jobs.filters import AS_OF
 from ..jobs.search import MEANING

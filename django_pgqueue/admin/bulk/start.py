@@ -8,34 +8,35 @@ backlog is often cancelled before the workers are started again, or while everyt
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db import transaction
+from django.db import OperationalError, connections, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.http import HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from psycopg.errors import QueryCanceled
 
 from ... import conf
-from ...figures.crew import Crew
-from ...lifecycle.enqueue import enqueue
+from ...jobs.enqueue import enqueue
 from ...models import Job, Pause
-from ...routing import default_backend
-from ...time_limit import TimeLimitReached
+from ...monitoring.workers import Crew
+from ...postgres.timeout import TimeLimitReached
+from ...tasks.routing import default_backend
 from .. import display
 from ..history import action_words, filter_words, note, note_all
 from . import task
-from .deadline import Deadline
 from .effects import number_words
 from .order import Order, identity
-from .outcome import told
-from .walk import Place, size_of, take
+from .task import Place, size_of, take, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
@@ -45,7 +46,60 @@ if TYPE_CHECKING:
     from .edit_form import EditForm
     from .selection import Bounds
 
-__all__ = ["MOST_AT_ONCE", "act_here", "is_many", "is_served", "start", "where_words"]
+__all__ = ["MOST_AT_ONCE", "Deadline", "act_here", "is_many", "is_served", "start", "where_words"]
+
+
+# ----------------------------------------------------------------------------
+# The moment at which a request stops changing jobs, also within a statement: a search for text may read a
+# long history before it finds the next job.
+
+_LEAST = 1.0  # seconds for a statement, also at the end: most chunks need less
+_NOW = """
+    SELECT now.setting, 1000 * date_part('epoch', now.setting::interval)
+    FROM (SELECT current_setting('statement_timeout') AS setting) AS now
+"""
+_SET = "SELECT set_config('statement_timeout', %s, true)"
+
+
+class Deadline:
+    """The end of the time for one request."""
+
+    def __init__(self, alias: str, seconds: float) -> None:
+        self._alias = alias
+        self._end = monotonic() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return monotonic() > self._end
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the block in a transaction whose statements end with the time. Raises ``TimeLimitReached``, and
+        then the block has changed nothing.
+        """
+        try:
+            with transaction.atomic(using=self._alias), connections[self._alias].cursor() as cursor:
+                cursor.execute(_NOW)
+                before = cursor.fetchone()[0]
+                self.limit()
+                yield
+                # With ATOMIC_REQUESTS, the transaction goes on, and the limit would, too.
+                cursor.execute(_SET, [before])
+        except OperationalError as error:
+            if not isinstance(error.__cause__, QueryCanceled):
+                raise
+            raise TimeLimitReached from error
+
+    def limit(self) -> None:
+        """Let the next statements take as long as there is time, unless the server permits less."""
+        most = round(1000 * max(_LEAST, self._end - monotonic()))
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_NOW)
+            now = cursor.fetchone()[1]
+            if not 0 < now <= most:
+                cursor.execute(_SET, [str(most)])
+
 
 MOST_AT_ONCE = 500  # jobs
 SECONDS = 10.0

@@ -7,21 +7,273 @@ is no small library in Python for this with a permissive license: grandalf is un
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from bisect import bisect_right, insort
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
-from .columns import columns
-from .crossings import ordered
-from .heights import heights
+from ...models.job import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Sequence
+    from collections import Counter
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-__all__ = ["MOST_BENDS", "Layout", "Place", "layout"]
+__all__ = [
+    "LIVE",
+    "MATTERS",
+    "MOST_BENDS",
+    "Arrow",
+    "Key",
+    "Kind",
+    "Layout",
+    "Node",
+    "Place",
+    "Workflow",
+    "columns",
+    "crossings",
+    "heights",
+    "layout",
+    "nearest",
+    "ordered",
+]
+
+
+# ----------------------------------------------------------------------------
+# A workflow as it was read: jobs, batches, and which of them waits for which.
+#
+# A batch waits for its members, so an arrow leads from each member to its batch. A parent that is no longer
+# kept has a node, too, because its children still name it.
+
+Key: TypeAlias = "int | tuple[str | int, ...]"
+"""The id of a job or a batch, or what the jobs of a folded node have in common."""
+
+#: Members of a batch that are not over, if nobody has looked at them.
+LIVE = "live"
+
+#: The states of many jobs, that which matters most first.
+MATTERS = (
+    Status.FAILED.value, Status.RUNNING.value, LIVE, Status.RETRY.value, Status.PENDING.value,
+    Status.BLOCKED.value, Status.CANCELLED.value, Status.DONE.value,
+)  # fmt: skip
+
+
+class Kind(StrEnum):
+    """What a node stands for."""
+
+    JOB = "job"
+    BATCH = "batch"
+    GONE = "gone"
+    """A parent that is no longer kept. Nobody knows whether it was a job or a batch."""
+    MANY_JOBS = "many jobs"
+    MANY_BATCHES = "many batches"
+
+
+class Arrow(StrEnum):
+    """Why the second node waits for the first."""
+
+    AFTER = "after"
+    MEMBER = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A job, a batch, or many of one of them."""
+
+    key: Key
+    kind: Kind
+    name: str
+    """The path of the task, or the name of the batch."""
+    counts: Counter[str]
+    """The number of jobs in each state; of a batch, of its members."""
+    size: int = 1
+    """The number of jobs or batches that the node stands for."""
+    batch: int | None = None
+    """The batch of a job, or that of all jobs."""
+    note: str = ""
+    is_over: bool = False
+
+    @property
+    def state(self) -> str:
+        """The state that matters most of those that occur; empty if there are no jobs."""
+        return next((state for state in MATTERS if self.counts[state]), "")
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the node is a job that has failed, or a batch that is over and in which one has."""
+        return self.is_over and self.size == 1 and self.state == Status.FAILED.value
+
+
+@dataclass(slots=True)
+class Workflow:
+    """The nodes around one job or batch, and the arrows between them."""
+
+    here: int
+    nodes: dict[Key, Node] = field(default_factory=dict)
+    arrows: dict[tuple[Key, Key], Arrow] = field(default_factory=dict)
+    problem: str = ""
+    """Why this is not the whole workflow; empty if it is."""
+    seconds: float = 0.0
+    """How long it took to read."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing changes any more, unless somebody retries or adds a job."""
+        return all(node.is_over for node in self.nodes.values())
+
+
+# ----------------------------------------------------------------------------
+# The columns of a drawing: every arrow leads from a column to one further right.
+#
+# This is the first part of the method of Sugiyama, Tagawa and Toda ("Methods for visual understanding of
+# hierarchical system structures", 1981), with the longest path: a node stands one column to the right of the
+# last of its parents. A node without parents stands next to the first of its children.
+#
+# A workflow has no cycles. If one is given nevertheless, one of its arrows leads to the left, and nothing
+# hangs.
 
 K = TypeVar("K", bound="Hashable")
+
+
+def columns(nodes: Iterable[K], arrows: Collection[tuple[K, K]]) -> dict[K, int]:
+    """Return the column of each node. The arrows are pairs (parent, child) of these nodes."""
+    column = dict.fromkeys(nodes, 0)
+    children: dict[K, list[K]] = defaultdict(list)
+    parents_left = dict.fromkeys(column, 0)
+    for parent, child in arrows:
+        children[parent].append(child)
+        parents_left[child] += 1
+    first = [node for node, count in parents_left.items() if not count]
+
+    ready, waiting = deque(first), dict.fromkeys(column)
+    while waiting:
+        node = ready.popleft() if ready else next(iter(waiting))  # the latter only in a cycle
+        del waiting[node]
+        for child in children[node]:
+            if child in waiting:
+                column[child] = max(column[child], column[node] + 1)
+                parents_left[child] -= 1
+                if not parents_left[child]:
+                    ready.append(child)
+    for node in first:
+        if children[node]:
+            column[node] = min(column[child] for child in children[node]) - 1
+    return column
+
+
+# ----------------------------------------------------------------------------
+# The order of the nodes in each column, with few crossings of arrows.
+#
+# The barycenter heuristic of Sugiyama, Tagawa and Toda (1981): each node is placed at the mean place of its
+# neighbors in the column before it, or after it. The sweeps go forward and back in turn. Their number is
+# fixed, and the best order of all sweeps is kept.
+
+_CROSSING_SWEEPS = 12
+
+
+def ordered(
+    columns: Sequence[Sequence[int]], before: Mapping[int, Sequence[int]], after: Mapping[int, Sequence[int]]
+) -> list[list[int]]:
+    """Return the columns with their nodes in a good order. The neighbors of a node are in the next column."""
+    current = [list(column) for column in columns]
+    best, fewest = [list(column) for column in columns], crossings(columns, after)
+    for sweep in range(_CROSSING_SWEEPS):
+        if not fewest:
+            break
+        if sweep % 2:
+            for fixed, free in zip(current[:0:-1], current[-2::-1], strict=True):
+                _sort(free, fixed, after)
+        else:
+            for fixed, free in pairwise(current):
+                _sort(free, fixed, before)
+        count = crossings(current, after)
+        if count < fewest:
+            best, fewest = [list(column) for column in current], count
+    return best
+
+
+def _sort(free: list[int], fixed: list[int], neighbors: Mapping[int, Sequence[int]]) -> None:
+    """Sort a column by the places of the neighbors. A node without neighbors keeps its place."""
+    places = {node: place for place, node in enumerate(fixed)}
+    wanted: dict[int, float] = {}
+    for place, node in enumerate(free):
+        found = [places[neighbor] for neighbor in neighbors[node]]
+        wanted[node] = sum(found) / len(found) if found else place
+    free.sort(key=wanted.__getitem__)
+
+
+def crossings(columns: Sequence[Sequence[int]], after: Mapping[int, Sequence[int]]) -> int:
+    """Return how many pairs of arrows between neighboring columns cross."""
+    count = 0
+    for left, right in pairwise(columns):
+        places = {node: place for place, node in enumerate(right)}
+        ends: list[int] = []  # of the arrows that start further up, sorted
+        for node in left:
+            own = sorted(places[child] for child in after[node])
+            count += sum(len(ends) - bisect_right(ends, end) for end in own)
+            for end in own:
+                insort(ends, end)
+    return count
+
+
+# ----------------------------------------------------------------------------
+# How far down each node stands in its column, so that arrows are short and straight.
+#
+# The order of a column is given. Each sweep moves the nodes of a column as close as possible to the mean
+# height of their neighbors, without overlaps. The least squares under this condition are an isotonic
+# regression, which pooling adjacent violators solves in one pass (Best and Chakravarti, 1990).
+
+_HEIGHT_SWEEPS = 6
+
+
+def heights(
+    columns: Sequence[Sequence[int]],
+    before: Mapping[int, Sequence[int]],
+    after: Mapping[int, Sequence[int]],
+    sizes: Mapping[int, float],
+) -> dict[int, float]:
+    """Return the height of the middle of each node. The uppermost edge of all nodes is at 0."""
+    height: dict[int, float] = {}
+    for column in columns:
+        height.update(zip(column, _stacked([sizes[node] for node in column]), strict=True))
+    for sweep in range(_HEIGHT_SWEEPS):
+        neighbors, order = (after, columns[::-1]) if sweep % 2 == 0 else (before, columns)
+        for column in order:
+            wanted = [_mean([height[each] for each in neighbors[node]], height[node]) for node in column]
+            # A bend is thin, and is worth more: an arrow over many columns should be straight.
+            weights = [1 / sizes[node] for node in column]
+            height.update(
+                zip(column, nearest(wanted, weights, [sizes[node] for node in column]), strict=True)
+            )
+    top = min((height[node] - sizes[node] / 2 for node in height), default=0)
+    return {node: value - top for node, value in height.items()}
+
+
+def nearest(wanted: Sequence[float], weights: Sequence[float], sizes: Sequence[float]) -> list[float]:
+    """Return heights in this order, closest to those wanted, with room for each of these sizes."""
+    stacked = _stacked(sizes)
+    pools: list[tuple[float, float, int]] = []  # the mean, the weight, and how many nodes
+    for want, weight, offset in zip(wanted, weights, stacked, strict=True):
+        pool = (want - offset, weight, 1)
+        while pools and pools[-1][0] >= pool[0]:
+            mean, mass, count = pools.pop()
+            total = mass + pool[1]
+            pool = ((mean * mass + pool[0] * pool[1]) / total, total, count + pool[2])
+        pools.append(pool)
+    means = [mean for mean, _mass, count in pools for _each in range(count)]
+    return [mean + offset for mean, offset in zip(means, stacked, strict=True)]
+
+
+def _stacked(sizes: Sequence[float]) -> list[float]:
+    """Return heights without gaps, the first at 0."""
+    steps = [(upper + lower) / 2 for upper, lower in pairwise(sizes)]
+    return list(accumulate(steps, initial=0.0)) if sizes else []
+
+
+def _mean(values: Sequence[float], default: float) -> float:
+    return sum(values) / len(values) if values else default
+
 
 #: If the arrows of a drawing would need more bends than this, the longest of them have none.
 MOST_BENDS = 3_000

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import connections
 from django.utils.translation import gettext as _
 
-from ...link import HAS_CHILDREN
 from ...models.job import Status
+from ...postgres.timeout import TimeLimitReached, time_limit
 from ...redaction import redact_text
-from ...time_limit import TimeLimitReached, time_limit
+from ...tasks.link import HAS_CHILDREN
 from .. import display
-from .nodes import LIVE, Arrow, Kind, Node, Workflow
+from .layout import LIVE, Arrow, Kind, Node, Workflow
 
 if TYPE_CHECKING:
     pass
@@ -33,7 +33,7 @@ __all__ = ["Limits", "read"]
 _JOBS = (Path(__file__).parent / "jobs.sql").read_text(encoding="utf-8")
 _BATCHES = (Path(__file__).parent / "batches.sql").read_text(encoding="utf-8")
 #: PostgreSQL takes ``&&`` with many values for a condition that many jobs fulfill, and reads whole leaves.
-#: The settings end with the block of ``time_limit``.
+#: The settings end with the block of ``timeout``.
 _PINNED = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
 #: The jobs one step away: with these ids, in these batches, or enqueued after these jobs or batches.
 _STEPS = {

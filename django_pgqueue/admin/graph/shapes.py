@@ -8,18 +8,89 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import east_asian_width
 from zlib import crc32
 
-from . import wording
-from .nodes import LIVE, Kind, Node, Workflow
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from ...models.job import Status
+from .. import display
+from .layout import LIVE, MATTERS, Kind, Node, Workflow
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
 
-    from .layout import Layout, Place
-    from .nodes import Key
+    from .layout import Key, Layout, Place
 
-__all__ = ["Box", "Drawing", "drawn"]
+__all__ = ["Box", "Drawing", "counted", "drawn", "full_name", "node_label", "shortened", "state_words"]
+
+
+# ----------------------------------------------------------------------------
+# How the nodes of a drawing are called, in the drawing and in the table below it.
+
+
+def node_label(node: Node) -> str:
+    """Return the name in the drawing: of a task without its module, and how many there are."""
+    name = _short(node)
+    return f"{name} × {display.number(node.size)}" if node.size > 1 else name
+
+
+def _short(node: Node) -> str:
+    if node.kind in {Kind.JOB, Kind.MANY_JOBS}:
+        return node.name.rpartition(".")[2] or _("other tasks")
+    if node.kind == Kind.GONE:
+        return _("no longer kept")
+    return node.name or (_("batch") if node.kind == Kind.BATCH else _("batches"))
+
+
+def full_name(node: Node) -> str:
+    """Return the name in the table, with the whole path of a task and the id of a job or batch."""
+    if node.kind == Kind.JOB:
+        return _("%(task)s (%(id)s)") % {"task": node.name, "id": node.key}
+    if node.kind == Kind.BATCH:
+        name = node.name or _("without a name")
+        return _("batch %(id)s, %(name)s") % {"id": node.key, "name": name}
+    if node.kind == Kind.GONE:
+        return _("%(id)s, no longer kept") % {"id": node.key} if node.size == 1 else node_label(node)
+    name = node.name or _short(node)
+    return f"{name} × {display.number(node.size)}"
+
+
+def state_words(node: Node) -> str:
+    """Return the state of a job, or the number of jobs in each state."""
+    if node.kind == Kind.JOB:
+        return _state(node.state)
+    if node.kind == Kind.GONE:
+        return ""
+    if node.kind == Kind.BATCH and not node.counts:
+        return pgettext("batch", "empty")
+    return ", ".join(counted(node.counts).values())
+
+
+def counted(counts: Counter[str]) -> dict[str, str]:
+    """Return for each state "12 failed", "9,000 done", and so on, that which matters most first."""
+    return {
+        state: _("%(count)s %(status)s") % {"count": display.number(counts[state]), "status": _state(state)}
+        for state in MATTERS
+        if counts[state]
+    }
+
+
+def _state(state: str) -> str:
+    return _("not over") if state == LIVE else str(Status(state).label)
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return the beginning of a text that is at most so wide. Some characters are two columns wide."""
+    width = 0
+    for place, character in enumerate(text):
+        width += 2 if east_asian_width(character) in "WF" else 1
+        if width > columns:
+            return text[: max(0, place - 1)] + "…"
+    return text
+
 
 _WIDTH, _HEIGHT = 192, 48
 _GAP_X, _GAP_Y = 56, 16
@@ -91,7 +162,7 @@ class Drawing:
 
 def drawn(workflow: Workflow, layout: Layout[Key], url_of: Callable[[Node, str], str]) -> Drawing:
     """Return the drawing of a workflow that is small enough."""
-    names = {key: wording.full_name(node) for key, node in workflow.nodes.items()}
+    names = {key: full_name(node) for key, node in workflow.nodes.items()}
     waits: dict[Key, list[str]] = {key: [] for key in workflow.nodes}
     for parent, child in workflow.arrows:
         waits[child].append(names[parent])
@@ -117,10 +188,10 @@ def _box(
     name: str,
 ) -> Box:
     is_one = isinstance(node.key, int)
-    state_text = wording.state_text(node)
+    state_text = state_words(node)
     words = [f"#{node.key}", state_text] if is_one else [state_text]
     more = [node.kind.replace(" ", "-"), node.state, "here" if is_here else ""]
-    states = wording.counted(node.counts) if node.kind == Kind.MANY_JOBS else {}
+    states = counted(node.counts) if node.kind == Kind.MANY_JOBS else {}
     return Box(
         anchor=str(node.key) if is_one else f"of-{crc32(repr(node.key).encode())}",
         classes=" ".join(["pgqueue-node", *(f"pgqueue-node-{each}" for each in more if each)]),
@@ -128,8 +199,8 @@ def _box(
         is_here=is_here,
         x=_px(_left(place)),
         y=_px(_middle(place) - _HEIGHT / 2),
-        label=wording.cut(wording.label(node), _NAME_COLUMNS),
-        text=wording.cut(" · ".join(filter(None, words)), _STATE_COLUMNS),
+        label=shortened(node_label(node), _NAME_COLUMNS),
+        text=shortened(" · ".join(filter(None, words)), _STATE_COLUMNS),
         full_name=name,
         state_text=state_text,
         counts=[Count(text, url_of(node, state)) for state, text in states.items()],

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from django.db.models import BooleanField
 from django.db.models.expressions import RawSQL
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from ...link import HAS_CHILDREN
 from ...models import Edge, Job, JobBatch
 from ...models.batch import counts_of
 from ...models.parents import Parents
 from ...redaction import redact_text
+from ...tasks.link import HAS_CHILDREN
 from .. import display
 from ..batches import fields as batch_fields
+from ..display import page_url
 from ..jobs.texts import breakable
-from ..links import page_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from django.contrib.admin import AdminSite
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-__all__ = ["batch_of", "children_of", "shown_jobs", "shown_links"]
+    from ...compat import DjangoTask
+
+__all__ = ["batch_of", "children_of", "links_for", "links_of", "links_of_row", "shown_jobs", "shown_links"]
+
 
 MOST_JOBS = 100
 
@@ -109,3 +113,55 @@ def _row(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
         "state": display.status_badge(job.status),
         "note": note,
     }
+
+
+# ----------------------------------------------------------------------------
+# Links on the page of a job that the project declares for its tasks, and that its models have.
+#
+# @links_for(send_receipt) def receipt_links(job): return [("Order", reverse("admin:shop_order_change",
+# args=[job.args[0]]))]
+#
+# They are declared in ``admin.py``, so that a worker does not import the admin.
+
+logger = logging.getLogger(__name__)
+
+Links: TypeAlias = "Callable[[Job], Iterable[tuple[Any, str]]]"
+L = TypeVar("L", bound=Links)
+
+_declared: dict[str, Links] = {}
+
+
+def links_for(*tasks: DjangoTask[..., Any] | str) -> Callable[[L], L]:
+    """Declare a function that returns the links of the jobs of these tasks (or paths): pairs of a label and a
+    URL. They are shown to users who may view arguments.
+    """
+
+    def declare(function: L) -> L:
+        for task in tasks:
+            _declared[task if isinstance(task, str) else task.module_path] = function
+        return function
+
+    return declare
+
+
+def links_of(job: Job) -> list[tuple[str, str]]:
+    """Return the declared links of a job. A function that raises is logged, and its links are left out."""
+    function = _declared.get(job.task_path)
+    if function is None:
+        return []
+    try:
+        return [(str(label), str(url)) for label, url in function(job)]
+    except Exception:  # the row of the argument may be deleted, and so on
+        logger.warning("The links of %s failed for job %s.", job.task_path, job.pk, exc_info=True)
+        return [(_("The links of this task failed; see the log."), "")]
+
+
+def links_of_row(row: Any) -> list[tuple[str, str]]:
+    """Return the link to a row of a model that has ``get_absolute_url``, such as the payload of a job."""
+    if not hasattr(row, "get_absolute_url"):
+        return []
+    try:
+        return [(capfirst(str(row._meta.verbose_name)), str(row.get_absolute_url()))]
+    except Exception:
+        logger.warning("get_absolute_url() of %s failed.", type(row).__qualname__, exc_info=True)
+        return []

@@ -2,27 +2,139 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...models import Job
-from ..charts import chart
+from django.template import TemplateDoesNotExist
+from django.template.loader import get_template
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from ...models import Job, JobStat
+from ...models.progress import Step
+from ...monitoring.jobs import recorded_steps
+from ...monitoring.spans import DAY, series
+from ...postgres.timeout import TimeLimitReached
+from ...redaction import names_of_call, redact, redact_call
+from .. import charts as chart
+from .. import display
+from ..charts import Chart, Series
+from ..display import page_url
 from ..jobs import texts
 from .clone import JobClones
-from .drawing import timeline_of
-from .errors import shown_errors
-from .links import batch_of, shown_links
-from .logs import shown_logs
-from .own_links import links_of
-from .panels import panel_of
+from .errors import shown_errors, shown_logs
+from .links import batch_of, links_of, shown_links
 from .payload import shown_payload
-from .steps import shown_steps
-from .task_runs import task_runs
+from .timeline import timeline_of
 
 if TYPE_CHECKING:
+    from django.contrib.admin import AdminSite
     from django.http import HttpRequest, HttpResponse
 
-__all__ = ["JobPage"]
+__all__ = ["JobPage", "panel_of", "shown_steps", "task_runs"]
+
+
+# ----------------------------------------------------------------------------
+# The panel of a task: a template of the project, shown on the page of its jobs.
+#
+# The template ``admin/django_pgqueue/job/panels/<path of the task>.html`` gets the job, its arguments by
+# name and its result as they may be shown, and what the context processors add.
+
+FOLDER = "admin/django_pgqueue/job/panels"
+
+_PATH = re.compile(r"\w+(\.\w+)+")
+
+logger = logging.getLogger(__name__)
+
+
+def panel_of(request: HttpRequest, job: Job) -> str:
+    """Return the panel of a job; empty if its task has none. A panel that fails does not hide the page."""
+    if not _PATH.fullmatch(job.task_path):  # any text may be enqueued with SQL
+        return ""
+    try:
+        template = get_template(f"{FOLDER}/{job.task_path}.html")
+    except TemplateDoesNotExist:
+        return ""
+    except Exception:  # a syntax error
+        return _failed(job)
+    args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
+    names = names_of_call(job.task_path)
+    named = {names.at(place): value for place, value in enumerate(args) if place < len(names.each)}
+    context: dict[str, Any] = {
+        "job": job,
+        "arguments": {**named, **kwargs},
+        "result": redact(job.result, job.task_path),
+    }
+    try:
+        return template.render(context, request)
+    except Exception:  # whatever the template calls
+        return _failed(job)
+
+
+def _failed(job: Job) -> str:
+    logger.warning("The panel of %s failed for job %s.", job.task_path, job.pk, exc_info=True)
+    return format_html("<p>{}</p>", _("The panel of this task failed; see the log."))
+
+
+# ----------------------------------------------------------------------------
+# The steps of a job as they are shown on its page, in the order in which they ended.
+
+
+def shown_steps(job: Job, *, full: bool) -> list[dict[str, Any]]:
+    """Return what the template shows of each step, without their results unless ``full``."""
+    shown = [_shown_step(step, job.task_path) for step in recorded_steps(job)]
+    return shown if full else [{**step, "result": ""} for step in shown]
+
+
+def _shown_step(step: dict[str, Any], task_path: str) -> dict[str, Any]:
+    kind, result, seconds = step["kind"] or "", step["result"], step["seconds"]
+    return {
+        "name": texts.breakable(str(step["name"] or "")),
+        "kind": dict(Step.Kind.choices).get(kind, kind),
+        "attempt": step["attempt"] or "",
+        "took": "" if seconds is None else display.span(seconds),
+        "when": _when(step),
+        "result": "" if result is None else texts.json_value(redact(result, task_path)),
+    }
+
+
+def _when(step: dict[str, Any]) -> str:
+    """When the step ended, or what it still waits for."""
+    finished, wakes = step["finished_at"], step["wake_at"]
+    if finished is not None:
+        return display.time(finished)
+    if wakes is None or step["kind"] == Step.Kind.SIGNAL:
+        return pgettext("step", "waits")
+    return display.filled(_("until %(time)s"), time=display.time(wakes))
+
+
+# ----------------------------------------------------------------------------
+# How long the attempts of a task ran lately, as a small chart on the page of each of its jobs.
+
+_SHARES = (("p50", 0.5, "main", "solid"), ("p95", 0.95, "second", "dashed"))
+
+
+def task_runs(site: AdminSite, request: HttpRequest, job: Job) -> Chart | None:
+    """Return the chart of the last 24 hours. None: this user may not view statistics, the task has not run,
+    or reading them takes too long.
+    """
+    if not page_url(site, request, JobStat, "changelist"):
+        return None
+    try:
+        points = series(str(job._state.db), DAY, task=job.task_path)
+    except TimeLimitReached:
+        return None
+    lines = []
+    for label, share, color, stroke in _SHARES:
+        values = [point.ran(share) for point in points]
+        texts = ["" if value is None else display.span(value) for value in values]
+        lines.append(Series(label, values, texts, color=color, stroke=stroke))  # type: ignore[arg-type]
+    title = _("How long this task ran in the last 24 hours")
+    chart = Chart("pgqueue-runs", title, [point.start for point in points], lines, unit="seconds")
+    return None if chart.is_empty else chart
 
 
 class JobPage(JobClones):

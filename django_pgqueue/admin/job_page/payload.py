@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.contrib.admin.utils import display_for_field
+from django.core.exceptions import ValidationError
 from django.utils.text import Truncator, capfirst
+from django.utils.translation import gettext as _
 
 from ...models import PayloadTask
 from ...payloads.synchronize import payload_models
-from ...redaction import REDACTED, redact
-from ..links import page_url
-from .own_links import links_of_row
+from ...redaction import FAILED, REDACTED, redact, restore
+from ..display import page_url
+from .links import links_of_row
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
     from ...models import Job
 
-__all__ = ["payload_model_of", "shown_payload"]
+__all__ = ["payload_model_of", "restored", "shown_payload"]
+
 
 MOST_CHARACTERS = 500
 
@@ -80,3 +83,19 @@ def _field(row: Any, field: Any, task_path: str) -> dict[str, str]:
     else:
         text = display_for_field(value, field, "-")
     return {"label": capfirst(str(field.verbose_name)), "value": Truncator(str(text)).chars(MOST_CHARACTERS)}
+
+
+# ----------------------------------------------------------------------------
+# Forms that are filled with redacted values: what the user leaves as it was shown keeps its stored value.
+
+
+def restored(given: Any, shown: Any, stored: Any) -> Any:
+    """Return the value that a form means. Raise ValidationError if a mark is left that stands for nothing, as
+    in a list with an element more: it would be stored like a value.
+    """
+    value = restore(given, shown, stored)
+    for mark in (REDACTED, FAILED):
+        if mark in json.dumps(value) and mark not in json.dumps(stored):
+            words = _("Replace each “%(mark)s” by a value: it is not clear which one it stands for.")
+            raise ValidationError(words, code="redacted", params={"mark": mark})
+    return value

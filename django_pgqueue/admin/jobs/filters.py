@@ -9,31 +9,38 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.db.models import Value
 from django.db.models.functions import Now
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from ...models.job import Status
 from ...models.worker import Worker
-from ..lists import names
-from ..lists.periods import PERIODS, is_span, read_span, within_span
-from .texts import breakable
-from .workers import short_name
+from ...monitoring.states import NOW
+from .. import display
+from .. import lists as names
+from ..lists import PERIODS, is_span, read_span, within_span
+from .texts import breakable, short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
+    from ...monitoring.states import StateCount
+
 __all__ = [
     "AS_OF",
+    "PAUSE",
     "EnqueuedFilter",
     "FinishedFilter",
     "QueueFilter",
+    "StatusFilter",
     "TaskFilter",
     "WorkerFilter",
     "clock",
     "on_shelves",
 ]
+
 
 AS_OF = "pgqueue_as_of"  # the attribute of a request for a list as it was at a time
 LIVE_SHELF, KEPT_SHELF = 0, 9
@@ -182,3 +189,56 @@ def _is_key(text: str) -> bool:
     """Return whether a text is a number that may be the key of a row."""
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdecimal() and len(digits) < 20 and -(2**63) <= int(text) < 2**63
+
+
+# ----------------------------------------------------------------------------
+# The filter by status, with how many jobs are in each of them.
+#
+# The numbers are those of all jobs, and all viewers share them (``monitoring.states``). With another filter,
+# with a search, and in a list of which a subclass shows a part only, they would not tell what a choice leads
+# to, so they are left out.
+
+PAUSE = 5  # seconds until the list is read again
+
+
+class StatusFilter(admin.SimpleListFilter):
+    """Filter by the status of the job."""
+
+    title = _("status")
+    parameter_name = "status"
+
+    def __init__(self, request: HttpRequest, *args: Any) -> None:
+        super().__init__(request, *args)
+        self.request = request
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        """Return all states, even if there are no such jobs."""
+        return Status.choices
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the jobs with the chosen status."""
+        status = self.value() if self.value() in Status.values else None
+        return on_shelves(status, queryset).filter(status=status) if status else queryset
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Return the states, each with the number of its jobs."""
+        everything, *states = super().choices(changelist)
+        yield everything
+        is_whole = set(changelist.get_filters_params()) <= {self.parameter_name} and not changelist.query
+        if not is_whole or changelist.root_queryset.query.where:
+            yield from states
+            return
+        counts, source = NOW.of(changelist.root_queryset.db), self.request.get_full_path()
+        for status, choice in zip(Status.values, states, strict=True):
+            number = format_html(
+                '<span class="pgqueue-count" id="pgqueue-count-{}" data-pgqueue-source="{}"'
+                ' data-pgqueue-pause="{}">{}</span>',
+                status, source, PAUSE, _text(counts.get(status)),
+            )  # fmt: skip
+            yield {**choice, "display": format_html("{} {}", choice["display"], number)}
+
+
+def _text(count: StateCount | None) -> str:
+    if count is None:
+        return ""
+    return display.number(count.number) if count.is_exact else display.about(count.number)

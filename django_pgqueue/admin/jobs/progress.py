@@ -17,8 +17,8 @@ from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
+from ...jobs.progress import stored_progress
 from ...models.job import Status
-from ...progress import stored_progress
 from ...redaction import redact_text
 from .. import display
 from ..bulk import task
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
+    from ...jobs.progress import Progress
     from ...models import Job
-    from ...progress import Progress
 
 __all__ = [
     "COLUMNS", "has_progress", "live_progress", "progress_in_words", "progress_of_job", "progress_view",

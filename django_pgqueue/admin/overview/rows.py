@@ -9,30 +9,32 @@ from urllib.parse import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from ...figures.depth import Depth
-from ...figures.health import thresholds_of
-from ...figures.throughput import per_second, rate_text
-from ...models import Job, Queue, Worker
-from ...vitals import Vital, busy_text, queues_text
-from ...wording import age
+from ... import formatting
+from ...formatting import age
+from ...models import Job, Limit, Queue, Worker
+from ...monitoring.health import PATIENCE, thresholds_of
+from ...monitoring.queues import Depth
+from ...monitoring.spans import per_second, rate_text
+from ...monitoring.workers import Vital, busy_text, queues_text
+from ...postgres.timeout import within
 from .. import display
-from ..charts.gauge import gauge
-from ..links import page_url
+from ..charts import gauge
+from ..display import page_url
 from ..workers.fleet import state_badge
 from .tiles import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-    from ...figures.crew import Crew
-    from ...figures.spans import Figures
-    from ...figures.verdict import State
+    from ...monitoring.health import State
+    from ...monitoring.spans import Figures
+    from ...monitoring.workers import Crew
     from ..paused import Paused
 
-__all__ = ["Cell", "QueueRow", "queue_rows", "worker_rows"]
+__all__ = ["Cell", "QueueRow", "add_limits", "queue_rows", "worker_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def queue_rows(
     for name in sorted(names):
         depth = found.get(name, Depth(name))
         row = _queue_row(depth, state.crew)
-        row.url = page_url(site, request, Queue, "change", name) or _where(jobs, name)
+        row.url = page_url(site, request, Queue, "change", name) or _queue_jobs_url(jobs, name)
         row.cells = {
             **_live_cells(depth, (state.lost or {}).get(name, 0), jobs),
             **_past_cells(hour.get(name), day.get(name), name, jobs),
@@ -111,10 +113,12 @@ def _live_cells(depth: Depth, lost: int, jobs: str) -> dict[str, Cell]:
     name = depth.queue_name
     longest = age(depth.longest_running) if depth.running else ""
     return {
-        "ready": Cell(count_text(depth.ready), _where(jobs, name, status="pending") if depth.ready else ""),
+        "ready": Cell(
+            count_text(depth.ready), _queue_jobs_url(jobs, name, status="pending") if depth.ready else ""
+        ),
         "scheduled": Cell(count_text(depth.scheduled)),
         "retrying": Cell(
-            count_text(depth.retrying), _where(jobs, name, status="retry") if depth.retrying else ""
+            count_text(depth.retrying), _queue_jobs_url(jobs, name, status="retry") if depth.retrying else ""
         ),
         "blocked": _linked(depth.blocked, jobs, name, status="blocked"),
         "running": _linked(depth.running, jobs, name, status="running"),
@@ -141,10 +145,10 @@ def _failures(count: int, jobs: str, name: str, when: str) -> Cell:
 
 
 def _linked(count: int, jobs: str, name: str, **filters: str) -> Cell:
-    return Cell(display.number(count), _where(jobs, name, **filters) if count else "")
+    return Cell(display.number(count), _queue_jobs_url(jobs, name, **filters) if count else "")
 
 
-def _where(jobs: str, name: str, **filters: str) -> str:
+def _queue_jobs_url(jobs: str, name: str, **filters: str) -> str:
     return f"{jobs}?{urlencode({'queue': name, **filters})}" if jobs else ""
 
 
@@ -165,3 +169,42 @@ def worker_rows(site: AdminSite, request: HttpRequest, workers: list[Any]) -> li
         }
         for worker in workers
     ]
+
+
+# ----------------------------------------------------------------------------
+# The limits of queues on the overview, in short form: how many jobs run of those that may, and the rate.
+
+_ALL = "*"
+
+
+def add_limits(
+    site: AdminSite, request: HttpRequest, state: State, rows: Sequence[QueueRow]
+) -> tuple[Cell | None, bool]:
+    """Add its limit to each row. Return the limit of all queues, and whether they were read in time."""
+    names = [_ALL, *(f"queue:{row.name}" for row in rows)]
+    alias = state.alias
+    found = within(alias, PATIENCE, lambda: Limit.objects.using(alias).in_bulk(names))
+    if found is None:
+        return None, False
+    depths = state.depths or {}
+
+    def cell(limit: Limit, running: int) -> Cell:
+        return Cell(_in_short(limit, running), page_url(site, request, Limit, "change", limit.pk))
+
+    for row in rows:
+        if limit := found.get(f"queue:{row.name}"):
+            row.cells["limit"] = cell(limit, depths[row.name].running if row.name in depths else 0)
+    every = found.get(_ALL)
+    if every is None:
+        return None, True
+    return cell(every, sum(depth.running for depth in depths.values())), True
+
+
+def _in_short(limit: Limit, running: int) -> str:
+    parts = []
+    if limit.running is not None:
+        numbers = {"running": display.number(running), "allowed": display.number(limit.running)}
+        parts.append(_("%(running)s of %(allowed)s run") % numbers)
+    if limit.starts is not None and limit.period is not None:
+        parts.append(_("at most %(rate)s") % {"rate": formatting.rate(limit.starts, limit.period)})
+    return ", ".join(parts)

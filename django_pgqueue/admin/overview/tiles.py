@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 
 from django.utils.translation import gettext as _
 
-from ...figures.depth import MOST
-from ...figures.throughput import rate_text
+from ...formatting import age
 from ...models import Job, JobStat
-from ...wording import age
+from ...monitoring.queues import MOST
+from ...monitoring.spans import rate_text
 from .. import display
-from ..charts.sparkline import sparkline
-from ..links import page_url
+from ..charts import sparkline
+from ..display import page_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-    from ...figures.spans import Figures
-    from ...figures.verdict import State
+    from ...monitoring.health import State
+    from ...monitoring.spans import Figures
 
 __all__ = ["Tile", "count_text", "tiles"]
 
@@ -51,10 +51,10 @@ def tiles(site: AdminSite, request: HttpRequest, state: State) -> list[Tile]:
     jobs = page_url(site, request, Job, "changelist")
     minutes = state.hour[:-1]  # the last one is not over
     return [
-        _ready(state, minutes, _where(jobs, status="pending")),
-        _running(state, minutes, _where(jobs, status="running")),
+        _ready(state, minutes, _jobs_url(jobs, status="pending")),
+        _running(state, minutes, _jobs_url(jobs, status="running")),
         _finished(state, minutes, page_url(site, request, JobStat, "changelist")),
-        _failed(state, minutes, _where(jobs, status="failed", finished="hour")),
+        _failed(state, minutes, _jobs_url(jobs, status="failed", finished="hour")),
     ]
 
 
@@ -64,7 +64,7 @@ def count_text(count: int) -> str:
     return text if count < MOST else _("about %(count)s") % {"count": text}
 
 
-def _where(jobs: str, **filters: str) -> str:
+def _jobs_url(jobs: str, **filters: str) -> str:
     return f"{jobs}?{urlencode(filters)}" if jobs else ""
 
 

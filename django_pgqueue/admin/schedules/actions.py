@@ -21,7 +21,8 @@ from ... import schedules
 from ...exceptions import InvalidKey, JobExists, UniqueKeyError
 from ...models import Schedule
 from ...redaction import redact_call
-from ...schedules import board, words
+from ...schedules import words
+from ...schedules import words as board
 from ...schedules.policy import problem_of
 from .. import display
 from ..ask import about

@@ -6,28 +6,301 @@ The columns of the list are in ``fields``, the top of the page in ``page``, the 
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
+from zoneinfo import available_timezones
 
-from django.contrib import admin
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Q
+from django.http import Http404, HttpResponseBadRequest, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.html import escape
+from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
 
 from ...models import Schedule
-from ...schedules import board
+from ...models.schedule import definition_of
+from ...redaction import redact_call
+from ...schedules import words
+from ...tasks.registry import known_tasks
+from .. import display
+from ..console import console_page
+from ..job_page.payload import restored
 from ..workers.fleet import Fleet
-from .buttons import ScheduleButtons
-from .form import ScheduleForm, shown_arguments, suggestions
+from .actions import ACTIONS, value_text
+from .fields import ScheduleFields
 from .page import summary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.models import Model, QuerySet
     from django.forms import ModelForm
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest, HttpResponse, HttpResponseBase
+    from django.template.response import TemplateResponse
+    from django.urls import URLPattern
 
-__all__ = ["ScheduleAdmin"]
+    from .actions import Action
+
+__all__ = [
+    "SUGGESTIONS",
+    "ScheduleAdmin",
+    "ScheduleButtons",
+    "ScheduleForm",
+    "shown_arguments",
+    "suggestions",
+]
+
+
+# ----------------------------------------------------------------------------
+# Actions on schedules: buttons on the page, actions of the list, and the page that asks for confirmation.
+#
+# A button and an action of the list lead to the same page, which says what would happen to each schedule.
+# Its form contains the names, so the action changes only schedules that were shown.
+
+MOST_SHOWN = 100  # schedules on the page that asks for confirmation
+
+
+class ScheduleButtons(ScheduleFields):
+    """The part of ``ScheduleAdmin`` with the actions."""
+
+    actions = ("pause_schedules", "resume_schedules", "run_schedules")
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may pause and resume schedules."""
+        return self._holds(request, "pause")
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may run schedules now."""
+        return self._holds(request, "run")
+
+    @admin.action(description=_("Pause selected %(verbose_name_plural)s"), permissions=["pause"])
+    def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
+        """Pause the selected schedules."""
+        return self._ask(request, ACTIONS["pause"], list(queryset.order_by("pk")))
+
+    @admin.action(description=_("Resume selected %(verbose_name_plural)s"), permissions=["pause"])
+    def resume_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
+        """Resume the selected schedules."""
+        return self._ask(request, ACTIONS["resume"], list(queryset.order_by("pk")))
+
+    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
+    def run_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
+        """Run the selected schedules now."""
+        return self._ask(request, ACTIONS["run"], list(queryset.order_by("pk")))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the actions to Django's own URLs."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_act"
+        return [
+            path("act/<slug:name>/", self.admin_site.admin_view(self.act_view), name=name),
+            *super().get_urls(),
+        ]
+
+    def act_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
+        """Ask for confirmation, or act on the schedules that the confirmed form names."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        action = ACTIONS.get(name)
+        if action is None:
+            raise Http404
+        if not (self.has_view_permission(request) and self._may(request, action.permission)):
+            raise PermissionDenied
+        names = _names(request.POST.get("names", ""))
+        if not names:
+            return HttpResponseBadRequest()
+        found = list(self.get_queryset(request).filter(pk__in=names).order_by("pk"))
+        if not all(self._may_on(request, action, schedule) for schedule in found):
+            raise PermissionDenied
+        page = request.POST.get("page", "")
+        if "confirmed" not in request.POST:
+            return self._ask(request, action, found, page)
+        reason = request.POST.get("reason", "").replace("\0", "").strip() if action.asks_for_reason else ""
+        changed = action(request, self.writes_to, found, reason)
+        level = messages.SUCCESS if changed else messages.WARNING
+        self.message_user(request, action.outcome(changed), level)
+        return HttpResponseRedirect(self._back(request, page if page in names else ""))
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Schedule | None = None,
+    ) -> HttpResponse:
+        """Add buttons for the actions that this user may run on the schedule now."""
+        context["pgqueue_buttons"] = [
+            {"label": action.label, "url": self._act_url(action)}
+            for action in ACTIONS.values()
+            if obj is not None and action.fits(obj) and self._may_on(request, action, obj)
+        ]
+        context["pgqueue_names"] = json.dumps([obj.pk] if obj else [])
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _may(self, request: HttpRequest, permission: str) -> bool:
+        """Return what the method for this permission says, which a project may have replaced."""
+        return bool(getattr(self, f"has_{permission}_permission")(request))
+
+    def _may_on(self, request: HttpRequest, action: Action, schedule: Schedule) -> bool:
+        """Return whether this user may view this schedule and run the action on it."""
+        if not self.has_view_permission(request, schedule):
+            return False
+        if action.permission == "change":
+            return self.has_change_permission(request, schedule)
+        return self._may(request, action.permission)
+
+    def _holds(self, request: HttpRequest, permission: str) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}")
+
+    def _ask(
+        self, request: HttpRequest, action: Action, found: Sequence[Schedule], page: str = ""
+    ) -> TemplateResponse:
+        self.for_user(request, found)
+        effects = [(action.fits(schedule), action.effect(schedule)) for schedule in found]
+        return console_page(
+            self,
+            request,
+            "admin/django_pgqueue/schedule/confirm.html",
+            action.title,
+            selected=ngettext(
+                "%(number)s schedule is selected.", "%(number)s schedules are selected.", len(found)
+            )
+            % {"number": display.number(len(found))},
+            effects=effects[:MOST_SHOWN],
+            more=len(effects[MOST_SHOWN:]),
+            acts=any(acts for acts, _text in effects),
+            asks_for_reason=action.asks_for_reason,
+            reason_length=Schedule._meta.get_field("pause_reason").max_length,
+            url=self._act_url(action),
+            names=json.dumps([schedule.pk for schedule in found]),
+            page=page,
+            back=self._back(request, page),
+        )
+
+    def _act_url(self, action: Action) -> str:
+        return self._url("act", action.name)
+
+    def _back(self, request: HttpRequest, page: str) -> str:
+        target = self._url("change", quote(page)) if page else self._url("changelist")
+        query = request.META["QUERY_STRING"]
+        return f"{target}?{query}" if query else target
+
+    def _url(self, page: str, *arguments: str) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=arguments, current_app=self.admin_site.name)
+
+
+def _names(text: str) -> list[str]:
+    """Return the names in a form; nothing if it is not a list of names."""
+    try:
+        names = json.loads(text)
+    except ValueError:
+        return []
+    if not isinstance(names, list):
+        return []
+    return [name for name in names if isinstance(name, str) and "\0" not in name]
+
+
+# ----------------------------------------------------------------------------
+# The form of a schedule: the model's own checks, and what code or settings declare beside each field.
+#
+# Its arguments are redacted, and what is left as it was shown keeps its stored value.
+
+if TYPE_CHECKING:
+    ScheduleModelForm = forms.ModelForm[Schedule]
+else:
+    ScheduleModelForm = forms.ModelForm
+
+
+#: The fields with a list of suggestions, and the id of this list on the page.
+SUGGESTIONS = {"task_path": "pgqueue-tasks", "timezone": "pgqueue-zones"}
+
+
+class ScheduleForm(ScheduleModelForm):
+    """Checks that the name is not used in the displayed database. The model checks everything else."""
+
+    using: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, place in SUGGESTIONS.items():
+            if name in self.fields:
+                self.fields[name].widget.attrs["list"] = place
+        for name in ("args", "kwargs"):
+            if name in self.fields:
+                self.fields[name].widget.attrs["rows"] = 3
+        self._stored = self.instance.args, self.instance.kwargs
+        self._shown = shown_arguments(self.instance)
+        if not self.instance._state.adding:
+            self.initial.update(zip(("args", "kwargs"), self._shown, strict=True))
+        if self.instance.declared is not None:
+            self._show_declared(self.instance.declared)
+
+    def clean_args(self) -> Any:
+        """An empty field means that there are no arguments."""
+        given = self.cleaned_data["args"]
+        return [] if given is None else restored(given, self._shown[0], self._stored[0])
+
+    def clean_kwargs(self) -> Any:
+        """Do the same for keyword arguments."""
+        given = self.cleaned_data["kwargs"]
+        return {} if given is None else restored(given, self._shown[1], self._stored[1])
+
+    def validate_unique(self) -> None:
+        """Do what Django's method does, which would query the database that the routers choose."""
+        name = self.cleaned_data.get("name")
+        if name and Schedule.objects.using(self.using).filter(pk=name).exists():
+            taken = ValidationError(gettext("A schedule with this name already exists."), code="unique")
+            self.add_error("name", taken)
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """Say nothing of arguments that are not in the form: the user may not view them, nor their errors."""
+        found = error.error_dict if field is None and hasattr(error, "error_dict") else {}
+        if hidden := {"args", "kwargs"}.intersection(found) - set(self.fields):
+            super().add_error("task_path", gettext("The task does not take the arguments of this schedule."))
+            error = ValidationError({name: each for name, each in found.items() if name not in hidden})
+        super().add_error(field, error)
+
+    def _show_declared(self, declared: dict[str, Any]) -> None:
+        here = definition_of(self.instance)
+        for name, field in self.fields.items():
+            if name in declared and declared[name] != here.get(name):
+                text = gettext("Declared: %(value)s") % {
+                    "value": value_text(declared[name], name, self.instance)
+                }
+                text = escape(text)  # Django shows help texts as HTML, and the value may be an argument
+                field.help_text = f"{text}. {field.help_text}" if field.help_text else f"{text}."
+
+
+def shown_arguments(schedule: Schedule) -> tuple[Any, Any]:
+    """Return the arguments, redacted. What is no list or dict, after a change in SQL, stays as it is."""
+    args, kwargs, path = schedule.args, schedule.kwargs, schedule.task_path
+    return (
+        redact_call(args, {}, path)[0] if isinstance(args, list) else args,
+        redact_call([], kwargs, path)[1] if isinstance(kwargs, dict) else kwargs,
+    )
+
+
+def suggestions() -> dict[str, list[str]]:
+    """Return the suggestions by the id of their list: tasks that this process can find, and time zones."""
+    return {
+        SUGGESTIONS["task_path"]: list(known_tasks()),
+        SUGGESTIONS["timezone"]: _zones(),
+    }
+
+
+@cache
+def _zones() -> list[str]:
+    return sorted(available_timezones())
+
 
 _ARGUMENTS = ("args", "kwargs")
 
@@ -44,7 +317,7 @@ class ScheduleChangeList(ChangeList):
         self.result_list = list(self.result_list)
         alias = self.model_admin.database
         self.model_admin.for_user(request, self.result_list)
-        board.add_last_ticks(alias, self.result_list)
+        words.add_last_ticks(alias, self.result_list)
         if any(schedule.is_active for schedule in self.result_list):
             self.trouble = Fleet(alias).standstill
 
@@ -111,7 +384,7 @@ class ScheduleAdmin(ScheduleButtons):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
         """Return the schedules with the time of the database."""
-        return board.with_clock(super().get_queryset(request))
+        return words.with_clock(super().get_queryset(request))
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None

@@ -10,10 +10,11 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
 from ...models import Schedule
-from ...schedules import board, words
+from ...schedules import words
+from ...schedules import words as board
 from .. import display
+from ..ask import may_with_jobs
 from ..base import DatabaseAdmin
-from ..job_permissions import may_with_jobs
 from ..jobs.texts import breakable
 
 if TYPE_CHECKING:

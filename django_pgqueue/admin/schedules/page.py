@@ -11,12 +11,13 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ...models import Job, Schedule
-from ...schedules import board, words
+from ...postgres.clock import local
+from ...schedules import words
+from ...schedules import words as board
 from ...schedules.cron import zone
-from ...server_time import local
 from .. import display
+from ..display import page_url
 from ..jobs.texts import breakable
-from ..links import page_url
 from .actions import value_text
 from .fields import call_text, how_soon, outcome, state_badge, state_text
 

@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ...discovery import known_tasks
-from ...figures.spans import Figures, Span, breakdown
-from ...figures.throughput import per_second, rate_text
-from ...figures.trends import trends
-from ...time_limit import TimeLimitReached
+from ...monitoring.spans import Figures, Span, breakdown, per_second, rate_text, trends
+from ...postgres.timeout import TimeLimitReached
+from ...tasks.registry import known_tasks
 from .. import display
-from ..charts.percentiles import percentile_text
-from ..charts.span_tabs import address, chosen_span, span_tabs
-from ..charts.sparkline import sparkline
+from .. import lists as names
+from ..charts import address, chosen_span, percentile_text, span_tabs, sparkline
 from ..console import console_page
+from ..display import task_url
 from ..jobs.texts import breakable
-from ..links import task_url
-from ..lists import names
 from ..paused import paused
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ...models import Worker
-from ...vitals import Vital, state_text, vital, with_age, with_vitals
+from ...monitoring.workers import Vital, state_text, vital, with_age, with_vitals
 from .. import display
 
 __all__ = ["Attendance", "Fleet", "state_badge"]

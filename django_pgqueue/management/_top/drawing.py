@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from ...server_time import local
-from .._output import SPACE, Marks, aligned, cells, cut, plain, widths
-from .panes import Cell, headline, panes, tiles
+from ...postgres.clock import local
+from .._output import SPACE, Marks, aligned, cells, cut, marks_for, plain, terminal_size, widths
+from .panes import PANES, SORTS, Cell, headline, panes, tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+__all__ = ["PlainScreen", "View", "picture", "report", "shares"]
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .panes import Pane
-    from .reading import Reading
-    from .view import View
+    from .panes import Pane, Reading
 
     Line = Sequence[Cell]
 
-__all__ = ["picture", "report", "shares"]
 
 _LONGEST_HEADLINE = 3  # lines
 _ROOMY = (100, 32)  # columns and lines from which on the tiles have frames
@@ -135,3 +141,73 @@ def _cut(line: Line, width: int, marks: Marks) -> Line:
         if left <= 0:
             break
     return kept
+
+
+# ----------------------------------------------------------------------------
+# What the user of ``top`` has chosen with the keys.
+
+
+@dataclass(slots=True)
+class View:
+    """The state that keys change."""
+
+    pane: str = ""
+    """The only pane that is shown; empty for all."""
+    is_paused: bool = False
+    sorts: dict[str, str] = field(default_factory=lambda: {name: orders[0] for name, orders in SORTS.items()})
+
+    def press(self, key: str) -> bool:
+        """Change what a key changes. Return whether anything has changed."""
+        if key == "p":
+            self.is_paused = not self.is_paused
+        elif key == "0":
+            self.pane = ""
+        elif key.isdecimal() and 0 < int(key) <= len(PANES):
+            self.pane = PANES[int(key) - 1]
+        elif key == "s":
+            name = self.pane or PANES[0]
+            orders = SORTS[name]
+            self.sorts[name] = orders[(orders.index(self.sorts[name]) + 1) % len(orders)]
+        else:
+            return False
+        return True
+
+    @property
+    def help(self) -> str:
+        """What the keys do."""
+        numbers = "  ".join(f"{number} {name}" for number, name in enumerate(("all", *PANES)))
+        pause = "go on" if self.is_paused else "pause"
+        return f"q quit  p {pause}  r now  {numbers}  s sorted by {self.sorts[self.pane or PANES[0]]}"
+
+
+# ----------------------------------------------------------------------------
+# A screen without Rich: it is cleared, and written again as plain text.
+
+
+class PlainScreen:
+    """Draws on an output that is a terminal."""
+
+    def __init__(self, stdout: Any) -> None:
+        self._stdout = stdout
+        # A terminal that cannot clear gets one picture below the other.
+        self._begin = "\n" if os.environ.get("TERM", "dumb") == "dumb" else "\033[H\033[2J"
+        self.marks = marks_for(stdout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._write("\n")
+
+    def size(self) -> tuple[int, int]:
+        """Return the columns and the lines. The last column stays empty: some terminals wrap after it."""
+        columns, lines = terminal_size(self._stdout)
+        return columns - 1, lines
+
+    def draw(self, lines: Sequence[Line]) -> None:
+        """Show these lines."""
+        self._write(self._begin + "\n".join("".join(cell.text for cell in line).rstrip() for line in lines))
+
+    def _write(self, text: str) -> None:
+        self._stdout.write(text, ending="")
+        self._stdout.flush()

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from django.db import Error, connections
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from ...figures.depth import MOST, Depth
-from ...figures.throughput import rate_text
+from ...formatting import period
+from ...models import Job
+from ...models.job import Status
+from ...monitoring.failures import GroupFigures, groups
+from ...monitoring.health import State, judge
+from ...monitoring.health import read as read_state
+from ...monitoring.queues import MOST, Depth
+from ...monitoring.spans import HOUR, rate_text, rates
+from ...monitoring.workers import Vital, queues_text
+from ...postgres.clock import server_now
+from ...postgres.timeout import within
 from ...redaction import redact_text
-from ...vitals import Vital, queues_text
-from ...wording import period
 from .._figures_texts import seconds_text
-from .._job_rows import amount
+from .._jobs import amount, readable
 from .._output import plain
 
 if TYPE_CHECKING:
-    from .._output import Marks
-    from .reading import Reading
+    from collections.abc import Callable
 
-__all__ = ["PANES", "SORTS", "Cell", "Pane", "headline", "panes", "tiles"]
+    from .._output import Marks
+
+__all__ = ["PANES", "PATIENCE", "SORTS", "Cell", "Pane", "Reading", "headline", "panes", "read", "tiles"]
+
 
 Style = Literal["", "good", "bad", "warn", "dim", "bar", "head", "alarm", "calm"]
 
@@ -228,3 +239,67 @@ def _bar(part: float, whole: float | None, marks: Marks) -> str:
 
 def _count(number: int) -> str:
     return _("about %(count)s") % {"count": f"{number:,}"} if number >= MOST else f"{number:,}"
+
+
+# ----------------------------------------------------------------------------
+# One look at the queue. Each part has a time limit of its own, and one that is too slow is left out.
+
+PATIENCE = 2.0  # seconds that one statement may take
+MOST_RUNNING = 100
+MOST_FAILURES = 20
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was found."""
+
+    database: str
+    at: datetime
+    """When: the time of the server, if it answers."""
+    verdict: str = ""
+    is_healthy: bool = False
+    state: State = field(init=False)
+    rates: dict[str, float] = field(default_factory=dict)
+    running: list[Any] = field(default_factory=list)
+    """The jobs that have run longest."""
+    failures: list[GroupFigures] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    """The parts that took too long."""
+    error: str = ""
+    """Why the database could not be read at all."""
+
+    def __post_init__(self) -> None:
+        self.state = State(self.database, None, None, None, None, None)
+
+
+def read(alias: str) -> Reading:
+    """Read everything. This never raises an error of the database."""
+    reading = Reading(alias, timezone.now())
+    try:
+        reading.at = _part(reading, "time", lambda: server_now(alias)) or reading.at
+        state = reading.state = read_state(alias)
+        found = judge(state)
+        reading.verdict, reading.is_healthy = found.line, found.is_healthy
+        parts = {"queues": state.depths, "workers": state.crew, "minutes": state.minutes}
+        reading.slow += [name for name, part in parts.items() if part is None]
+        reading.rates = _part(reading, "rates", lambda: rates(alias)) or {}
+        reading.running = _part(reading, "running jobs", lambda: _read_running(alias)) or []
+        reading.failures = _part(reading, "failures", lambda: groups(alias, HOUR, most=MOST_FAILURES)) or []
+    except Error as error:
+        reading.error = " ".join(str(error).split()) or type(error).__name__
+        connections[alias].close()  # the next look connects again
+    return reading
+
+
+def _part(reading: Reading, name: str, find: Callable[[], T]) -> T | None:
+    found = within(reading.database, PATIENCE, find)
+    if found is None:
+        reading.slow.append(name)
+    return found
+
+
+def _read_running(alias: str) -> list[Any]:
+    jobs = readable(Job.objects.using(alias).filter(shelf=0, status=Status.RUNNING))
+    return list(jobs.order_by("last_attempted_at", "pk")[:MOST_RUNNING])

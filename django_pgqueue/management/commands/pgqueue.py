@@ -12,9 +12,9 @@ from django.db import OperationalError, connections
 
 from ...exceptions import PgQueueError
 from .._arguments import database_alias
-from .._conditions import check_database, check_vendor, unreachable
 from .._output import no_reader, prepare
 from .._subcommands import accept_options, found
+from .._workers import check_database, check_vendor, unreachable
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 
 from ... import conf
 from ...payloads.synchronize import synchronize_payloads
+from ...postgres.session import LOST_CONNECTION
 from ...schedules.synchronize import synchronize
-from ...session import LOST_CONNECTION
 from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
 from ...worker.supervisor.supervisor import Supervisor
@@ -32,7 +32,7 @@ from .._arguments import (
     writable_path,
 )
 from .._banner import Server, banner
-from .._conditions import check_caller, check_database, check_vendor, unreachable, warn_of_unknown_queues
+from .._workers import check_caller, check_database, check_vendor, unreachable, warn_of_unknown_queues
 
 if TYPE_CHECKING:
     from pathlib import Path

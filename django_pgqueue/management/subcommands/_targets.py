@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .._arguments import iso
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-__all__ = ["add_format", "add_targets", "target_of", "words"]
+    from ...models import Pause
+
+__all__ = ["add_format", "add_targets", "as_json", "target_of", "words"]
 
 
 def add_targets(parser: ArgumentParser) -> None:
@@ -34,3 +38,16 @@ def words(options: dict[str, Any]) -> str:
     if options.get("queue"):
         return f"the queue {options['queue']}"
     return f"the task {options['task']}" if options.get("task") else "everything"
+
+
+# ----------------------------------------------------------------------------
+# A pause as JSON.
+
+
+def as_json(pause: Pause) -> dict[str, Any]:
+    """Return the values of a pause."""
+    return {
+        **{name: getattr(pause, name) for name in ("kind", "name", "reason", "author")},
+        "paused_at": iso(pause.paused_at),
+        "until": iso(pause.until),
+    }

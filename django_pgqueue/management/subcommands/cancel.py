@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q
 
-from ...lifecycle.control import cancel
+from ...jobs.control import cancel
 from ...models.job import Status
-from .. import _change_command as command
+from .. import _changing as command
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...figures.database import Part, State, database
+from ...monitoring.database import Part, State, database
 from .._output import plain, print_json
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...lifecycle.drain import drain
+from ...jobs.control import drain
 from .._output import print_json
 from .._workers import find
 from ._targets import add_format

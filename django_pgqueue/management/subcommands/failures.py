@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 from django.utils.translation import gettext as _
 
-from ...figures.failures import FailureGroup, group, groups, parts
-from ...figures.spans import PATIENCE, SPANS
-from ...time_limit import TimeLimitReached
-from .._arguments import at_least
-from .._moments import clock, iso
+from ...monitoring.failures import GroupFigures, group, groups, parts
+from ...monitoring.spans import SPAN_TIMEOUT, SPANS
+from ...postgres.timeout import TimeLimitReached
+from .._arguments import at_least, clock, iso
 from .._output import marks_for, plain, plain_lines, print_json, table, width_of
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from ...figures.spans import Span
+    from ...monitoring.spans import Span
 
 NAME = "failures"
 HELP = "List failures by error and place in the code, those with the most attempts first, or show one group"
@@ -48,7 +47,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
         else:
             _list(options, stdout)
     except TimeLimitReached as error:
-        raise CommandError(f"The database did not answer within {PATIENCE:g} s.") from error
+        raise CommandError(f"The database did not answer within {SPAN_TIMEOUT:g} s.") from error
 
 
 def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
@@ -99,7 +98,7 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         stdout.write(line)
 
 
-def _lines(alias: str, found: FailureGroup, span: Span) -> list[str]:
+def _lines(alias: str, found: GroupFigures, span: Span) -> list[str]:
     muted = "" if found.muted_at is None else f"muted by {found.muted_by or '?'} at {clock(found.muted_at)}"
     facts = [
         ("Error", found.error_class or "(none)"),
@@ -117,7 +116,7 @@ def _lines(alias: str, found: FailureGroup, span: Span) -> list[str]:
     return [*lines, "", *plain_lines(found.traceback or "(no traceback)")]
 
 
-def _json(found: FailureGroup) -> dict[str, Any]:
+def _json(found: GroupFigures) -> dict[str, Any]:
     return {
         "fingerprint": found.fingerprint,
         "error_class": found.error_class,
@@ -140,7 +139,7 @@ def _json(found: FailureGroup) -> dict[str, Any]:
     }
 
 
-def _counts(alias: str, found: FailureGroup, span: Span) -> dict[str, Any]:
+def _counts(alias: str, found: GroupFigures, span: Span) -> dict[str, Any]:
     return {
         f"by_{kind}": {part.name: {"failed": part.failed, "retried": part.retried} for part in some}
         for kind, some in parts(alias, found.fingerprint, span).items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...figures.health import health
+from ...monitoring.health import health
 from .._arguments import at_least
 from .._output import plain, print_json
 

@@ -9,11 +9,10 @@ from django.core.management.base import CommandError
 from django.db.models.functions import Now
 
 from ...models import Job
-from ...time_limit import TimeLimitReached, time_limit
-from .. import _job_facts as facts
-from .. import _job_rows as rows
-from .._arguments import at_least
-from .._ids import job_id, of_one_database, unknown
+from ...postgres.timeout import TimeLimitReached, time_limit
+from .. import _jobs as facts
+from .. import _jobs as rows
+from .._arguments import at_least, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
 from .._output import marks_for, print_json, width_of
 
@@ -75,7 +74,7 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         jobs = [found[pk] for pk in ids]
         workers = rows.worker_names(alias, jobs)
         if options.get("json"):
-            shown: Any = [facts.as_json(job, workers) for job in jobs]
+            shown: Any = [facts.job_as_json(job, workers) for job in jobs]
         else:
             width, marks = width_of(stdout), marks_for(stdout)
             shown = [facts.text(job, workers, width, marks) for job in jobs]
@@ -101,7 +100,7 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
         if not jobs:
             check_names(filters, alias)
     if options.get("json"):
-        shown = [rows.as_json(job, workers) for job in jobs]
+        shown = [rows.row_as_json(job, workers) for job in jobs]
         print_json(stdout, {"database": alias, "jobs": shown, "next": jobs[-1].pk if more else None})
     elif options.get("quiet"):
         stdout.write("".join(f"{job.pk}\n" for job in jobs), ending="")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...checks import queue_databases
+from ...checks.tasks import queue_databases
 from .._arguments import at_least
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from ...compat import InvalidTask
-from ...lifecycle.pause import pause
-from ...server_time import local
-from .._conditions import warn_of_unknown_queues
-from .._moments import moment, period
+from ...jobs.pause import pause
+from ...postgres.clock import local
+from .._arguments import moment, period
 from .._output import print_json
-from ._pauses import as_json
-from ._targets import add_format, add_targets, target_of, words
+from .._workers import warn_of_unknown_queues
+from ._targets import add_format, add_targets, as_json, target_of, words
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -8,9 +8,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from ...models import Pause
-from .._moments import clock
+from .._arguments import clock
 from .._output import plain, print_json
-from ._pauses import as_json
+from ._targets import as_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

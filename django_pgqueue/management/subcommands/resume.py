@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from ...compat import InvalidTask
-from ...lifecycle.pause import resume
+from ...jobs.pause import resume
 from .._output import print_json
 from ._targets import add_format, add_targets, target_of, words
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...lifecycle.control import retry
+from ...jobs.control import retry
 from ...models.job import Status
-from .. import _change_command as command
+from .. import _changing as command
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

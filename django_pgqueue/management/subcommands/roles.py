@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connections, transaction
 
-from ...database_roles import forbidden, installation, statements_to_drop, statements_to_make
-from ...roles_kept import shortened
+from ...postgres.roles import forbidden, installation, shortened, statements_to_drop, statements_to_make
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

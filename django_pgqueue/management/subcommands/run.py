@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from ...redaction import redact, redact_text
-from ...worker.one_job import run_job
-from .._ids import job_id
+from ...worker.one_process import run_job
+from .._arguments import job_id
 from .._output import plain, plain_lines
 
 if TYPE_CHECKING:

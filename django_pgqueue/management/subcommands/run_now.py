@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from ...lifecycle.control import run_now
+from ...jobs.control import run_now
 from ...models.job import Status
-from .. import _change_command as command
+from .. import _changing as command
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.core.management.base import CommandError
 from django.utils.translation import gettext as _
 
-from ...figures.crew import Crew
-from ...figures.depth import depths
-from ...figures.spans import SPANS, breakdown, series
-from ...figures.verdict import verdict
-from ...time_limit import TimeLimitReached, time_limit
+from ...monitoring.health import verdict
+from ...monitoring.queues import depths
+from ...monitoring.spans import SPANS, breakdown, series
+from ...monitoring.workers import Crew
+from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import _figures_texts as texts
-from .._conditions import warn_of_unknown_queues
 from .._output import marks_for, plain, print_json, width_of
+from .._workers import warn_of_unknown_queues
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

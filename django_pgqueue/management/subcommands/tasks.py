@@ -2,18 +2,87 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...discovery import discover, known_tasks
-from .. import _task_texts as texts
+from ...schedules.declare import declared_schedules, schedules_in_settings
+from ...tasks.keys import Rate
+from ...tasks.registry import discover, known_tasks, source_place
 from .._output import print_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from django.core.management.base import OutputWrapper
+
+    from ...tasks.task import Task
+
+__all__ = ["schedules_by_task", "task_as_json", "task_details"]
+
+
+# ----------------------------------------------------------------------------
+# Tasks on the command line: where each is declared, its queue and its policy, as text and as JSON.
+
+#: The options of a task that the list shows if they are not the default.
+_POLICY = (
+    "max_attempts", "timeout", "backoff", "retry_on", "fail_on", "expires_after", "on_lost", "atomic",
+    "unique", "concurrency", "rate", "group", "database", "takes_context",
+)  # fmt: skip
+
+
+def task_as_json(task: Task[..., Any], schedules: list[str]) -> dict[str, Any]:
+    """Return a task as values."""
+    return {
+        "path": task.module_path,
+        "declared_in": source_place(task),
+        "queue": task.queue_name,
+        "priority": task.priority,
+        "async": iscoroutinefunction(task.func),
+        "policy": _policy(task),
+        "schedules": schedules,
+    }
+
+
+def task_details(task: Task[..., Any], schedules: list[str]) -> str:
+    """Return the lines of the list for a task."""
+    policy = _policy(task)
+    lines = {
+        "Queue": task.queue_name + (f", priority {task.priority}" if task.priority else ""),
+        "Policy": ", ".join(f"{name}={value}" for name, value in policy.items()) or "the defaults",
+        "Schedules": ", ".join(schedules),
+        "Declared in": source_place(task),
+    }
+    kind = "async " if iscoroutinefunction(task.func) else ""
+    shown = [f"  {f'{label}:':12} {text}" for label, text in lines.items() if text]
+    return "\n".join([f"{kind}{task.module_path}", *shown])
+
+
+def schedules_by_task() -> dict[str, list[str]]:
+    """Return the names of the schedules that code and settings declare, by the path of their task."""
+    found: dict[str, list[str]] = {}
+    in_settings, _ = schedules_in_settings()
+    for name, declaration in sorted({**in_settings, **declared_schedules()}.items()):
+        found.setdefault(declaration.task_path, []).append(name)
+    return found
+
+
+def _policy(task: Task[..., Any]) -> dict[str, str]:
+    default = type(task).__dataclass_fields__
+    values = {name: getattr(task, name) for name in _POLICY}
+    return {name: _text(value) for name, value in values.items() if value != default[name].default}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Rate):
+        return f"{value.starts} in {value.per}"
+    if isinstance(value, type) or callable(value):
+        return str(getattr(value, "__qualname__", value))
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value)
+
 
 NAME = "tasks"
 HELP = "List the tasks that the apps declare, with their queues and their policies"
@@ -27,13 +96,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the tasks, and fail if a module cannot be imported."""
     failed = discover(again=True)
-    tasks, schedules = known_tasks(), texts.schedules_by_task()
+    tasks, schedules = known_tasks(), schedules_by_task()
     if options.get("json"):
-        found = [texts.as_json(task, schedules.get(path, [])) for path, task in tasks.items()]
+        found = [task_as_json(task, schedules.get(path, [])) for path, task in tasks.items()]
         print_json(stdout, found)
     else:
         for path, task in tasks.items():
-            stdout.write(texts.details(task, schedules.get(path, [])))
+            stdout.write(task_details(task, schedules.get(path, [])))
         if not tasks and not failed:
             stdout.write("No app declares a task. Tasks are found in the modules that TASK_MODULES names.")
     if failed:

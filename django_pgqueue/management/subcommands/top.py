@@ -8,11 +8,9 @@ from django.core.management.base import CommandError
 
 from .._arguments import at_least
 from .._output import marks_for, width_of
-from .._top.drawing import report
+from .._top.drawing import PlainScreen, report
 from .._top.live import watch
-from .._top.panes import headline
-from .._top.plain_screen import PlainScreen
-from .._top.reading import read
+from .._top.panes import headline, read
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...why import explain
-from .._ids import job_id
+from ...explanation import explain
+from .._arguments import job_id
 from .._output import plain, print_json
 
 if TYPE_CHECKING:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sysconfig
+import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
-from ..tracebacks import format_error, shorten
+from ...exceptions import TaskTimeout, TooManyCrashes, UnknownTask, WorkerLost
+from ..logs import format_error, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
-__all__ = ["describe", "error_entry", "note_step", "step_of", "user_frames"]
+__all__ = [
+    "Failure",
+    "RemoteError",
+    "describe",
+    "error_entry",
+    "fingerprint",
+    "note_step",
+    "remote_error",
+    "step_of",
+    "user_frames",
+]
+
 
 LONGEST_CLASS = 255
 """Characters of the name of an exception class. Code that makes classes may make any name."""
@@ -85,3 +102,101 @@ def _format(error: BaseException) -> str:
 def _printable(text: str) -> str:
     """Escape the characters that jsonb refuses: NUL and lone surrogates."""
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# ----------------------------------------------------------------------------
+# The fingerprint of a failure: the same for failures with the same error at the same place in the code.
+#
+# It consists of the class of the exception and of the function that raised it: the innermost one in the code
+# of the project, as "module:function". Each exception from which it was raised (``raise ... from``) adds its
+# own. The message, the line numbers, the folder of the project and the callers are left out. So different
+# values, later edits, another release folder and other tasks that call the same function do not split a
+# group.
+#
+# A failure without such a place has the fingerprint of its class and its task, which ``fingerprint_v1.sql``
+# computes in the same way. Errors that may strike anywhere, such as timeouts, have no place.
+
+_CHAIN_IN_FINGERPRINT = 10
+_ANYWHERE = (TaskTimeout, TooManyCrashes, UnknownTask, WorkerLost, RecursionError, MemoryError)
+_PACKAGE = f"{Path(__file__).parents[2]}/"
+_STANDARD = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+
+def fingerprint(error: BaseException, task_path: str) -> str:
+    """Return the fingerprint of a failure of this task: 40 hexadecimal digits."""
+    lines: list[str] = []
+    each: BaseException | None = error
+    while each is not None and len(lines) < 2 * _CHAIN_IN_FINGERPRINT:  # it may be a circle
+        lines += [_class(each), _place(each, task_path.partition(".")[0])]
+        each = each.__cause__
+    if isinstance(error, _ANYWHERE) or not any(lines[1::2]):
+        lines = [_class(error), task_path]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "backslashreplace")).hexdigest()[:40]
+
+
+def _class(error: BaseException) -> str:
+    cls = type(error)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _place(error: BaseException, project: str) -> str:
+    """Return the innermost function in the code of the project; empty if there is none.
+
+    ``project``: the package of the task. It is the project's code even if it is installed like a library.
+    """
+    place = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__") or ""
+        if _is_projects(frame.f_code.co_filename) or _is_in(module, project, frame):
+            place = f"{module}:{frame.f_code.co_qualname}"
+    return place
+
+
+@lru_cache(maxsize=4096)
+def _is_projects(filename: str) -> bool:
+    if filename.startswith((_PACKAGE, "<frozen")):
+        return False
+    return not any(folder in filename for folder in _INSTALLED) and not filename.startswith(_STANDARD)
+
+
+def _is_in(module: str, project: str, frame: FrameType) -> bool:
+    return module.partition(".")[0] == project and not frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+# ----------------------------------------------------------------------------
+# The exception of a failed attempt, on its way from the job's thread to the log.
+#
+# It refers to the frames of the task, and so to the values of the task's variables. To free them soon, only
+# the ``Result`` refers to it, until the line is logged.
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed."""
+
+    error: BaseException
+    scope: Any = None  # the Sentry scope in which the job ran; see sentry.py
+
+
+class RemoteError(Exception):
+    """Stands for an exception that was raised in the process of an isolated job.
+
+    Each one gets a subclass with the name of the original class, because an instance of the original may be
+    impossible to create here. Its cause contains the original traceback as text.
+    """
+
+
+class _RemoteTraceback(Exception):
+    """The traceback from the other process, as ``concurrent.futures`` shows it."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def remote_error(entry: str) -> RemoteError:
+    """Return an exception for an entry of ``Job.errors`` (JSON)."""
+    told = json.loads(entry)
+    module, _, name = told["class"].rpartition(".")
+    error: RemoteError = type(name, (RemoteError,), {"__module__": module})(told["message"])
+    error.__cause__ = _RemoteTraceback(told["traceback"])
+    return error

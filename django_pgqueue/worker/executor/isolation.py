@@ -26,21 +26,19 @@ from django.db import OperationalError, connections
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, WorkerLost
-from ...lifecycle.finish import Outcome
-from ...policy import exponential
-from ...progress import Progress
-from ...server_time import last_heard
-from ..processes.exit import LINGER
-from ..processes.popen import child_environment, how_it_ended
-from .backoffs import backoff_of
-from .errors import error_entry
-from .failure import remote_error
+from ...jobs.finish import Outcome
+from ...jobs.progress import Progress
+from ...postgres.clock import last_heard
+from ...tasks.retry import exponential
+from ..processes.popen import LINGER, child_environment, how_it_ended
+from .errors import error_entry, remote_error
+from .outcomes import backoff_of
 from .progress import Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .backoffs import Backoffs
+    from .outcomes import Backoffs
     from .running_job import RunningJob
 
 __all__ = ["BEGUN", "TOLD", "Isolation"]
@@ -58,7 +56,7 @@ class Isolation:
     """Runs isolated jobs for one worker process. Used by many threads at once."""
 
     def __init__(self, alias: str, worker: int, verbosity: int, databases: str = "") -> None:
-        """``databases``: connection parameters that are not in the settings (``database_settings``)."""
+        """``databases``: connection parameters that are not in the settings (``settings``)."""
         self._alias = alias
         self._worker = worker
         self._verbosity = verbosity

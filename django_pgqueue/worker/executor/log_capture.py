@@ -16,8 +16,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ... import conf
-from ...conf_values import log_level
-from ...lifecycle.current import RUNNING
+from ...conf import log_level
+from ...jobs.current import RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,8 @@ import psycopg
 from django.db import connections
 from django.db.utils import InterfaceError, InternalError, OperationalError
 
-from ...lifecycle.finish import Outcome
-from ...policy import exponential
+from ...jobs.finish import Outcome
+from ...tasks.retry import exponential
 
 if TYPE_CHECKING:
     from weakref import ReferenceType

@@ -7,28 +7,30 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
+from ...encoding import encode_result
 from ...exceptions import CancelJob, RetryLater, Snooze, StepError, Suspended, WaitTimeout, WorkerLost
-from ...lifecycle.finish import Kind, Outcome
-from ...payload import encode_result
-from ...policy import delay_before_retry, exponential, should_retry
-from ...server_time import known
-from ...validation import CENTURY
-from .backoffs import backoff_of
-from .errors import describe, error_entry, step_of, user_frames
-from .fingerprints import fingerprint
+from ...jobs.finish import Kind, Outcome
+from ...postgres.clock import known
+from ...tasks.options import CENTURY
+from ...tasks.retry import delay_before_retry, exponential, should_retry
+from .errors import describe, error_entry, fingerprint, step_of, user_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...compat import TaskResult
-    from ...lifecycle.claimed import Claimed
-    from ...progress import Progress
-    from .backoffs import Backoffs
-    from .failure import Failure
+    from ...jobs.claim import Claimed
+    from ...jobs.progress import Progress
+    from .errors import Failure
     from .running_job import RunningJob
 
 __all__ = [
+    "Backoffs",
     "BadCall",
     "BadResult",
     "Result",
+    "backoff_of",
+    "backoffs",
     "expired",
     "stopped",
     "succeeded",
@@ -36,6 +38,30 @@ __all__ = [
     "unsuccessful",
     "worker_failed",
 ]
+
+
+# ----------------------------------------------------------------------------
+# The backoffs of queues that have their own settings.
+
+#: The base and ceiling of the backoff in seconds for each queue with its own settings; None where it sets
+#: none.
+Backoffs = dict[str, tuple[float | None, float | None]]
+
+
+def backoffs(rows: Iterable[tuple[str, float | None, float | None]]) -> Backoffs:
+    """Make the backoffs from their names, bases and ceilings."""
+    return {name: (base, ceiling) for name, base, ceiling in rows}
+
+
+def backoff_of(queue_name: str, backoffs: Backoffs) -> tuple[float, float]:
+    """Return the base and ceiling of a queue's backoff, in seconds."""
+    base, ceiling = backoffs.get(queue_name, (None, None))
+    settings = conf.current()
+    return (
+        settings.backoff_base if base is None else base,
+        settings.backoff_ceiling if ceiling is None else ceiling,
+    )
+
 
 REASON_LIMIT = 500
 

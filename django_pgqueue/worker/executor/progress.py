@@ -1,7 +1,7 @@
 """What running jobs tell while they run: how far they are, and the step at which they are.
 
 It is kept in memory, where the last word counts. Once a second a writer takes what has changed
-(``producer/progress_writer.py``), so a task may report its progress as often as it likes. What a job tells
+(``producer/completer.py``), so a task may report its progress as often as it likes. What a job tells
 just before it is done is never written.
 """
 
@@ -12,11 +12,11 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...progress import MOST, NOTE_LIMIT, Progress, progress_of
+from ...jobs.progress import MOST, NOTE_LIMIT, Progress, progress_of
 
 if TYPE_CHECKING:
-    from ...lifecycle.claimed import Claimed
-    from ...lifecycle.finish import Kind
+    from ...jobs.claim import Claimed
+    from ...jobs.finish import Kind
 
 __all__ = ["WRITE_EVERY", "Changed", "JobProgress", "Told"]
 

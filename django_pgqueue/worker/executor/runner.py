@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutinefunction
@@ -14,40 +15,105 @@ from django.db import connections, transaction
 from django.db.utils import IntegrityError, OperationalError
 
 from ... import conf
-from ...definition import find_task
+from ...context import restored
+from ...encoding import load
 from ...exceptions import TaskTimeout, UnknownTask
-from ...lifecycle.atomic import check_atomic
-from ...lifecycle.current import RUNNING
-from ...lifecycle.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
+from ...jobs.call import check_atomic
+from ...jobs.current import RUNNING
+from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
+from ...monitoring import sentry, tracing
+from ...tasks.task import find_task
 from . import outcomes
 from .calls import await_task, call_task
 from .connections import drop_dead, tidy_up
-from .errors import note_step, user_frames
-from .failure import Failure
-from .first_met import FirstMet
+from .errors import Failure, note_step, user_frames
+from .log_capture import capture_of, capturing
 from .lost_transactions import LostTransactions, is_lost_lease, is_serialization_failure, session_of
 from .outcomes import Result
 from .progress import Changed
 from .running_job import RunningJob
-from .surroundings import surroundings
 from .timeouts import Timeouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+__all__ = ["FirstMet", "Runner", "surroundings"]
+
+
+# ----------------------------------------------------------------------------
+# Remember when this process first met a job whose task it does not know.
+
+_MOST = 100_000  # jobs to remember; there is a limit because they may end in other workers
+
+
+class FirstMet:
+    """The times by job. Used by many threads at the same time."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, float] = {}
+
+    def seconds_since(self, job_id: int) -> float:
+        """Return the seconds since the first call for a job."""
+        if len(self._times) > _MOST:
+            self._times.clear()
+        now = monotonic()
+        return now - self._times.setdefault(job_id, now)
+
+
+# ----------------------------------------------------------------------------
+# What surrounds the body of a task: Sentry's scope, the context of the enqueue, a span, the log capture.
+#
+# A job that has none of this, in a project that has no OpenTelemetry, gets only Sentry's scope.
+
+logger = logging.getLogger(__name__)
+
+
+def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
+    """Return the context manager in which the task runs. Its value is the scope, or None without Sentry.
+
+    It is entered in a ``contextvars`` context of the job's own, after the job has become the current one.
+    """
+    row = running.row
+    if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
+        running.log = log
+    if row.context is None and running.log is None and not tracing.in_use():
+        return sentry.job_scope(row)
+    return _surrounded(running)
+
+
+@contextmanager
+def _surrounded(running: RunningJob) -> Iterator[Any]:
+    row = running.row
+    context = load(row.context) if row.context is not None else {}
+    if not isinstance(context, dict):
+        logger.warning("job %s runs without its context, which is nested too deeply for Python", row.id)
+        context = {}
+    with ExitStack() as stack:
+        scope = stack.enter_context(sentry.job_scope(row))
+        stack.enter_context(restored(context))
+        if running.log is not None:
+            stack.enter_context(capturing())
+        span = stack.enter_context(tracing.processing(row, context.get("trace")))
+        try:
+            yield scope
+        finally:
+            span.ended(running.error)
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...definition import Task
-    from ...lifecycle.claimed import Claimed
+    from ...jobs.claim import Claimed
+    from ...tasks.task import Task
     from ..processes.started_jobs import StartedJobs
-    from .backoffs import Backoffs
+    from .calls import Companions
     from .isolation import Isolation
-    from .payloads import Companions
+    from .outcomes import Backoffs
     from .task_signals import Announcer
 
     HandOver = Callable[[list[RunningJob]], None]
 
-__all__ = ["Runner"]
-
-logger = logging.getLogger(__name__)
 
 _SERIALIZATION_TRIES = 5
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.db.models import DEFERRED
 
+from ...encoding import load
 from ...exceptions import duration
-from ...lifecycle.batches import Batch
-from ...link import IN_BATCH
+from ...jobs.batches import Batch
 from ...models.current import CurrentJob
 from ...models.parents import Parents
-from ...results import task_result
-from ...server_time import known
-from ...stored_json import load
-from .failure import Failure
+from ...postgres.clock import known
+from ...tasks.link import IN_BATCH
+from ...tasks.results import task_result
+from .errors import Failure
 from .progress import Changed, JobProgress
 from .steps import JobSteps
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from weakref import ReferenceType
 
     from ...compat import TaskResult
-    from ...definition import Task
     from ...exceptions import Suspended
-    from ...lifecycle.claimed import Claimed
-    from ...lifecycle.finish import Outcome
+    from ...jobs.claim import Claimed
+    from ...jobs.finish import Outcome
     from ...models import Job
+    from ...tasks.task import Task
+    from .calls import Companions, PayloadReader
     from .log_capture import LogCapture
-    from .payloads import Companions, PayloadReader
     from .timeouts import Timeout
 
 __all__ = ["RunningJob"]

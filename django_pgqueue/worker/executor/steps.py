@@ -19,9 +19,9 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from ... import conf
+from ...encoding import encode_arguments
 from ...exceptions import LeaseLost, PayloadError, StepError, Suspended, WaitTimeout, duration
-from ...payload import encode_arguments
-from ...step_rules import HAS_STEPS, MOST_STEPS, step_name, step_result
+from ...jobs.steps import HAS_STEPS, MOST_STEPS, step_name, step_result
 from .errors import note_step
 
 if TYPE_CHECKING:

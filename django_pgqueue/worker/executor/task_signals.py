@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from ...compat import task_finished, task_started
-from ...server_time import known
+from ...postgres.clock import known
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,13 +26,13 @@ import psycopg
 
 from ... import conf
 from ...exceptions import TaskTimeout
-from ...session import connect
+from ...postgres.session import connect
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from ...lifecycle.claimed import Claimed
+    from ...jobs.claim import Claimed
     from ..processes.started_jobs import StartedJobs
 
 __all__ = ["Timeout", "Timeouts"]

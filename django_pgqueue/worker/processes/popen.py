@@ -7,15 +7,90 @@ its id, and the id of its group, until ``Popen.wait``. macOS has ``waitid`` sinc
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-from .testing import test_environment
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-__all__ = ["child_environment", "has_ended", "how_it_ended", "is_stopped"]
+__all__ = [
+    "LINGER",
+    "child_environment",
+    "enter_test_environment",
+    "has_ended",
+    "how_it_ended",
+    "is_stopped",
+    "leave_after",
+    "test_environment",
+]
+
+
+# ----------------------------------------------------------------------------
+# End a worker process even if a task has left threads behind.
+#
+# Python waits at exit for every thread that is not a daemon, without a limit. Here they get a few seconds.
+
+logger = logging.getLogger(__name__)
+
+LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period before it kills
+
+
+def leave_after(main: Callable[[], int]) -> NoReturn:
+    """Call `main` and exit with its return code as ``sys.exit`` does, but no later than LINGER afterwards."""
+    code = 1
+    try:
+        code = main()
+    finally:
+        timer = threading.Timer(LINGER, _force, [code])
+        timer.daemon = True
+        timer.start()
+    sys.exit(code)
+
+
+def _force(code: int) -> None:
+    try:
+        names = [thread.name for thread in threading.enumerate() if _holds_up(thread)]
+        logger.warning(
+            "this process does not wait any longer for %s",
+            f"threads that its tasks have left running: {', '.join(names)}" if names else "its exit handlers",
+        )
+    finally:
+        os._exit(code)
+
+
+def _holds_up(thread: threading.Thread) -> bool:
+    return not thread.daemon and thread is not threading.main_thread()
+
+
+# ----------------------------------------------------------------------------
+# Set up Django's test environment in processes that a test starts: their tasks must not send real mail.
+#
+# Test runners call ``setup_test_environment`` in their own process; other processes use the mail backend of
+# the settings. An environment variable passes this on, and is removed before a task could pass it on.
+
+_VARIABLE = "PGQUEUE_TEST_ENVIRONMENT"
+
+
+def test_environment() -> dict[str, str]:
+    """Return the variables that put a process that we start in the test environment, if we are in it."""
+    utils = sys.modules.get("django.test.utils")  # if it is not imported, this is not a test
+    is_set_up = hasattr(getattr(utils, "_TestState", None), "saved_data")
+    return {_VARIABLE: "1"} if is_set_up else {}
+
+
+def enter_test_environment() -> None:
+    """Enter the test environment if the parent process is in it. Call this right after Django's setup."""
+    if os.environ.pop(_VARIABLE, None):
+        from django.test.utils import setup_test_environment
+
+        setup_test_environment()
+
 
 HAS_WAITID = hasattr(os, "waitid")
 

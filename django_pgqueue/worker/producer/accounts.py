@@ -4,20 +4,217 @@ logged.
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_left
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .job_log import log_job
-from .stats import Counter
-from .unknown_tasks import UnknownTasks
+from ...formatting import counted
+from ...jobs.log import Ending, is_logged, log_ending, logger
+from ...models.stat import HISTOGRAM_BOUNDS
+from ...postgres.arrays import number_array, text_array
+from ...redaction import redact_text
 
 if TYPE_CHECKING:
-    from ...session import Session
+    from ...jobs.claim import Claimed
+    from ...jobs.finish import Outcome
+    from ...postgres.session import Session
+    from ..executor.errors import Failure
     from ..executor.outcomes import Result
     from .in_flight import InFlight
     from .lifetime import Lifetime
 
-__all__ = ["Accounts"]
+__all__ = ["STAT_SQL", "Accounts", "Counter", "UnknownTasks", "log_job"]
+
+
+# ----------------------------------------------------------------------------
+# Count in memory what ran, for ``JobStat``. The counts are added to the table every ten seconds and at the
+# end.
+
+STAT_SQL = (
+    "SELECT pgqueue_stat_v1(%s::timestamptz[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],"
+    " %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
+)
+FLUSH_EVERY = 10.0  # seconds
+
+# The column in which each kind of outcome is counted. Jobs that were given back unstarted are not counted.
+_COLUMNS = {"done": 0, "failed": 1, "retry": 2, "cancelled": 3}
+
+
+class _Minute:
+    __slots__ = ("counts", "run", "run_seconds", "wait", "wait_seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0, 0, 0, 0]
+        self.wait = [0] * (len(HISTOGRAM_BOUNDS) + 1)
+        self.run = [0] * (len(HISTOGRAM_BOUNDS) + 1)
+        self.wait_seconds = self.run_seconds = 0.0
+
+
+class Counter:
+    """The counts since the last flush, by minute, queue and task. Only the producer uses it."""
+
+    def __init__(self) -> None:
+        self._minutes: dict[tuple[str, str, str], _Minute] = {}
+        self._flushed = 0.0
+
+    def add(self, row: Claimed, kind: str, waited: float, ran: float) -> None:
+        """Count one attempt in the minute of its claim; ``waited`` and ``ran`` are in seconds."""
+        column = _COLUMNS.get(kind)
+        if column is None:
+            return
+        # "2026-11-21 01:38:16+00" up to the minute: this uses the database's clock and parses no time.
+        key = (row.last_attempted_at[:16], row.queue_name, row.task_path)
+        minute = self._minutes.get(key)
+        if minute is None:
+            minute = self._minutes[key] = _Minute()
+        minute.counts[column] += 1
+        minute.wait[bisect_left(HISTOGRAM_BOUNDS, waited)] += 1
+        minute.run[bisect_left(HISTOGRAM_BOUNDS, ran)] += 1
+        minute.wait_seconds += waited
+        minute.run_seconds += ran
+
+    def due(self, now: float) -> bool:
+        """Return whether it is time to flush."""
+        return bool(self._minutes) and now - self._flushed >= FLUSH_EVERY
+
+    def flush(self, session: Session) -> None:
+        """Add the counts to the table."""
+        session.run((STAT_SQL, self.take(monotonic())))
+
+    def take(self, now: float) -> tuple[Any, ...]:
+        """Return the parameters of ``STAT_SQL`` for all counts, and reset them."""
+        keys = sorted(self._minutes)
+        minutes = [self._minutes[key] for key in keys]
+        self._minutes = {}
+        self._flushed = now
+        return (
+            text_array([f"{key[0]}:00+00" for key in keys]),
+            text_array([key[1] for key in keys]),
+            text_array([key[2] for key in keys]),
+            *(number_array([minute.counts[column] for minute in minutes]) for column in range(4)),
+            text_array([number_array(minute.wait) for minute in minutes]),
+            text_array([number_array(minute.run) for minute in minutes]),
+            number_array([minute.wait_seconds for minute in minutes]),
+            number_array([minute.run_seconds for minute in minutes]),
+        )
+
+
+# ----------------------------------------------------------------------------
+# Log a line for each attempt of this worker: how it ended, why, and when the job runs again.
+
+MESSAGE_LIMIT = 200
+"""How many characters of an error's message are in the line. The traceback below it has the rest."""
+
+_WORDS = {
+    "retry": "failed",
+    "snooze": "snoozed",
+    "release": "requeued",
+    "wait": "waits for a signal",
+    "crash": "crashed its process",
+    "lost": "lost its lease",
+    "unknown": "is unknown here",
+}
+
+
+def log_job(row: Claimed, outcome: Outcome, waited: float, ran: float, failure: Failure | None) -> None:
+    """Log the line of a job, if its level is enabled."""
+    if not is_logged(outcome.kind):
+        return
+    error = json.loads(outcome.error) if outcome.error is not None else None
+    ending = Ending(
+        outcome.kind,
+        _WORDS.get(outcome.kind, outcome.kind),
+        why=redact_text(_why(outcome, error), row.task_path),
+        delay=outcome.delay or 0.0,
+        error_class=error and error["class"],
+        waited=waited,
+        ran=ran,
+        exc_info=_exc_info(failure),
+        scope=failure and failure.scope,
+    )
+    log_ending(row, ending)
+
+
+def _exc_info(failure: Failure | None) -> Any:
+    if failure is None:
+        return None
+    # A tuple, because logging would test the truth value of the exception itself, which may be False.
+    error = failure.error
+    return type(error), error, error.__traceback__
+
+
+def _why(outcome: Outcome, error: dict[str, Any] | None) -> str:
+    """Return the reason that the worker gives, or else the first line of the exception, shortened."""
+    if outcome.reason:
+        return outcome.reason
+    if error is None:
+        return ""
+    first = error["message"].partition("\n")[0]
+    if len(first) > MESSAGE_LIMIT:
+        first = first[: MESSAGE_LIMIT - 1] + "…"
+    name = error["class"].removeprefix("builtins.")
+    return f"{name}: {first}" if first else name
+
+
+# ----------------------------------------------------------------------------
+# Log one line per minute for each task that the worker does not know, regardless of how many jobs it has.
+#
+# new --a job--> logged at once; for a minute, more jobs are only counted counted --the minute is over-->
+# logged with the count, and counted for another minute; without jobs: forgotten
+
+TELL_EVERY = 60.0  # seconds
+
+
+class _Path:
+    __slots__ = ("count", "queue_name", "reason", "told")
+
+    def __init__(self, told: float) -> None:
+        self.told = told
+        self.count = 0
+        self.queue_name = self.reason = ""
+
+
+class UnknownTasks:
+    """The unknown tasks of one worker process. Used only by the producer."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, _Path] = {}
+
+    def met(self, row: Claimed, reason: str | None) -> None:
+        """A job of such a task has been requeued."""
+        now = monotonic()
+        path = self._paths.get(row.task_path)
+        is_first = path is None
+        if path is None:
+            path = self._paths[row.task_path] = _Path(now)
+        path.count += 1
+        path.queue_name, path.reason = row.queue_name, reason or ""
+        if is_first:
+            _tell(row.task_path, path, now)
+
+    def tell(self, now: float, *, all_of_them: bool = False) -> None:
+        """Log the lines that are due, or the lines of all tasks that have counts."""
+        due = [name for name, path in self._paths.items() if all_of_them or now - path.told >= TELL_EVERY]
+        for name in due:
+            path = self._paths[name]
+            if path.count:
+                _tell(name, path, now)
+            else:
+                del self._paths[name]
+
+
+def _tell(task_path: str, path: _Path, now: float) -> None:
+    logger.warning(
+        "the task %s is unknown here: requeued %s, the last one in queue %s: %s",
+        task_path,
+        counted(path.count, "job"),
+        path.queue_name,
+        path.reason,
+        extra={"task_path": task_path, "queue_name": path.queue_name, "count": path.count},
+    )
+    path.count = 0
+    path.told = now
 
 
 class Accounts:

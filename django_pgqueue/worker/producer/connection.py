@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from ... import conf
-from ...lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
-from ...session import LOST_CONNECTION, connect
+from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
+from ...postgres.session import LOST_CONNECTION, connect
 from ..reconnect import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...session import Session
+    from ...postgres.session import Session
     from ..processes.started_jobs import StartedJobs
     from ..registry import Registration
     from ..waker import Waker

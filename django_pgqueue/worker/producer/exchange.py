@@ -22,8 +22,8 @@ from .completer import LOCKED, REFUSALS, judged
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...lifecycle.claimed import Claimed
-    from ...session import Session
+    from ...jobs.claim import Claimed
+    from ...postgres.session import Session
     from ..executor.outcomes import Result
     from .claimer import Claimer
     from .completer import Completer

@@ -8,16 +8,23 @@ works --replace or retire--> stopping, within the grace period: it is replaced, 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..options import WorkerOptions
+from ... import conf
 
-__all__ = ["Lifetime"]
+if TYPE_CHECKING:
+    from ..executor.running_job import RunningJob
+    from ..options import WorkerOptions
+    from ..waker import Waker
+    from .in_flight import InFlight
+
+__all__ = ["Lifetime", "Overdue"]
+
 
 MEMORY_LOOK = 1.0  # seconds between two checks of the memory
 
@@ -86,3 +93,31 @@ def _resident_megabytes() -> float:
         unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kilobytes
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+# ----------------------------------------------------------------------------
+# What happens when a job does not end after its timeout: only the end of the process ends it.
+
+logger = logging.getLogger(__name__)
+
+
+class Overdue:
+    """Lets the other jobs finish and then has the process replaced. Called on any thread."""
+
+    def __init__(self, in_flight: InFlight, lifetime: Lifetime, waker: Waker, grace: float) -> None:
+        self._in_flight = in_flight
+        self._lifetime = lifetime
+        self._waker = waker
+        self._grace = grace
+
+    def __call__(self, running: RunningJob) -> None:
+        """Give up on a job that still runs after its timeout and the grace period."""
+        # Not an error: the job's own line says whether it failed, and why.
+        logger.warning(
+            "job %s still runs %g s after its timeout: this process finishes its other jobs and is replaced",
+            running.row.id,
+            conf.current().timeout_grace,
+        )
+        self._in_flight.overdue[running.row.id] = running
+        self._lifetime.replace(self._grace)
+        self._waker.interrupt()

@@ -22,7 +22,7 @@ import psycopg
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...session import Session
+    from ...postgres.session import Session
 
 __all__ = ["DeafSessionError", "Notifier"]
 

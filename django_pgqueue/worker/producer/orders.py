@@ -20,24 +20,23 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
-from ..executor.backoffs import backoffs
-from .pauses import PauseRow
-from .queue_limits import LIMITS_SQL
+from ..executor.outcomes import backoffs
+from .pauses import LIMITS_SQL, PauseRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...session import Session
-    from ..executor.backoffs import Backoffs
+    from ...postgres.session import Session
+    from ..executor.outcomes import Backoffs
     from ..executor.runner import Runner
     from ..options import WorkerOptions
     from .idle import Idle
+    from .in_flight import Returns
     from .lifetime import Lifetime
-    from .pauses import Pauses
-    from .queue_limits import QueueLimits
-    from .returns import Returns
+    from .pauses import Pauses, QueueLimits
 
-__all__ = ["UNPAUSE_SQL", "Orders", "orders_sql", "read_orders"]
+__all__ = ["UNPAUSE_SQL", "CancelRequests", "Orders", "orders_sql", "read_orders"]
+
 
 logger = logging.getLogger(__name__)
 
@@ -179,3 +178,31 @@ class Orders:
         elif how == "replace" and not lifetime.stopping:
             logger.info("asked to let another process replace this one")
             lifetime.replace(self._options.grace)
+
+
+# ----------------------------------------------------------------------------
+# Read requests to cancel running jobs from their rows, in case a notification was lost. Behind a transaction
+# pooler there are no notifications.
+
+_CANCELS_SQL = """
+    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND cancel_requested_at IS NOT NULL
+"""
+
+
+class CancelRequests:
+    """Reads the rows of jobs that have run longer than a poll interval, once in each interval."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._next_look = 0.0
+
+    def look(self, session: Session, now: float) -> None:
+        """If it is time, look for requests and pass them on."""
+        if now < self._next_look:
+            return
+        interval = conf.current().shortest_poll
+        self._next_look = now + interval
+        ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
+        if ids:
+            for (job_id,) in session.rows(_CANCELS_SQL, (ids,)):
+                self._runner.cancel(job_id)

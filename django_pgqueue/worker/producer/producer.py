@@ -20,33 +20,26 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from ... import conf
-from ...session import LOST_CONNECTION
-from ...upkeep.limits import DeclaredLimits
+from ...maintenance.limits import DeclaredLimits
+from ...postgres.session import LOST_CONNECTION
 from ..executor.threads import Executor
 from ..registry import Registration
 from .accounts import Accounts
-from .cancel_requests import CancelRequests
-from .claimer import Claimer
-from .completer import LOCKED, Completer
+from .claimer import Claimer, PolicyFiller
+from .completer import LOCKED, Completer, ProgressWriter
 from .connection import Connection
-from .demand import Demand
+from .demand import Demand, OneKind, TwoKinds
 from .exchange import Exchange
-from .idle import Idle
-from .in_flight import InFlight
-from .kinds import OneKind, TwoKinds
-from .lifetime import Lifetime
-from .looks import Looks
+from .idle import Idle, Looks
+from .in_flight import InFlight, Returns
+from .lifetime import Lifetime, Overdue
 from .notifier import Notifier
-from .orders import Orders
-from .overdue import Overdue
+from .orders import CancelRequests, Orders
 from .pauses import Pauses
-from .policy_filler import PolicyFiller
-from .progress_writer import ProgressWriter
-from .returns import Returns
 
 if TYPE_CHECKING:
-    from ...lifecycle.claimed import Claimed
-    from ...session import Session
+    from ...jobs.claim import Claimed
+    from ...postgres.session import Session
     from ..executor.runner import Runner
     from ..options import WorkerOptions
     from ..processes.started_jobs import StartedJobs

@@ -22,15 +22,17 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from ..processes.memory import write_memory
 from ..processes.parent_link import Farewell, last_words
 from ..processes.popen import child_environment, has_ended, how_it_ended, is_stopped
-from ..processes.started_jobs import StartedJobs
+from ..processes.started_jobs import StartedJobs, write_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from ..options import Assignment
 
-__all__ = ["STILLBIRTHS", "Child", "End"]
+__all__ = ["STILLBIRTHS", "Child", "End", "is_init", "reap_orphans"]
+
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +127,7 @@ class Child:
     def start(self, assignment: Assignment, databases: str = "") -> None:
         """Start a process; there must be none. Raises ``OSError`` if the system refuses.
 
-        ``databases``: the connection parameters that its own settings do not have (``database_settings``).
+        ``databases``: the connection parameters that its own settings do not have (``settings``).
         They contain passwords, which other users could read on a command line or in an environment.
 
         Call this on the main thread: on Linux, the process dies with the *thread* that started it
@@ -222,3 +224,31 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
     # Some systems refuse to signal a group that contains only the process that has ended.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
+
+
+# ----------------------------------------------------------------------------
+# Reap orphans: the first process of a container becomes the parent of processes whose parent has ended.
+#
+# In Kubernetes, the worker is this first process unless the image has an init process. A task that starts a
+# browser leaves some processes behind each time. If they are not reaped, they count against the process
+# limit of the container forever.
+
+
+def is_init() -> bool:
+    """Return whether this is the first process of the system or of its container."""
+    return os.getpid() == 1
+
+
+def reap_orphans(own: Container[int | None]) -> None:
+    """Reap all processes that have ended except ``own``, because the supervisor reads their exit codes."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # there are no child processes
+            return
+        # waitid() shows one ended process at a time. If it is one of our own, the others wait until the next
+        # turn, which handles it first.
+        if found is None or found.si_pid in own:
+            return
+        with suppress(ChildProcessError):
+            os.waitpid(found.si_pid, 0)

@@ -6,7 +6,7 @@ The statement of a heartbeat also looks for workers of others whose heartbeats a
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
 (``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due. Of schedules that
-somebody changes, the supervisor hears between two heartbeats (``schedules/news.py``).
+somebody changes, the supervisor hears between two heartbeats (``schedules/control.py``).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from ... import conf
-from ...lifecycle.arrays import number_array
+from ...formatting import counted
+from ...maintenance.alerts import AlertRounds
+from ...maintenance.limits import DeclaredLimits
+from ...maintenance.recovery import EndedProcess, EndedProcesses
+from ...maintenance.rounds import Rounds, tell_retention
+from ...postgres.arrays import number_array
+from ...postgres.session import LOST_CONNECTION, connect
+from ...schedules.control import ScheduleNews
 from ...schedules.fire import NEXT_LOOK
-from ...schedules.news import ScheduleNews
-from ...session import LOST_CONNECTION, connect
-from ...upkeep.alerts import AlertRounds
-from ...upkeep.limits import DeclaredLimits
-from ...upkeep.recovery import EndedProcess, EndedProcesses
-from ...upkeep.rounds import Rounds, tell_retention
-from ...wording import counted
 from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...session import Session
+    from ...postgres.session import Session
     from .child import Child
 
 __all__ = ["Heartbeat"]

@@ -16,17 +16,14 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ... import database_settings
-from ...wording import counted
+from ...formatting import counted
+from ...postgres import settings
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from ..waker import Waker
-from .alive_file import AliveFile
-from .child import STILLBIRTHS, Child
+from .child import STILLBIRTHS, Child, is_init, reap_orphans
 from .heartbeat import Heartbeat
-from .notices import RunningJobs, giving_up, stopping
-from .reaper import is_init, reap_orphans
-from .stop_signals import StopSignals
-from .systemd import ServiceManager
+from .service import AliveFile, ServiceManager
+from .stop import RunningJobs, StopSignals, giving_up, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +67,8 @@ class Supervisor:
         self.failure = ""
         """Why it ended, if its exit code is not 0."""
         # Read once, so that a process that starts later gets the same.
-        self._databases = database_settings.changed()
-        self._database_name = database_settings.database_name(options.alias)
+        self._databases = settings.changed()
+        self._database_name = settings.database_name(options.alias)
 
     def run(self, check: Callable[[], None]) -> int:
         """Run until stopped; in a burst, until no process finds a job that is due.

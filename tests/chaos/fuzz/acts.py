@@ -9,7 +9,7 @@ import psycopg
 from hypothesis.stateful import RuleBasedStateMachine
 from psycopg.types.json import Jsonb
 
-from django_pgqueue.lifecycle.finish import FINISH_SQL, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from tests.support import foreign
 from tests.support.jobs import Range, claim_and_ask, value
 from tests.support.sessions import Connection

@@ -15,8 +15,8 @@ from random import Random
 from django.db import Error, connection, connections, transaction
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.definition import BoundTask
 from django_pgqueue.models import Job
+from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 
 from .ledger import COMMITTED, IN_DOUBT, INTEND, ROLLED_BACK, Ledger

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from django_pgqueue.definition import BoundTask
+from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.support.clocks import Clock, lacks_faketime
 from tests.support.waiting import until

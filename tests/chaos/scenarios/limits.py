@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import NamedTuple
 
-from django_pgqueue.definition import BoundTask
 from django_pgqueue.models import Job, Limit
+from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.support.rates import most_in_window
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.db import connection
 
-from django_pgqueue.definition import Task
+from django_pgqueue.tasks.task import Task
 from tests.app import ledger_tasks as tasks
 from tests.support.commands import Command, databases
 from tests.support.far_place import FarPlace, far_place, lacks_far_place

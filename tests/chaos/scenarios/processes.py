@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from django_pgqueue.definition import BoundTask
+from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.support.commands import SLOW
 from tests.support.memory_groups import lacks_memory_group, memory_group

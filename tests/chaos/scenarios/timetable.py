@@ -13,9 +13,9 @@ from itertools import pairwise
 from django.db.models.functions import Now
 
 from django_pgqueue import enqueue, pause
-from django_pgqueue.definition import BoundTask
 from django_pgqueue.models import Job, Schedule, ScheduleTick, UniqueWindow
-from django_pgqueue.server_time import server_now
+from django_pgqueue.postgres.clock import server_now
+from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
 from tests.app.tasks import noop
 from tests.app.unique_tasks import remind

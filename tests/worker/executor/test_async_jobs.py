@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.definition import find_task
-from django_pgqueue.lifecycle.claimed import Claimed
-from django_pgqueue.lifecycle.finish import Outcome
+from django_pgqueue.jobs.claim import Claimed
+from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
+from django_pgqueue.tasks.task import find_task
 from django_pgqueue.worker.executor import runner as runner_module
 from django_pgqueue.worker.executor.isolation import Isolation
 from django_pgqueue.worker.executor.runner import Runner

@@ -9,11 +9,13 @@ import pytest
 from django.db import connection
 from django.db.backends.signals import connection_created
 
-from django_pgqueue import cancel, enqueue, enqueue_many, session
+from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.models import Job
+from django_pgqueue.postgres import session
 from django_pgqueue.worker.executor import connections as connections_module
-from django_pgqueue.worker.executor import session_watch, timeouts
-from django_pgqueue.worker.producer import kinds
+from django_pgqueue.worker.executor import connections as session_watch
+from django_pgqueue.worker.executor import timeouts
+from django_pgqueue.worker.producer import demand
 from tests.app import async_tasks
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
@@ -129,7 +131,7 @@ def test_many_timeouts_at_the_same_time_read_their_deadlines_over_few_connection
 
 
 def test_async_jobs_do_not_wait_behind_sync_ones_that_have_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "PAUSE", 0.01)
+    monkeypatch.setattr(demand, "PAUSE", 0.01)
     sync = [enqueue(tasks.hold, "s").pk for _ in range(5)]
     ids = enqueue_many(tasks.anote.bind(str(number)) for number in range(20))
     with working(threads=1, async_slots=10):

@@ -14,8 +14,8 @@ from django.db.backends.signals import connection_created
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import connections as connections_module
-from django_pgqueue.worker.executor import session_watch
-from django_pgqueue.worker.producer import kinds
+from django_pgqueue.worker.executor import connections as session_watch
+from django_pgqueue.worker.producer import demand
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -61,7 +61,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Connections are watched, as in every worker process. Jobs run in the order in which they were enqueued,
     also if the machine is busy: a worker requeues jobs that wait for a second, and their order may change.
     """
-    monkeypatch.setattr(kinds, "HOARD_SECONDS", DEADLINE)
+    monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
     session_watch.install()
     yield
     session_watch.uninstall()

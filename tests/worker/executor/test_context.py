@@ -12,10 +12,10 @@ from django.utils import translation
 
 from django_pgqueue import cancel, context, enqueue, retry
 from django_pgqueue.context import acting_as
+from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.models import Job
-from django_pgqueue.stored_json import TOO_DEEP
-from django_pgqueue.tracing import CARRIER
-from django_pgqueue.worker.executor import surroundings
+from django_pgqueue.monitoring.tracing import CARRIER
+from django_pgqueue.worker.executor import runner as surroundings
 from tests.app import context_tasks as tasks
 from tests.support.workers import fresh, run_due
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.worker.executor.fingerprints import fingerprint
+from django_pgqueue.worker.executor.errors import fingerprint
 
 CODE = """
 {lines}

@@ -12,9 +12,9 @@ import pytest
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
 
-from django_pgqueue.session import connect
+from django_pgqueue.postgres.session import connect
 from django_pgqueue.worker.executor import connections as connections_module
-from django_pgqueue.worker.executor import hosting
+from django_pgqueue.worker.executor import fork
 from tests.support.databases import alias
 from tests.support.sessions import open_raw
 
@@ -33,7 +33,7 @@ def prepared(name: str) -> Iterator[Any]:
     connections_module.keep_open()
     before = {each: connections.settings[each].get("OPTIONS", {}) for each in connections}
     try:
-        hosting._notice_vanished_servers()
+        fork._notice_vanished_servers()
         connections[name].connect()
         yield connections[name].connection
     finally:

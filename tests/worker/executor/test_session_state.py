@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.worker.executor.session_state import leaves_state
+from django_pgqueue.worker.executor.connections import leaves_state
 
 LEAVES = [
     "SET search_path TO other",

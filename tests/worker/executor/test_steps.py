@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from django_pgqueue import StepError, cancel, enqueue, retry, signal, step
 from django_pgqueue.exceptions import JobIsOver, PayloadError
-from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
-from django_pgqueue.models.step import Step
+from django_pgqueue.models.progress import Step
 from tests.app import step_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import TaskTimeout, current_job, enqueue, enqueue_many, extend, task
-from django_pgqueue.lifecycle.claimed import Claimed
+from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import timeouts
 from django_pgqueue.worker.executor.timeouts import Timeout, Timeouts

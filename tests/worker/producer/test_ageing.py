@@ -13,7 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.session import Session, connect
+from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer.claimer import Claimer
 from tests.app import worker_tasks as tasks

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
-from django_pgqueue.lifecycle.finish import Kind, Outcome, finish_parameters
+from django_pgqueue.jobs.finish import Kind, Outcome, finish_parameters
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.executor.outcomes import Result

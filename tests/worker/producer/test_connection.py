@@ -10,9 +10,9 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue import session as connection_module
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.session import Session
+from django_pgqueue.postgres import session as connection_module
+from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import reconnect, registry
 from django_pgqueue.worker.producer import connection as producer_connection
 from tests.app import worker_tasks as tasks

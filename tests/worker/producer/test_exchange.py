@@ -10,9 +10,9 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.finish import Outcome
+from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
-from django_pgqueue.session import Session, connect
+from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.executor import outcomes
 from django_pgqueue.worker.producer import connection as producer_connection
 from django_pgqueue.worker.producer.demand import Demand

@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.lifecycle.claimed import Claimed
-from django_pgqueue.worker.producer.groups import SLICE, Groups, in_turn
-from django_pgqueue.worker.producer.kinds import OneKind, TwoKinds
+from django_pgqueue.jobs.claim import Claimed
+from django_pgqueue.worker.producer.demand import OneKind, TwoKinds
 from django_pgqueue.worker.producer.pauses import Pauses
 from django_pgqueue.worker.producer.places import Places
-from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue
+from django_pgqueue.worker.producer.ranges import FORGET_AFTER, SLICE, FirstDue, Groups, in_turn
 from tests.app import group_tasks as tasks
 from tests.support.rows import claimed
 from tests.support.workers import run_due

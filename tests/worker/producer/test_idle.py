@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_pgqueue.session import Session, connect
+from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.producer.idle import LOOKS, Idle
 
 

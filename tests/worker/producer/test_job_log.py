@@ -14,12 +14,11 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue
-from django_pgqueue.lifecycle.finish import Outcome
+from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Job
-from django_pgqueue.worker.executor.errors import error_entry
-from django_pgqueue.worker.executor.failure import Failure
+from django_pgqueue.worker.executor.errors import Failure, error_entry
+from django_pgqueue.worker.producer.accounts import log_job
 from django_pgqueue.worker.producer.completer import Completer
-from django_pgqueue.worker.producer.job_log import log_job
 from tests.app import deadly_tasks as deadly
 from tests.app import worker_tasks as tasks
 from tests.support.rows import claimed

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.lifecycle.claimed import Claimed
-from django_pgqueue.lifecycle.finish import Outcome
+from django_pgqueue.jobs.claim import Claimed
+from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.worker.executor.outcomes import Result
-from django_pgqueue.worker.producer import kinds
-from django_pgqueue.worker.producer.batch_size import BATCH
-from django_pgqueue.worker.producer.kinds import HOARD_SECONDS, PAUSE, TwoKinds
+from django_pgqueue.worker.producer import demand
+from django_pgqueue.worker.producer.demand import BATCH, HOARD_SECONDS, PAUSE, TwoKinds
 from tests.support.rows import claimed
 
 THREADS, SLOTS = 4, 2_000
@@ -39,7 +38,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(kinds, "monotonic", clock)
+    monkeypatch.setattr(demand, "monotonic", clock)
     return clock
 
 

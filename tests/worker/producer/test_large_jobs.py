@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.claimed import Claimed
+from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.models import Job
-from django_pgqueue.worker.producer import batch_size
+from django_pgqueue.worker.producer import demand
 from tests.app import worker_tasks as tasks
 from tests.support.workers import make_producer
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_few_large_jobs_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_size, "HELD_CHARACTERS", 110_000)
+    monkeypatch.setattr(demand, "HELD_CHARACTERS", 110_000)
     enqueue_many(tasks.see.bind("x" * 10_000) for _ in range(150))
     producer = make_producer(burst=True, threads=2)
     held: list[int] = []

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many, set_limit
-from django_pgqueue.definition import Task
 from django_pgqueue.models import Job, Limit
+from django_pgqueue.tasks.task import Task
 from tests.app import limit_tasks as limited
 from tests.app import worker_tasks as tasks
 from tests.support.workers import fresh, run_due, until, working
@@ -48,7 +48,7 @@ def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
     def imported() -> list[Task[..., Any]]:
         return [limited.two] if tasks.gate("hold 0 runs").is_set() else []
 
-    monkeypatch.setattr("django_pgqueue.upkeep.limits.declared_tasks", imported)
+    monkeypatch.setattr("django_pgqueue.maintenance.limits.declared_tasks", imported)
     with working(threads=3):
         first = enqueue(limited.two, "hold 0")
         assert tasks.gate("hold 0 runs").wait(tasks.DEADLINE)

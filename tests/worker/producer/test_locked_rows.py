@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue import session as worker_connection
 from django_pgqueue.models import Job
+from django_pgqueue.postgres import session as worker_connection
 from tests.app import worker_tasks as tasks
 from tests.app.unique_tasks import hold_and_snooze
 from tests.support.jobs import add

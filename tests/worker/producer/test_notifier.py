@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_pgqueue import enqueue
-from django_pgqueue.session import Session
+from django_pgqueue.postgres.session import Session
 from django_pgqueue.worker import registry
 from django_pgqueue.worker.producer import producer as producer_module
 from django_pgqueue.worker.producer.idle import Idle

@@ -13,9 +13,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgqueue import cancel, edit, enqueue, enqueue_many, pause, resume, retry
-from django_pgqueue.lifecycle.control import run_now
+from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, Pause, Worker
-from django_pgqueue.worker.producer import idle, kinds, orders
+from django_pgqueue.worker.producer import demand, idle, orders
 from django_pgqueue.worker.producer.pauses import PauseRow, Pauses
 from tests.app import worker_tasks as tasks
 from tests.app.tasks import noop
@@ -153,7 +153,7 @@ def test_a_worker_that_claims_reads_its_orders_once_a_second(monkeypatch: pytest
 def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
     """A job that runs on the only thread, and jobs that the worker has claimed and not started."""
     own = worker.producer._kinds
-    assert isinstance(own, kinds.OneKind)
+    assert isinstance(own, demand.OneKind)
     own._batch_size.learn([0.0001])
     with transaction.atomic():
         running = enqueue(tasks.hold, "first").pk
@@ -164,7 +164,7 @@ def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
 
 
 def test_running_jobs_finish_and_those_that_have_not_started_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "HOARD_SECONDS", DEADLINE)
+    monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
     with working(threads=1) as worker:
         running, jobs = claimed_ahead(worker)
         pause(queue="default")
@@ -176,7 +176,7 @@ def test_running_jobs_finish_and_those_that_have_not_started_go_back(monkeypatch
 
 
 def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "HOARD_SECONDS", DEADLINE)
+    monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
     with working(threads=1) as worker:
         running, jobs = claimed_ahead(worker)
         pause(task=noop)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import session
-from django_pgqueue.lifecycle.claimed import Claimed
+from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.models import Job
-from django_pgqueue.worker.producer.policy_filler import PolicyFiller
+from django_pgqueue.postgres import session
+from django_pgqueue.worker.producer.claimer import PolicyFiller
 from tests.app import timing_tasks, worker_tasks
 from tests.support.jobs import add, claim
 from tests.support.sessions import Connect

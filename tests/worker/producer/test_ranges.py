@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.lifecycle.claimed import Claimed
+from django_pgqueue.jobs.claim import Claimed
+from django_pgqueue.worker.producer.places import Turns
 from django_pgqueue.worker.producer.ranges import FORGET_AFTER, FirstDue, Ranges
-from django_pgqueue.worker.producer.turns import Turns
 from tests.support.jobs import add
 from tests.support.sessions import Connect, Connection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from django_pgqueue.worker.producer.turns import Key, Turns
+from django_pgqueue.worker.producer.places import Key, Turns
 
 
 def never(key: Key) -> float:

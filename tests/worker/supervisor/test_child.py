@@ -16,7 +16,7 @@ from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell,
 from django_pgqueue.worker.processes.popen import has_ended, is_stopped
 from django_pgqueue.worker.processes.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.child import LONGEST_BACKOFF, QUICK, Child
-from django_pgqueue.worker.supervisor.stop_signals import StopSignals
+from django_pgqueue.worker.supervisor.stop import StopSignals
 from tests.support.workers import until
 
 

@@ -14,10 +14,10 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
+from django_pgqueue.maintenance import recovery, rounds
 from django_pgqueue.models import Schedule, Worker
 from django_pgqueue.schedules import pause, resume
 from django_pgqueue.schedules.fire import SPREAD
-from django_pgqueue.upkeep import recovery, rounds
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 from tests.support.factories import JobFactory, ScheduleFactory, WorkerFactory

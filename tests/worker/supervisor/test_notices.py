@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
-from django_pgqueue.worker.supervisor.notices import RunningJobs, giving_up, stopping
+from django_pgqueue.worker.supervisor.stop import RunningJobs, giving_up, stopping
 from tests.app import worker_tasks as tasks
 from tests.support.factories import JobFactory
 from tests.support.sessions import open_raw

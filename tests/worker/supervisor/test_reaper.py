@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import os, subprocess, sys
-from django_pgqueue.worker.supervisor.reaper import reap_orphans
+from django_pgqueue.worker.supervisor.child import reap_orphans
 
 reap_orphans(())  # there are no children
 ended = [subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) for code in (7, 8, 9)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_pgqueue.worker.supervisor.systemd import ServiceManager
+from django_pgqueue.worker.supervisor.service import ServiceManager
 
 
 @pytest.fixture

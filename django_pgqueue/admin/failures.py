@@ -1,0 +1,398 @@
+"""Failures by group: the list, the page of a group, and the block of the overview.
+
+pages.py   the pages, and the buttons that mute a group
+rows.py    what they show of a group
+block.py   the largest groups, for the overview and the page of a task
+traces.py  the part of a traceback that lies in the project
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db import connections
+from django.db.models import Model
+from django.http import Http404, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext
+
+from ..models import FailureGroup
+from ..monitoring.failures import group, groups, mute, parts, unmute
+from ..monitoring.health import PATIENCE
+from ..monitoring.spans import DAY, SPAN_TIMEOUT, SPANS
+from ..postgres.timeout import TimeLimitReached, time_limit, within
+from . import display
+from .base import DatabaseAdmin
+from .charts import LABELS, MEDIA, Chart, Series, SpanTab, sparkline
+from .console import console_page
+from .jobs.texts import breakable
+from .lists import queue_names, task_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django.http import HttpRequest, HttpResponse, HttpResponseBase
+    from django.urls import URLPattern
+
+    from ..monitoring.failures import GroupFigures, Part
+    from ..monitoring.spans import Span
+
+__all__ = [
+    "MUTE",
+    "FailurePages",
+    "JobsOfGroup",
+    "application_part",
+    "detail",
+    "failure_block",
+    "jobs_of",
+    "parts_rows",
+    "row",
+]
+
+
+# ----------------------------------------------------------------------------
+# The part of a traceback that lies in the code of the project: its frames without those of libraries.
+
+_FRAME = re.compile(r'^(\s*(?:\| )?)  File "(?P<file>[^"]*)", line \d+')
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "\\site-packages\\", "\\Lib\\")
+
+
+def application_part(traceback: str) -> str:
+    """Return the traceback without the frames of libraries; empty if there are none, or no others."""
+    kept: list[str] = []
+    left_out = frames = 0
+    skipping = False
+    for line in traceback.splitlines():
+        frame = _FRAME.match(line)
+        if frame:
+            skipping = any(part in frame["file"] for part in _LIBRARIES)
+            left_out += skipping
+            frames += not skipping
+        elif skipping and not line.startswith("    "):
+            skipping = False  # the line of the exception, or a heading
+        if not skipping:
+            kept.append(line)
+    return "\n".join(kept) if left_out and frames else ""
+
+
+# ----------------------------------------------------------------------------
+# What the pages of failures show of a group: texts, the sparkline, the chart, and its jobs.
+
+MOST_JOBS = 10_000
+_SHOWN = 3  # tasks and versions of a group on the list
+
+# Each count reads an index of these jobs.
+_JOBS = """
+    SELECT
+        (SELECT count(*) FROM (SELECT FROM pgqueue_job_kept AS job
+            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
+                AND job.status = 'failed'
+            LIMIT %(most)s) AS failed),
+        (SELECT count(*) FROM (SELECT FROM pgqueue_job_live AS job
+            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
+            LIMIT %(most)s) AS live)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobsOfGroup:
+    """How many jobs of a group there are now, in words; empty if there are none."""
+
+    failed: str
+    live: str
+
+
+def jobs_of(alias: str, fingerprint: str) -> JobsOfGroup:
+    """Count the jobs of a group, up to ``MOST_JOBS``. Raises ``TimeLimitReached``."""
+    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
+        cursor.execute(_JOBS, {"fingerprint": fingerprint, "most": MOST_JOBS + 1})
+        failed, live = cursor.fetchone()
+    return JobsOfGroup(
+        ngettext("%(number)s job has failed", "%(number)s jobs have failed", failed) % _number(failed)
+        if failed
+        else "",
+        ngettext(
+            "%(number)s job waits for another attempt or runs",
+            "%(number)s jobs wait for another attempt or run",
+            live,
+        )
+        % _number(live)
+        if live
+        else "",
+    )
+
+
+def row(group: GroupFigures, url: str, span: Span) -> dict[str, Any]:
+    """Return what the list shows of a group."""
+    return {
+        "url": url,
+        "kind": breakable(group.error_class) or _("without an error"),
+        "message": group.message,
+        "failed": display.number(group.failed),
+        "retried": display.number(group.retried),
+        "attempts": group.attempts,
+        "spark": sparkline([point.attempts for point in group.points], "alarm"),
+        "tasks": _few(group.tasks),
+        "versions": _few(group.versions),
+        "first_seen": display.time(group.first_seen),
+        "last_seen": display.time(group.last_seen),
+        "muted": _muted(group),
+    }
+
+
+def detail(group: GroupFigures, span: Span) -> dict[str, Any]:
+    """Return what the page of a group shows."""
+    short = application_part(group.traceback)
+    return {
+        "group": group,
+        "message": group.message,
+        "kind": breakable(group.error_class),
+        "first_seen": display.time(group.first_seen),
+        "last_seen": display.time(group.last_seen),
+        "total_failed": display.number(group.total_failed),
+        "total_retried": display.number(group.total_retried),
+        "muted": _muted(group),
+        "chart": _chart(group),
+        "trace": short or group.traceback,
+        "full_trace": group.traceback if short else "",
+    }
+
+
+def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
+    """Return the name and the counts of each part. Those without a name have none to tell."""
+    return [
+        (breakable(part.name), display.number(part.failed), display.number(part.retried))
+        for part in found
+        if part.name
+    ]
+
+
+def _chart(group: GroupFigures) -> Chart:
+    def of(label: str, counts: list[int], color: Any) -> Series:
+        return Series(label, counts, [display.number(count) for count in counts], color)
+
+    points = group.points
+    series = [
+        of(pgettext("number of jobs", "failed"), [point.failed for point in points], "alarm"),
+        of(pgettext("number of jobs", "retried"), [point.retried for point in points], "quiet"),
+    ]
+    starts = [point.start for point in points]
+    return Chart("pgqueue-failures", _("Failed attempts"), starts, series, kind="bars")
+
+
+def _few(names: Sequence[str]) -> dict[str, Any]:
+    left = len(names) - _SHOWN
+    more = ngettext("and %(count)d more", "and %(count)d more", left) % {"count": left} if left > 0 else ""
+    return {"names": [breakable(name) for name in names[:_SHOWN]], "more": more}
+
+
+def _muted(group: GroupFigures) -> str:
+    if group.muted_at is None:
+        return ""
+    text = _("muted by %(author)s at %(time)s") if group.muted_by else _("muted at %(time)s")
+    return display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
+
+
+def _number(count: int) -> dict[str, str]:
+    return {"number": display.number(MOST_JOBS) + "+" if count > MOST_JOBS else display.number(count)}
+
+
+# ----------------------------------------------------------------------------
+# The block of the largest groups of failures, for the overview and the page of a task.
+
+MOST_IN_BLOCK = 5
+
+
+def failure_block(admin: DatabaseAdmin[Any], span: Span = DAY, task: str = "") -> dict[str, Any]:
+    """Return what ``failures_block.html`` shows as ``failures``, of all tasks or of one. ``admin`` is the
+    admin of jobs.
+    """
+    site, prefix = admin.admin_site, f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
+
+    def url(page: str, *arguments: str) -> str:
+        return reverse(f"{prefix}_{page}", args=arguments, current_app=site.name)
+
+    found = within(
+        admin.database, PATIENCE, lambda: groups(admin.database, span, task=task, most=MOST_IN_BLOCK)
+    )
+    if found is None:
+        return {"url": url("failures"), "is_slow": True, "groups": []}
+    rows = [row(each, url("failure", quote(each.fingerprint)), span) for each in found]
+    return {"url": url("failures"), "is_slow": False, "groups": rows}
+
+
+# ----------------------------------------------------------------------------
+# The pages of failures by group: the list, one group, and the buttons that mute a group.
+
+M = TypeVar("M", bound=Model)
+
+MUTE = "django_pgqueue.mute_failuregroup"
+MOST_GROUPS = 100  # groups on the list
+_TEMPLATES = "admin/django_pgqueue"
+_PARTS = {
+    "task": gettext_lazy("Tasks"),
+    "queue": gettext_lazy("Queues"),
+    "version": gettext_lazy("Versions"),
+}
+
+
+class FailurePages(DatabaseAdmin[M]):
+    """Adds the pages to the admin of jobs. Users who may view jobs see them."""
+
+    class Media:
+        css = {"all": ["django_pgqueue/failures.css"]}
+
+    def has_mute_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may mute and unmute groups of failures."""
+        return request.user.has_perm(MUTE)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URLs of the pages."""
+        view, name = self.admin_site.admin_view, f"{self.opts.app_label}_{self.opts.model_name}"
+        return [
+            path("failures/", view(self.failures_view), name=f"{name}_failures"),
+            path("failures/<path:fingerprint>/mute/", view(self.mute_view), name=f"{name}_failure_mute"),
+            path("failures/<path:fingerprint>/", view(self.failure_view), name=f"{name}_failure"),
+            *super().get_urls(),
+        ]
+
+    def failures_view(self, request: HttpRequest) -> HttpResponse:
+        """The groups with the most failures of a span."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        span = _span(request)
+        chosen = {name: _given(request, name) for name in ("queue", "task")}
+        muted = _given(request, "muted") == "1"
+        rows, is_slow = [], False
+        try:
+            found = groups(self.database, span, **chosen, muted=muted, most=MOST_GROUPS + 1)
+            rows = [
+                row(
+                    each, self._failures_page("failure", quote(each.fingerprint)) + f"?span={span.name}", span
+                )
+                for each in found
+            ]
+        except TimeLimitReached:
+            is_slow = True
+        kept = {name: value for name, value in {**chosen, "muted": "1" if muted else ""}.items() if value}
+        return console_page(
+            self,
+            request,
+            f"{_TEMPLATES}/failures.html",
+            _("Failures"),
+            media=MEDIA,
+            groups=rows[:MOST_GROUPS],
+            more=len(rows) > MOST_GROUPS,
+            is_slow=is_slow,
+            spans=_spans(span, kept),
+            span=span.name,
+            source="?" + urlencode({"span": span.name, **kept}),
+            muted=muted,
+            queues=_choices(queue_names(self.database), chosen["queue"]),
+            tasks=_choices(task_paths(self.database), chosen["task"]),
+            queue=chosen["queue"],
+            task=chosen["task"],
+        )
+
+    def failure_view(self, request: HttpRequest, fingerprint: str) -> HttpResponse:
+        """One group: its sample, its failures over time, its tasks, queues and versions, and its jobs."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        span, alias = _span(request), self.database
+        fingerprint = unquote(fingerprint).replace("\0", "")
+        try:
+            found = group(alias, fingerprint, span)
+            if found is None:
+                raise Http404(_("There is no such group of failures. It may have been forgotten."))
+            by = parts(alias, fingerprint, span)
+            jobs = jobs_of(alias, fingerprint)
+        except TimeLimitReached:
+            return self._failures_were_slow(request)
+        context = {
+            **detail(found, span),
+            "parts": [(_PARTS[kind], rows) for kind, some in by.items() if (rows := parts_rows(some))],
+            "jobs": jobs,
+            "spans": _spans(span, {}),
+            "jobs_url": self._failures_page("changelist"),
+            "query": urlencode({"q": f"fingerprint:{fingerprint}"}),
+            "sample_url": self._sample_url(found.sample_job),
+            "mute_url": self._failures_page("failure_mute", quote(fingerprint))
+            if self.has_mute_permission(request)
+            else "",
+            "may_retry": self._may_act(request, "retry"),
+            "may_cancel": self._may_act(request, "cancel"),
+            "list_url": self._failures_page("failures"),
+        }
+        title = found.name or _("Failure without an error")
+        return console_page(self, request, f"{_TEMPLATES}/failure.html", title, media=MEDIA, **context)
+
+    def mute_view(self, request: HttpRequest, fingerprint: str) -> HttpResponseBase:
+        """Mute a group or unmute it, and redirect to its page."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not (self.has_view_permission(request) and self.has_mute_permission(request)):
+            raise PermissionDenied
+        found = FailureGroup.objects.using(self.writes_to).filter(pk=unquote(fingerprint).replace("\0", ""))
+        known = found.defer("traceback").first()
+        if known is None:
+            raise Http404(_("There is no such group of failures. It may have been forgotten."))
+        if request.POST.get("action") == "unmute":
+            changed = unmute(self.writes_to, [known.pk])
+            words = _("The group is no longer muted.")
+        else:
+            changed = mute(self.writes_to, [known.pk], request.user.get_username())
+            words = _("The group is muted until it changes.")
+        if changed:
+            LogEntry.objects.log_actions(request.user.pk, [known], CHANGE, change_message=words)  # type: ignore[arg-type]
+            self.message_user(request, words, messages.SUCCESS)
+        else:
+            self.message_user(request, _("Nothing changed: somebody else was first."), messages.WARNING)
+        return HttpResponseRedirect(self._failures_page("failure", quote(known.pk)))
+
+    def _failures_were_slow(self, request: HttpRequest) -> HttpResponse:
+        """Return the page of a group that could not be read in time."""
+        title = _("Failures")
+        return console_page(self, request, f"{_TEMPLATES}/failures.html", title, is_slow=True, spans=[])
+
+    def _may_act(self, request: HttpRequest, what: str) -> bool:
+        """Return what the method for this permission says, which a project may have replaced."""
+        return bool(getattr(self, f"has_{what}_permission")(request))
+
+    def _sample_url(self, job: int) -> str:
+        """Return the URL of the newest job; empty if it is no longer kept."""
+        rows = self.model._default_manager.using(self.database).filter(pk=job)
+        return self._failures_page("change", job) if rows.exists() else ""
+
+    def _failures_page(self, page: str, *arguments: Any) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=arguments, current_app=self.admin_site.name)
+
+
+def _span(request: HttpRequest) -> Span:
+    return SPANS.get(_given(request, "span"), DAY)
+
+
+def _spans(current: Span, kept: dict[str, str]) -> list[SpanTab]:
+    """Return the links to the other spans."""
+    return [
+        SpanTab(str(LABELS[name]), "?" + urlencode({"span": name, **kept}), name == current.name)
+        for name in SPANS
+    ]
+
+
+def _given(request: HttpRequest, name: str) -> str:
+    value: str = request.GET.get(name, "")
+    return "" if "\0" in value else value
+
+
+def _choices(names: list[str], chosen: str) -> list[str]:
+    names = names[:200]
+    return names if not chosen or chosen in names else [chosen, *names]

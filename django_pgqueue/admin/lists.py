@@ -1,0 +1,401 @@
+"""Lists that stay fast with a long history.
+
+changelist.py  pages by keyset, without counting
+orders.py      orders that an index supports
+names.py       the names of queues and tasks, for filters
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import MAXYEAR, UTC, datetime, time, timedelta
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.conf import settings
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import PAGE_VAR, ChangeList
+from django.db import connections
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..postgres.timeout import TimeLimitReached, time_limit
+from ..tasks.registry import BACKLOG_WINDOW, known_tasks, queues_in_use
+from . import display
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.db.models import Model, OrderBy, QuerySet
+    from django.db.models.expressions import Combinable
+    from django.http import HttpRequest
+
+__all__ = [
+    "NEWEST",
+    "PERIODS",
+    "WINDOW",
+    "Column",
+    "KeysetChangeList",
+    "Order",
+    "Place",
+    "Span",
+    "is_span",
+    "queue_names",
+    "read_place",
+    "read_span",
+    "task_paths",
+    "within_span",
+]
+
+
+# ----------------------------------------------------------------------------
+# The names of queues and tasks for filters, found without reading the history.
+
+_TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
+
+
+def queue_names(alias: str) -> list[str]:
+    """Return the queues that the overview shows."""
+    return sorted(queues_in_use(alias))
+
+
+def task_paths(alias: str) -> list[str]:
+    """Return the tasks that this process can find, that have live jobs, or that ran within a day.
+
+    There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are read,
+    so a task that has not run yet, and that this process cannot find, may be missing.
+    """
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_TASKS, {"window": BACKLOG_WINDOW})
+        found = {path for (path,) in cursor.fetchall()}
+    return sorted(found | set(known_tasks()))
+
+
+# ----------------------------------------------------------------------------
+# Orders of a list that are supported by an index, and places in them.
+#
+# An order is a list of columns that ends with the key. A place consists of the values of a row in these
+# columns. In the URL, it is a list of integers, the key first: ``p=7``, or ``p=7:1767225600000000`` for a
+# row with a time. A leading minus requests the rows before the place instead of those after it.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ADDRESS = re.compile(r"(-?)(\d{1,18}(?::-?\d{1,18})*)", re.ASCII)
+
+
+class Column(NamedTuple):
+    """One column of an order."""
+
+    name: str
+    descending: bool = False
+    is_time: bool = False
+
+
+class Place(NamedTuple):
+    """The row after which a page starts, or before which it ends: its values in the columns of the order."""
+
+    values: tuple[Any, ...]
+    backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Columns that end with the key, and the parts of a table that have an index on them."""
+
+    columns: tuple[Column, ...]
+    split: Callable[[QuerySet[Any]], list[QuerySet[Any]]] = lambda rows: [rows]
+    """Splits rows into parts, each of which has an index in this order."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    def keys(
+        self, rows: QuerySet[Any], place: Place | None, limit: int, *, skip: int = 0
+    ) -> list[tuple[Any, ...]]:
+        """Return the values of up to ``limit`` rows after the place, without the first ``skip`` of them.
+
+        Each range of the index of each part is read separately, and only as far as needed. With an OR over
+        the columns, PostgreSQL would read the index from its start.
+        """
+        names, backward = self.names, place is not None and place.backward
+        ordered = [f"{'-' if column.descending != backward else ''}{column.name}" for column in self.columns]
+        ranges = [
+            part.filter(bound).order_by(*ordered).values_list(*names)
+            for part in self.split(rows)
+            for bound in (self._after(place.values, backward) if place else [Q()])
+        ]
+        if not ranges:
+            return []
+        first, *others = [some[:limit] for some in ranges]
+        if others:
+            first = first.union(*others, all=True).order_by(*ordered)[:limit]
+        return list(first[skip:]) if skip else list(first)
+
+    def up_to(self, values: tuple[Any, ...], backward: bool) -> Q:
+        """Return a condition for the rows up to a place. The bound on the first column ends an index scan."""
+        lead = self.columns[0]
+        bound = Q(**{f"{lead.name}__{self._comparison(lead, not backward)}e": values[0]})
+        flipped = [*self._after(values, not backward), Q(**dict(zip(self.names, values, strict=True)))]
+        return bound & reduce(or_, flipped)
+
+    def _after(self, values: tuple[Any, ...], backward: bool) -> list[Q]:
+        """Return the ranges that together contain all rows after a place, the nearest one first."""
+        ranges = []
+        for length in reversed(range(len(values))):
+            equal = dict(zip(self.names[:length], values[:length], strict=True))
+            column = self.columns[length]
+            ranges.append(
+                Q(**equal, **{f"{column.name}__{self._comparison(column, backward)}": values[length]})
+            )
+        return ranges
+
+    @staticmethod
+    def _comparison(column: Column, backward: bool) -> str:
+        return "lt" if column.descending != backward else "gt"
+
+    def address(self, values: tuple[Any, ...], *, backward: bool = False) -> str:
+        """Return a place in the form for the URL."""
+        *others, key = (
+            (value - _EPOCH) // timedelta(microseconds=1) if column.is_time else value
+            for column, value in zip(self.columns, values, strict=True)
+        )
+        return f"{'-' if backward else ''}{':'.join(map(str, [key, *others]))}"
+
+
+NEWEST = Order((Column("pk", descending=True),))
+
+
+def read_place(order: Order, address: str) -> Place | None:
+    """Return the place in a URL; None for the first page and for an invalid place."""
+    matched = _ADDRESS.fullmatch(address)
+    if matched is None:
+        return None
+    key, *others = map(int, matched[2].split(":"))
+    if len(others) + 1 != len(order.columns) or (key < 2 and not matched[1]):
+        return None
+    try:
+        values = tuple(
+            _EPOCH + timedelta(microseconds=number) if column.is_time else number
+            for column, number in zip(order.columns, [*others, key], strict=True)
+        )
+    except OverflowError:
+        return None
+    return Place(values, backward=bool(matched[1]))
+
+
+# ----------------------------------------------------------------------------
+# Spans of time in the address of a list: a period that ends now, such as ``finished=day``, or from one time
+# to another, such as ``finished=2026-11-23T10:00..2026-11-23T12:00``.
+#
+# Of the two times, one may be missing. The second one is not in the span. A day stands for its midnight, and
+# a time without an offset is in the current time zone.
+
+PERIODS = {
+    "hour": (timedelta(hours=1), gettext_lazy("last hour")),
+    "day": (timedelta(days=1), gettext_lazy("last 24 hours")),
+    "week": (timedelta(days=7), gettext_lazy("last 7 days")),
+}
+
+_BETWEEN = ".."
+#: In an address, "+" is a space.
+_OFFSET = re.compile(r"(T\S*) (?=\d\d(:?\d\d)?$)")
+
+
+class Span(NamedTuple):
+    """From one time to another; None if it has no start or no end."""
+
+    start: datetime | None
+    end: datetime | None
+
+    def __str__(self) -> str:
+        start, end = (display.stored_time(each) if each else "" for each in self)
+        if not end:
+            return _("since %(start)s") % {"start": start}
+        if not start:
+            return _("before %(end)s") % {"end": end}
+        return _("from %(start)s to %(end)s") % {"start": start, "end": end}
+
+
+def read_span(text: str) -> Span | None:
+    """Return the span that a text names; None if it is not one with two dots."""
+    start, dots, end = text.partition(_BETWEEN)
+    if not dots or not (start or end):
+        return None
+    try:
+        return Span(_moment(start), _moment(end))
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_span(text: str) -> bool:
+    """Return whether a text is the name of a period, or from one time to another."""
+    return text in PERIODS or read_span(text) is not None
+
+
+def within_span(column: str, text: str, now: Any) -> Q:
+    """Return the condition that a time is in the span that a text names; an empty one if it names none."""
+    if text in PERIODS:
+        return Q(**{f"{column}__gte": now - PERIODS[text][0]})
+    found = Q()
+    start, end = read_span(text) or Span(None, None)
+    if start is not None:
+        found &= Q(**{f"{column}__gte": start})
+    if end is not None:
+        found &= Q(**{f"{column}__lt": end})
+    return found
+
+
+def _moment(text: str) -> datetime | None:
+    """Return the time, in the current time zone if it has no offset. Raise ValueError if it is not a time."""
+    text = _OFFSET.sub(r"\1+", text.strip())
+    if not text:
+        return None
+    day = parse_date(text)
+    moment = parse_datetime(text) if day is None else datetime.combine(day, time.min)
+    if moment is None:
+        raise ValueError(text)
+    if timezone.is_aware(moment) != settings.USE_TZ:
+        moment = timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
+    # Beyond these years, a time has no equal in every zone.
+    if not 1 < moment.year < MAXYEAR:
+        raise ValueError(text)
+    return moment
+
+
+# ----------------------------------------------------------------------------
+# A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET.
+#
+# A page starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much
+# as the first one.
+#
+# Filters that no index supports read rows one by one. They read ``WINDOW`` rows, then stop and offer to look
+# further back, so that a search without a match takes no longer in a long history than in a short one. Each
+# statement has a time limit, too: if it is reached, a smaller window is read instead, and after the smallest
+# one the page says that the search gave up.
+
+WINDOW = 100_000  # rows
+SECONDS = 1.0  # for each statement that finds rows
+#: The parts of the window that are read if the whole takes too long.
+SMALLER = (10, 100)
+
+
+class KeysetChangeList(ChangeList):
+    """For an admin class with ``rows_for_list(rows)`` and ``searched_rows(change_list)``."""
+
+    model_admin: Any
+
+    #: Links to other pages as query strings; None if there is no such page.
+    newest: str | None = None
+    newer: str | None = None
+    older: str | None = None
+    #: Whether there are rows beyond the window that were not read.
+    cut = False
+    #: How many seconds it took in vain, if no window could be read in time.
+    gave_up_after: float | None = None
+    window = WINDOW
+
+    def get_order(self) -> Order:
+        """Return the order of the rows: newest first, unless a subclass overrides it."""
+        return NEWEST
+
+    def get_ordering(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> list[str | Combinable | OrderBy]:  # the stubs' type of the parent
+        """Return a default; ``get_results`` orders the rows of the page."""
+        return ["-pk"]
+
+    def get_ordering_field_columns(self) -> dict[int, Any]:
+        """Mark no column as sorted."""
+        return {}
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read one page, and one more row to find out whether there is another page."""
+        self.order = self.get_order()
+        if self._is_for_action(request):
+            self._describe([])
+            return
+        place = read_place(self.order, request.GET.get(PAGE_VAR, ""))
+        found, end = self._find_in_time(place)
+        more = len(found) > self.list_per_page
+        found = found[: self.list_per_page]
+        if place is not None and place.backward:
+            found.reverse()
+        self._link(found, place, more, end)
+        self._describe(self._rows([values[-1] for values in found]))
+
+    def _is_for_action(self, request: HttpRequest) -> bool:
+        """Return whether Django only wants to know which rows match, for an action, and shows no list."""
+        is_sent = request.method == "POST" and ACTION_CHECKBOX_NAME in request.POST
+        return is_sent and bool(self.model_admin.get_actions(request))
+
+    def _find_in_time(self, place: Place | None) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
+        """Return what ``_find`` returns for the largest window that can be read within the time limit."""
+        windows = [self.window, *(max(1, self.window // part) for part in SMALLER)]
+        for self.window in windows:
+            try:
+                with time_limit(self.root_queryset.db, SECONDS):
+                    return self._find(place)
+            except TimeLimitReached:
+                continue
+        self.gave_up_after = SECONDS * len(windows)
+        return [], None
+
+    def _find(self, place: Place | None) -> tuple[list[tuple[Any, ...]], tuple[Any, ...] | None]:
+        """Return the places of the rows of the page and of one more, and the end of the window, if it has
+        one.
+        """
+        rows, end = self.queryset, None
+        searched: QuerySet[Any] | None = self.model_admin.searched_rows(self)
+        if searched is not None:
+            last = self.order.keys(searched, place, self.window + 1, skip=self.window - 1)
+            if len(last) == 2:  # the last row of the window, and one beyond it
+                end = last[0]
+                rows = rows.filter(self.order.up_to(end, place is not None and place.backward))
+        return self.order.keys(rows, place, self.list_per_page + 1), end
+
+    def _rows(self, keys: list[int]) -> list[Model]:
+        """Return the rows with these keys.
+
+        Race: a row may change or be deleted after its key was found. A changed row is shown with its new
+        values, even if it no longer matches the filters. A deleted row is left out.
+        """
+        rows = self.model_admin.rows_for_list(self.root_queryset.filter(pk__in=keys)) if keys else []
+        by_key = {row.pk: row for row in rows}
+        return [by_key[key] for key in keys if key in by_key]
+
+    def _link(
+        self, found: list[tuple[Any, ...]], place: Place | None, more: bool, end: tuple[Any, ...] | None
+    ) -> None:
+        """Set the links to other pages. ``end`` is the end of the window, if it has one."""
+        self.cut = end is not None and not more
+        if not found and place is None and end is None:
+            return
+        here = place.values if place else end
+        first, last = (found[0], found[-1]) if found else (here, here)
+        if place is not None and place.backward:
+            self.older = self._page(last)
+            self.newer = self._page(first if more else end, backward=True)
+        else:
+            self.older = self._page(last if more else end)
+            self.newer = self._page(first, backward=True) if place else None
+        self.newest = self.get_query_string() if place or self.newer else None
+
+    def _describe(self, found: list[Model]) -> None:
+        """Set the attributes that Django's templates and views read, without counting all rows."""
+        self.result_list = found
+        self.result_count = self.full_result_count = len(found)
+        self.show_full_result_count = False
+        self.show_admin_actions = bool(found)
+        self.can_show_all = self.multi_page = False
+
+    def _page(self, values: tuple[Any, ...] | None, *, backward: bool = False) -> str | None:
+        if values is None:
+            return None
+        return self.get_query_string({PAGE_VAR: self.order.address(values, backward=backward)})

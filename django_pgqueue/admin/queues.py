@@ -1,0 +1,494 @@
+"""Queues: the list (``list.py``), the page of one (``page.py``), and their settings (``admin.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import ValidationError
+from django.core.paginator import InvalidPage
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext, pgettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
+
+from ..models import Job, JobStat, Limit, Pause, Queue, Worker
+from ..monitoring.queues import MOST_FAILURES, QueueFigures, one_queue, queue_figures
+from ..monitoring.spans import breakdown, per_second, rate_text, series
+from ..monitoring.workers import Vital, busy_text, queues_text
+from ..postgres.timeout import TimeLimitReached
+from ..tasks.registry import queues_in_use
+from . import display
+from .base import DatabaseAdmin
+from .charts import MEDIA, chosen_span, pair_text, percentile_text, span_charts, span_tabs, sparkline
+from .display import page_url, task_url
+from .jobs.texts import breakable
+from .paused import paused
+from .tasks.list import error_rate, share_text
+from .tasks.page import Fact, limit_text, linked
+from .workers.fleet import Attendance, Fleet, state_badge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.http import HttpRequest
+
+__all__ = ["QueueAdmin", "QueueChangeList", "Standing", "add_readings", "existing_queue"]
+
+
+# ----------------------------------------------------------------------------
+# The list of queues: every queue that is in use or paused, with or without its own settings.
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The figures of a queue in the list, stored in its attribute ``standing``."""
+
+    figures: QueueFigures
+    attendance: Attendance
+    jobs_url: str
+    """The URL of the list of jobs; empty for a user who may not view it."""
+    paused: str
+    """Who has paused it, why, and until when; or a link to the form that pauses it, for users who may."""
+
+    @property
+    def unattended(self) -> bool:
+        """Whether there is work and no worker."""
+        return self.figures.needs_workers and not self.attendance.alive
+
+    def linked(self, text: str, **filters: str) -> str:
+        """Return a count with a link to these jobs."""
+        if not self.jobs_url or text == "0":
+            return text
+        query = urlencode({"queue": self.figures.name, **filters})
+        return format_html('<a href="{}?{}">{}</a>', self.jobs_url, query, text)
+
+
+class QueueChangeList(ChangeList):
+    """A page of the queues that match the search, by name, read with a constant number of statements.
+
+    A queue without settings is an unsaved ``Queue``. It has a page, too.
+    """
+
+    model_admin: Any
+    trouble = ""
+    is_slow = False
+    """Whether something could not be read in time."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the figures of all queues, and the settings of those on this page."""
+        alias = self.model_admin.database
+        site = self.model_admin.admin_site
+        (every, self.is_slow), fleet = queue_figures(alias), Fleet(alias)
+        if any(queue.needs_workers for queue in every):
+            self.trouble = fleet.trouble
+        elif self.is_slow:
+            self.trouble = gettext("The figures of the queues could not be read in time.")
+        words = self.query.casefold().split()
+        found = [queue for queue in every if all(word in queue.name.casefold() for word in words)]
+        jobs_url = page_url(site, request, Job, "changelist")
+        pauses = paused(site, request, alias).queues
+        pause_url = page_url(site, request, Pause, "add")
+        self.result_list = self._with_settings(
+            [
+                Standing(
+                    queue,
+                    fleet.of(queue.name),
+                    jobs_url,
+                    pauses.get(queue.name) or _pause_link(pause_url, queue.name),
+                )
+                for queue in self._page_of(request, found)
+            ]
+        )
+        self.full_result_count = len(every)
+        self.show_full_result_count = True
+        self.show_admin_actions = any(not queue._state.adding for queue in self.result_list)
+
+    def _page_of(self, request: HttpRequest, found: list[QueueFigures]) -> list[QueueFigures]:
+        self.paginator = self.model_admin.get_paginator(request, found, self.list_per_page)
+        self.result_count = len(found)
+        self.can_show_all = self.result_count <= self.list_max_show_all
+        self.multi_page = self.result_count > self.list_per_page
+        if not self.multi_page or (self.show_all and self.can_show_all):
+            return found
+        try:
+            return list(self.paginator.page(self.page_num).object_list)
+        except InvalidPage:
+            raise IncorrectLookupParameters from None
+
+    def _with_settings(self, standings: list[Standing]) -> list[Any]:
+        saved = self.root_queryset.in_bulk([standing.figures.name for standing in standings])
+        queues: list[Any] = []
+        for standing in standings:
+            queue: Any = saved.get(standing.figures.name) or Queue(name=standing.figures.name)
+            queue.standing = standing
+            queues.append(queue)
+        return queues
+
+
+def _pause_link(address: str, name: str) -> str:
+    if not address:
+        return ""
+    return format_html(
+        '<a href="{}?{}">{}</a>', address, urlencode({"kind": "queue", "name": name}), gettext("Pause")
+    )
+
+
+# ----------------------------------------------------------------------------
+# What the page of a queue shows above its settings: depth, age, rates over time, workers, and tasks.
+#
+# A queue without settings has the page, too, as long as it is in use.
+
+MOST_TASKS = 20
+MOST_WORKERS = 50
+
+
+def existing_queue(alias: str, name: str) -> Queue | None:
+    """Return an unsaved row for a queue that is in use, paused, or served; None if nothing knows its name."""
+    name = name.replace("\0", "")
+    if name in queues_in_use(alias) or _is_named(alias, name):
+        return Queue(name=name)
+    return None
+
+
+def _is_named(alias: str, name: str) -> bool:
+    if Pause.objects.using(alias).filter(kind=Pause.Kind.QUEUE, name=name).exists():
+        return True
+    return any(name in queues for queues in Worker.objects.using(alias).values_list("queues", flat=True))
+
+
+def add_readings(
+    admin: DatabaseAdmin[Any], request: HttpRequest, queue: Queue, context: dict[str, Any]
+) -> None:
+    """Add the figures to the context of the page. Each part that could not be read in time says so."""
+    name, span, alias = queue.pk, chosen_span(request), admin.database
+    figures, fleet = one_queue(alias, name), Fleet(alias, busy=True)
+    serving = fleet.serving(name)
+    try:
+        charts = span_charts(series(alias, span, queue=name))
+        tasks = breakdown(alias, span, "task", queue=name, most=MOST_TASKS)
+        whole = breakdown(alias, span, "queue", queue=name)
+    except TimeLimitReached:
+        charts, tasks, whole = [], [], []
+    jobs = page_url(admin.admin_site, request, Job, "changelist")
+    context["pgqueue"] = {
+        "name": name,
+        "tiles": list(_tiles(figures, serving, jobs)),
+        "rates": list(_rates(whole[0])) if whole else [],
+        "charts": charts,
+        "span_tabs": span_tabs(request),
+        "facts": list(_facts(admin, request, name)),
+        "workers": [_worker_row(admin, request, worker) for worker in serving[:MOST_WORKERS]],
+        "more_workers": max(0, len(serving) - MOST_WORKERS),
+        "trouble": fleet.trouble if figures is not None and figures.needs_workers else "",
+        "tasks": [_task_row(admin, request, row, whole[0].attempts) for row in tasks],
+        "links": list(_links(admin, request, name, jobs)),
+    }
+
+
+def _tiles(figures: QueueFigures | None, serving: list[Any], jobs: str) -> Iterator[Fact]:
+    """Yield how many jobs wait and run now."""
+    if figures is None:
+        yield Fact(gettext("Depth"), gettext("could not be read in time"))
+        return
+    depth, name = figures.depth, figures.name
+
+    def count(text: str, **filters: str) -> Any:
+        return linked(f"{jobs}?{urlencode({'queue': name, **filters})}" if jobs and text != "0" else "", text)
+
+    yield Fact(gettext("Ready"), display.capped(depth.ready))
+    yield Fact(gettext("Oldest due for"), display.period(figures.oldest) or "-")
+    yield Fact(gettext("Scheduled"), display.capped(depth.scheduled))
+    yield Fact(gettext("Backing off"), count(display.capped(depth.retrying), status="retry"))
+    yield Fact(gettext("Blocked"), count(display.capped(depth.blocked), status="blocked"))
+    slots = sum(worker.slots for worker in serving if worker.vital == Vital.RUNNING)
+    running = count(display.capped(depth.running), status="running")
+    yield Fact(
+        gettext("Running of slots"),
+        format_html(gettext("{running} of {slots}"), running=running, slots=display.number(slots)),
+    )
+    longest = timedelta(seconds=depth.longest_running)
+    yield Fact(gettext("Longest runs for"), display.period(longest) if depth.running else "-")
+    if figures.lost:
+        yield Fact(
+            gettext("Lost"),
+            format_html('<strong class="pgqueue-alarm">{}</strong>', display.number(figures.lost)),
+        )
+    failed = display.number(figures.failed_day) + ("+" if figures.failed_day >= MOST_FAILURES else "")
+    yield Fact(gettext("Failed in 24 hours"), count(failed, status="failed", finished="day"))
+
+
+def _rates(row: Any) -> Iterator[Fact]:
+    """Yield what ran in the span."""
+    yield Fact(gettext("Rate"), rate_text(per_second([row])))
+    yield Fact(gettext("Done"), display.number(row.done))
+    yield Fact(gettext("Failed"), display.number(row.failed))
+    yield Fact(gettext("Retried"), display.number(row.retried))
+    yield Fact(pgettext("share of the attempts", "Errors"), share_text(error_rate(row)))
+    for label, histogram in (
+        (gettext("Waited p50, p95"), row.wait_histogram),
+        (gettext("Ran p50, p95"), row.run_histogram),
+    ):
+        yield Fact(label, pair_text(histogram))
+
+
+def _facts(admin: DatabaseAdmin[Any], request: HttpRequest, name: str) -> Iterator[Fact]:
+    """Yield who has paused it, and the limits of its jobs."""
+    site = admin.admin_site
+    pauses = paused(site, request, admin.database)
+    if pauses.everything:
+        yield Fact(gettext("Paused"), pauses.everything)
+    if name in pauses.queues:
+        yield Fact(gettext("Paused"), pauses.queues[name])
+    for limit in Limit.objects.using(admin.database).filter(pk__in=[f"queue:{name}", "*"]).order_by("-pk"):
+        yield Fact(
+            gettext("Limit"), linked(page_url(site, request, Limit, "change", limit.pk), limit_text(limit))
+        )
+
+
+def _worker_row(admin: DatabaseAdmin[Any], request: HttpRequest, worker: Any) -> dict[str, Any]:
+    return {
+        "worker": linked(page_url(admin.admin_site, request, Worker, "change", worker.pk), str(worker)),
+        "queues": queues_text(worker),
+        "busy": busy_text(worker),
+        "badge": state_badge(worker),
+        "age": display.period(worker.age),
+    }
+
+
+def _task_row(admin: DatabaseAdmin[Any], request: HttpRequest, row: Any, attempts: int) -> dict[str, Any]:
+    site = admin.admin_site
+    url = task_url(site, request, row.task_path)
+    return {
+        "task": linked(url, breakable(row.task_path)),
+        "share": f"{100 * row.attempts / attempts:.0f} %" if attempts else "",
+        "rate": rate_text(per_second([row])),
+        "failed": display.number(row.failed),
+        "errors": share_text(error_rate(row)),
+        "ran": percentile_text(row.run_histogram, 0.95),
+    }
+
+
+def _links(admin: DatabaseAdmin[Any], request: HttpRequest, name: str, jobs: str) -> Iterator[dict[str, Any]]:
+    if jobs:
+        yield {"label": gettext("Jobs of this queue"), "url": f"{jobs}?{urlencode({'queue': name})}"}
+    if tasks := page_url(admin.admin_site, request, JobStat, "changelist"):
+        yield {"label": gettext("Tasks of this queue"), "url": f"{tasks}?{urlencode({'queue': name})}"}
+    if pause := page_url(admin.admin_site, request, Pause, "add"):
+        yield {"label": gettext("Pause"), "url": f"{pause}?{urlencode({'kind': 'queue', 'name': name})}"}
+
+
+# ----------------------------------------------------------------------------
+# Queues: their figures, and their settings, which can be edited. The list is in ``list``.
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+    from django.http import HttpRequest, HttpResponse
+
+    ModelForm = forms.ModelForm[Queue]
+else:
+    ModelForm = forms.ModelForm
+
+
+class QueueForm(ModelForm):
+    """Checks the settings, and that the name is not used in the displayed database."""
+
+    using: str
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse negative periods, and a longest wait that is shorter than the first one."""
+        cleaned = super().clean() or self.cleaned_data
+        for name in ("keep_done", "keep_failed"):
+            kept = cleaned.get(name)
+            if kept is not None and kept < timedelta(0):
+                self.add_error(name, _("Enter zero or more."))
+        base, ceiling = cleaned.get("backoff_base"), cleaned.get("backoff_ceiling")
+        if base is not None and ceiling is not None and ceiling < base:
+            self.add_error("backoff_ceiling", _("The longest wait must not be shorter than the first wait."))
+        return cleaned
+
+    def validate_unique(self) -> None:
+        """Do what Django's method does, which would query the database that the routers choose."""
+        name = self.cleaned_data.get("name")
+        if name and Queue.objects.using(self.using).filter(pk=name).exists():
+            taken = ValidationError(_("A queue with this name already exists."), code="unique")
+            self.add_error("name", taken)
+
+
+class QueueAdmin(DatabaseAdmin[Queue]):
+    """Empty settings default to those in ``PGQUEUE``. A queue without a row works and is listed, too."""
+
+    form = QueueForm
+    list_display = (
+        "name", "paused", "workers", "ready", "oldest", "waiting", "running", "rate", "failed",
+        "own_settings",
+    )  # fmt: skip
+    search_fields = ("name",)
+    sortable_by = ()
+    fieldsets = (
+        (None, {"fields": ("name",)}),
+        (_("History"), {"fields": ("keep_done", "keep_failed")}),
+        (_("Waits before a retry"), {"fields": ("backoff_base", "backoff_ceiling")}),
+    )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
+        """Return the list of all queues."""
+        return QueueChangeList
+
+    @admin.display(description=getattr(admin.ModelAdmin.action_checkbox, "short_description", ""))
+    def action_checkbox(self, obj: Queue) -> SafeString:
+        """Show a checkbox only if there is a row."""
+        return mark_safe("&nbsp;") if obj._state.adding else super().action_checkbox(obj)
+
+    @admin.display(description=_("workers"))
+    def workers(self, queue: Any) -> str:
+        """How many live workers claim its jobs."""
+        standing: Standing = queue.standing
+        return _alarm(standing.attendance) if standing.unattended else str(standing.attendance)
+
+    @admin.display(description=pgettext_lazy("number of jobs", "ready"))
+    def ready(self, queue: Any) -> str:
+        """How many jobs are due."""
+        return display.capped(queue.standing.figures.depth.ready)
+
+    @admin.display(description=_("oldest due for"))
+    def oldest(self, queue: Any) -> str:
+        """How long the oldest job has been due."""
+        text = display.period(queue.standing.figures.oldest)
+        return _alarm(text) if text and queue.standing.unattended else text
+
+    @admin.display(description=pgettext_lazy("number of jobs", "waiting"))
+    def waiting(self, queue: Any) -> str:
+        """How many jobs are not due yet, how many of these back off, and how many are blocked."""
+        standing: Standing = queue.standing
+        depth = standing.figures.depth
+        parts = [_("%(count)s scheduled") % {"count": display.capped(depth.scheduled)}] * bool(
+            depth.scheduled
+        )
+        for count, status, text in (
+            (depth.retrying, "retry", _("{} backing off")),
+            (depth.blocked, "blocked", _("{} blocked")),
+        ):
+            if count:
+                parts.append(format_html(str(text), standing.linked(display.capped(count), status=status)))
+        return format_html_join(", ", "{}", ((part,) for part in parts)) or display.number(0)
+
+    @admin.display(description=pgettext_lazy("number of jobs", "running"))
+    def running(self, queue: Any) -> str:
+        """How many jobs are running, and how many of these are lost."""
+        standing: Standing = queue.standing
+        running = standing.linked(display.capped(standing.figures.depth.running), status="running")
+        if not standing.figures.lost:
+            return running
+        return format_html("{}, {}", running, _alarm(_("%(count)d lost") % {"count": standing.figures.lost}))
+
+    @admin.display(description=_("rate"))
+    def rate(self, queue: Any) -> str:
+        """How fast attempts ended in the last hour, and how that was."""
+        figures = queue.standing.figures
+        if figures.hour is None:
+            return display.number(0)
+        points = [
+            done + failed for done, failed in zip(figures.trend.done, figures.trend.failed, strict=True)
+        ]
+        return format_html("{}{}", rate_text(per_second([figures.hour])), sparkline(points))
+
+    @admin.display(description=_("failed in 24 hours"))
+    def failed(self, queue: Any) -> str:
+        """How many jobs failed in the last 24 hours."""
+        standing: Standing = queue.standing
+        count = standing.figures.failed_day
+        text = display.number(count) + ("+" if count >= MOST_FAILURES else "")
+        failed = standing.linked(text, status="failed", finished="day")
+        return _alarm(failed) if count else failed
+
+    @admin.display(description=_("settings"))
+    def own_settings(self, queue: Queue) -> str:
+        """The settings that differ from ``PGQUEUE``."""
+        parts = [
+            _kept(_("done jobs"), queue.keep_done),
+            _kept(_("failed jobs"), queue.keep_failed),
+            _wait(_("first wait"), queue.backoff_base),
+            _wait(_("longest wait"), queue.backoff_ceiling),
+        ]
+        return ", ".join(filter(None, parts)) or str(_("default"))
+
+    @admin.display(description=_("pause"))
+    def paused(self, queue: Any) -> str:
+        """Who has paused it, why, and until when; or a link that pauses it."""
+        standing: Standing = queue.standing
+        return standing.paused
+
+    @property
+    def media(self) -> forms.Media:
+        """Add what the charts need."""
+        return super().media + MEDIA + forms.Media(css={"all": ["django_pgqueue/pages.css"]})
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Queue | None:
+        """Return the queue. One that is in use but has no settings is an unsaved row."""
+        return super().get_object(request, object_id, from_field) or existing_queue(self.database, object_id)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """The first settings of a queue add a row."""
+        if obj is not None and obj._state.adding:
+            return super().has_add_permission(request)
+        return super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Without settings, there is nothing to delete."""
+        return not (obj is not None and obj._state.adding) and super().has_delete_permission(request, obj)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Queue | None = None,
+    ) -> HttpResponse:
+        """Add the figures of the queue."""
+        if obj is not None:
+            add_readings(self, request, obj, context)
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def get_form(
+        self, request: HttpRequest, obj: Queue | None = None, change: bool = False, **kwargs: Any
+    ) -> type[ModelForm]:
+        """Return the form for this database."""
+        form = cast("type[QueueForm]", super().get_form(request, obj, change=change, **kwargs))
+        form.using = self.writes_to
+        return form
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
+        """Make the name of an existing queue read-only, because jobs refer to it."""
+        return () if obj is None else ("name",)
+
+    def save_model(self, request: HttpRequest, obj: Queue, form: Any, change: bool) -> None:
+        """Save in the database of this class."""
+        obj.save(using=self.writes_to)
+
+    def delete_model(self, request: HttpRequest, obj: Queue) -> None:
+        """Delete from the database of this class. The queue continues with the default settings."""
+        obj.delete(using=self.writes_to)
+
+
+def _alarm(text: Any) -> str:
+    return format_html('<strong class="pgqueue-alarm">{}</strong>', text)
+
+
+def _kept(what: Any, period: timedelta | None) -> str:
+    if period is None:
+        return ""
+    text = _("%(jobs)s kept for %(period)s") if period else _("%(jobs)s not kept")
+    return str(text % {"jobs": what, "period": display.period(period)})
+
+
+def _wait(what: Any, seconds: float | None) -> str:
+    return "" if seconds is None else f"{what} {display.span(seconds)}"

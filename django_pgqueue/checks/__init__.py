@@ -1,0 +1,3 @@
+"""The system checks, which Django runs before it starts."""
+
+from __future__ import annotations

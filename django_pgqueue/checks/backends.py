@@ -1,0 +1,116 @@
+"""Check TASKS for entries that cannot be used as a backend, and for a default that is not this queue.
+
+Django's own check of TASKS creates every backend and does not catch exceptions. So a wrong path or an invalid
+option would show a traceback instead of the messages of all checks. If TASKS has an error that is reported
+here, `silence_django` removes Django's check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import django
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.core.checks import Warning as CheckWarning
+from django.core.checks.registry import registry
+from django.core.exceptions import ImproperlyConfigured
+
+TAG = "pgqueue"
+OURS = "django_pgqueue.backend.PgQueueBackend"
+LINES = f'''TASKS = {{
+    "default": {{"BACKEND": "{OURS}"}},
+}}'''
+
+
+def broken_entries() -> Iterator[CheckMessage]:
+    """E004 and E005: the entries of TASKS that cannot be used as a backend."""
+    from ..compat import task_backends
+    from ..tasks.routing import backend_class, is_ours
+
+    tasks: Any = task_backends.settings
+    if not isinstance(tasks, Mapping):
+        yield Error(f"TASKS must be a dict, not {tasks!r}.", hint=_write_lines(), id=f"{TAG}.E004")
+        return
+    for alias, params in tasks.items():
+        where = f"TASKS[{alias!r}]"
+        if not isinstance(params, Mapping):
+            yield Error(f"{where} must be a dict, not {params!r}.", hint=_write_lines(), id=f"{TAG}.E004")
+        elif "BACKEND" not in params:
+            hint = f'Add "BACKEND": "{OURS}".'
+            yield Error(f"{where} has no BACKEND.", hint=hint, id=f"{TAG}.E004")
+        elif (cls := backend_class(params)) is None:
+            yield _not_a_backend(where, params["BACKEND"])
+        elif is_ours(cls):
+            try:
+                cls(alias, dict(params))
+            except ImproperlyConfigured as error:
+                # A subclass of this backend may raise its own error, without a hint.
+                message, remedy = getattr(error, "message", str(error)), getattr(error, "hint", None)
+                yield Error(message, hint=remedy or f"See {cls.__qualname__}.", id=f"{TAG}.E005")
+
+
+def default_elsewhere() -> Iterator[CheckMessage]:
+    """W001: tasks that use Django's own decorator do not go to this queue."""
+    from ..compat import DjangoTask, task_backends
+    from ..tasks.routing import backend_class, is_ours, our_aliases
+
+    default = task_backends.settings.get("default", {})  # if it is missing, Django refuses such tasks itself
+    cls = backend_class(default)
+    if cls is None or is_ours(cls):
+        return
+    decorator = f"@{DjangoTask.__module__.removesuffix('.base')}.task"
+    if not settings.is_overridden("TASKS"):  # type: ignore[misc]
+        yield CheckWarning(
+            f"TASKS is not set, so tasks that use {decorator} do not go to this queue. They run immediately, "
+            "in the process that enqueues them.",
+            hint=f"{_write_lines()}\n\n{_silence()}",
+            id=f"{TAG}.W001",
+        )
+        return
+    ours = our_aliases()
+    yield CheckWarning(
+        f"TASKS['default'] is {default['BACKEND']!r}, so tasks that use {decorator} go there, "
+        "not to this queue.",
+        hint=f"Tasks that use django_pgqueue.task go to {ours[0]!r} in TASKS. {_silence()}"
+        if ours
+        else f"{_write_lines()}\n\n{_silence()}",
+        id=f"{TAG}.W001",
+    )
+
+
+def silence_django() -> None:
+    """Remove Django's own check of TASKS from this process if TASKS is invalid, because these checks report
+    it.
+
+    Race: the app ``django_tasks`` registers its check when it is ready, which may be later than this app.
+    Importing its module here registers the check now, and not a second time later.
+    """
+    from ..compat import DjangoTask
+
+    package = DjangoTask.__module__.removesuffix(".base")
+    if not any(broken_entries()) or (django.VERSION < (6, 0) and not apps.is_installed(package)):
+        return
+    registry.registered_checks.discard(import_module(f"{package}.checks").check_tasks)
+
+
+def _not_a_backend(where: str, path: Any) -> CheckMessage:
+    # A path that contains the name of this package, or is similar, is probably meant to be this backend.
+    is_meant = "pgqueue" in str(path).lower() or get_close_matches(str(path), [OURS])
+    return Error(
+        f"{where}: the BACKEND {path!r} cannot be imported, or is not a task backend.",
+        hint=f'Use "{OURS}".' if is_meant else f'Correct the path. The backend of this queue is "{OURS}".',
+        id=f"{TAG}.E004",
+    )
+
+
+def _write_lines() -> str:
+    return f"Use this in your settings:\n\n{LINES}"
+
+
+def _silence() -> str:
+    return f'If this is intended, set SILENCED_SYSTEM_CHECKS = ["{TAG}.W001"].'

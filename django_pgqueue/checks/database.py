@@ -1,0 +1,206 @@
+"""System checks that query the database, for ``manage.py check --database default`` and each start of a
+worker.
+
+If there are unapplied migrations, these checks only warn about them: ``migrate`` runs the checks first, and
+an error would stop it. When the command is ``migrate``, the warning is left out, too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as CheckWarning
+from django.db import NotSupportedError, OperationalError, connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.operations import RunSQL, SeparateDatabaseAndState
+from django.db.migrations.operations.base import Operation
+from django.db.models import Model
+
+from .. import conf
+from ..models import LiveJob, Ring
+from ..postgres.roles import kept_roles, lacking, shortened
+from .tasks import TAG, check_django_tasks, queue_databases
+
+__all__ = ["check_database", "database_problems"]
+
+_LABEL = "django_pgqueue"
+_ROUTINE = re.compile(r"\b(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)")
+_INSTALLED = (
+    "SELECT proname FROM pg_proc WHERE proname LIKE 'pgqueue\\_%%' AND pg_function_is_visible(oid)"
+    " UNION ALL "
+    "SELECT relname FROM pg_class WHERE relname = ANY (%s) AND pg_table_is_visible(oid)"
+)
+
+
+@register(Tags.database)
+def check_database(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """E012, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
+    if not databases or check_django_tasks(None):
+        return []
+    found: list[CheckMessage] = []
+    for alias in sorted({*queue_databases()} & {*databases}):
+        try:
+            waiting = _unapplied(alias)
+            if not waiting:
+                found += database_problems(alias)
+            elif sys.argv[1:2] != ["migrate"]:
+                found.append(_wait(alias, waiting))
+        except NotSupportedError as error:
+            found.append(_too_old(alias, error))
+        except OperationalError as error:
+            found.append(
+                Error(
+                    f"The database {alias!r} of the jobs cannot be reached: {str(error).strip()}",
+                    hint=f"Check that the server is running and that DATABASES[{alias!r}] is correct.",
+                    id=f"{TAG}.E012",
+                )
+            )
+    return found
+
+
+def database_problems(alias: str) -> list[CheckMessage]:
+    """Return the problems of the database ``alias``: errors that prevent workers from working, and warnings.
+
+    E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
+    history has lost its row. W004: there are functions of another version. W005: the ring has another
+    retention than PGQUEUE. W009: roles lack rights. Raises ``OperationalError`` if the server cannot be
+    reached.
+    """
+    if connections[alias].vendor != "postgresql":
+        return []  # E001 reports this
+    try:
+        return list(_problems(alias))
+    except NotSupportedError as error:
+        return [_too_old(alias, error)]
+
+
+def _problems(alias: str) -> Iterator[CheckMessage]:
+    tables, functions = _tables(), _functions()
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_INSTALLED, (sorted(tables),))
+        installed = {name for (name,) in cursor.fetchall()}
+    migrate = f"Run: python manage.py migrate --database {alias} {_LABEL}"
+    if missing := tables - installed:
+        yield Error(
+            f"The database {alias!r} lacks {', '.join(sorted(missing))}.",
+            hint=f"{migrate}. In tests, do not use --nomigrations or MIGRATION_MODULES: "
+            "only migrations create these tables and their functions.",
+            id=f"{TAG}.E009",
+        )
+        return
+    if missing := {*functions} - installed:
+        yield Error(
+            f"The database {alias!r} lacks functions of this version: {', '.join(sorted(missing))}.",
+            hint=f"{migrate}. If there are no unapplied migrations, the functions were dropped manually: "
+            "create them again from the files in django_pgqueue/sql.",
+            id=f"{TAG}.E010",
+        )
+    if unknown := installed - tables - functions:
+        yield CheckWarning(
+            f"The database {alias!r} has functions that this version does not know: "
+            f"{', '.join(sorted(unknown))}.",
+            hint="If this process is older than the last migration, restart it with the new version.",
+            id=f"{TAG}.W004",
+        )
+    yield from _ring(alias)
+    yield from _roles(alias)
+
+
+def _roles(alias: str) -> Iterator[CheckMessage]:
+    kept = kept_roles(alias)
+    if lacks := lacking(alias, kept):
+        names = [f" --enqueuer {name}" for name in kept.enqueuers[:1]]
+        names += [f" --worker {name}" for name in kept.workers[:1]]
+        yield CheckWarning(
+            f"The roles of manage.py pgqueue roles in the database {alias!r} do not fit this version: "
+            f"{shortened(lacks)}.",
+            hint="Run with the owner of the tables: "
+            f"python manage.py pgqueue roles --apply --database {alias}{''.join(names)}",
+            id=f"{TAG}.W009",
+        )
+
+
+def _ring(alias: str) -> Iterator[CheckMessage]:
+    ring = Ring.objects.using(alias).first()
+    if ring is None:
+        yield Error(
+            f"The table pgqueue_ring in the database {alias!r} has lost its row, so no job can finish.",
+            hint="Run in SQL: INSERT INTO pgqueue_ring DEFAULT VALUES",
+            id=f"{TAG}.E013",
+        )
+    elif not conf.problems():
+        settings = conf.current()
+        for key, stored, wanted in (
+            ("RETENTION", ring.retention, settings.retention),
+            ("FAILED_RETENTION", ring.failed_retention, settings.failed_retention),
+        ):
+            if stored != wanted:
+                yield CheckWarning(
+                    f"The database {alias!r} keeps history for {stored}, but PGQUEUE[{key!r}] is {wanted}.",
+                    hint="The next worker that starts stores its setting in the database. If this warning "
+                    "comes back, workers with different settings use the same database.",
+                    id=f"{TAG}.W005",
+                )
+
+
+def _unapplied(alias: str) -> list[str]:
+    """Return the names of the unapplied migrations of this app."""
+    if connections[alias].vendor != "postgresql":
+        return []
+    executor = MigrationExecutor(connections[alias])
+    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == _LABEL]
+    return [
+        migration.name for migration, _ in executor.migration_plan(targets) if migration.app_label == _LABEL
+    ]
+
+
+def _wait(alias: str, names: list[str]) -> CheckMessage:
+    return CheckWarning(
+        f"Migrations of {_LABEL} are not applied to the database {alias!r}: {', '.join(names)}.",
+        hint=f"Run: python manage.py migrate --database {alias}",
+        id=f"{TAG}.W003",
+    )
+
+
+def _too_old(alias: str, error: NotSupportedError) -> CheckMessage:
+    return Error(
+        f"The server of the database {alias!r} is too old: {str(error).strip()}",
+        hint="The queue needs PostgreSQL 14 or newer; Django 6.1 itself needs 15.",
+        id=f"{TAG}.E011",
+    )
+
+
+def _tables() -> set[str]:
+    models: list[type[Model]] = [*apps.get_app_config(_LABEL).get_models(), LiveJob]
+    return {model._meta.db_table for model in models}
+
+
+@cache
+def _functions() -> frozenset[str]:
+    """Return the names of the functions and procedures that exist after the last migration."""
+    package = import_module(f"{_LABEL}.migrations")
+    names = sorted(module.name for module in iter_modules(package.__path__))
+    present: dict[str, bool] = {}
+    for name in names:
+        for text in _statements(import_module(f"{package.__name__}.{name}").Migration.operations):
+            present.update((routine, word == "CREATE") for word, routine in _ROUTINE.findall(text))
+    return frozenset(routine for routine, is_there in present.items() if is_there)
+
+
+def _statements(operations: Iterable[Operation]) -> Iterator[str]:
+    for operation in operations:
+        if isinstance(operation, SeparateDatabaseAndState):
+            yield from _statements(operation.database_operations)
+        elif isinstance(operation, RunSQL):
+            parts = [operation.sql] if isinstance(operation.sql, str) else operation.sql
+            yield from (part if isinstance(part, str) else part[0] for part in parts)

@@ -1,0 +1,156 @@
+"""System checks for models that inherit from ``JobPayload``: tasks, databases, triggers and references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as CheckWarning
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, models, router
+from django.db.migrations.executor import MigrationExecutor
+
+from .. import conf
+from ..exceptions import WrongBackend
+from ..models import JobPayload
+from ..payloads.declare import task_of_model
+from ..payloads.synchronize import payload_models
+from ..schedules.synchronize import database_of, import_task_modules
+from .backends import broken_entries
+from .tasks import TAG, check_django_tasks
+
+__all__ = ["check_payload_triggers", "check_payloads"]
+
+# Before the first migration, the function is missing, and no condition would save a statement that calls it.
+_EXISTS_SQL = """
+    SELECT to_regclass(%s) IS NOT NULL AND to_regprocedure('pgqueue_payload_paths_v1(regclass)') IS NOT NULL
+"""
+_PATHS_SQL = "SELECT pgqueue_payload_paths_v1(to_regclass(%s))"
+
+
+@register(TAG)
+def check_payloads(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E019 and E020: payload models with another key, and those in another database than their jobs. W007 and
+    W008: payload models without a task, and rows that upkeep cannot delete.
+    """
+    found = [*_overridden()]
+    if check_django_tasks(None) or conf.problems() or any(broken_entries()) or not payload_models():
+        return found
+    import_task_modules()
+    for model in payload_models():
+        found += [*_homes(model), *_references(model)]
+    return found
+
+
+@register(Tags.database)
+def check_payload_triggers(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """E021: the table of a payload model has no triggers, or those of another task."""
+    if not databases or check_django_tasks(None) or conf.problems() or any(broken_entries()):
+        return []
+    import_task_modules()
+    found: list[CheckMessage] = []
+    for model in payload_models():
+        task = task_of_model(model)
+        alias = router.db_for_write(model)
+        if task is not None and alias in databases and connections[alias].vendor == "postgresql":
+            found += _triggers(alias, model, task)
+    return found
+
+
+def _overridden() -> Iterator[CheckMessage]:
+    for model in apps.get_models():
+        if issubclass(model, JobPayload) and not model._meta.proxy and model._meta.pk.name != "job":
+            if any(issubclass(parent, JobPayload) for parent in model._meta.get_parent_list()):
+                continue  # its rows belong to those of its parent, which has the job
+            yield Error(
+                f"The primary key of {model._meta.label} is {model._meta.pk.name!r}, but the key of a "
+                "payload is the id of its job.",
+                hint="Do not override the field 'job' of JobPayload, and do not make another field the key.",
+                id=f"{TAG}.E019",
+            )
+
+
+def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
+    task = task_of_model(model)
+    if task is None:
+        yield CheckWarning(
+            f"{model._meta.label} inherits from JobPayload, but no task takes it: its rows are no calls.",
+            hint=f"Declare one with @task(payload={model.__name__}) in a module that TASK_MODULES names.",
+            id=f"{TAG}.W007",
+        )
+        return
+    try:
+        home = database_of(task)
+    except WrongBackend:
+        yield Error(
+            f"{task.module_path} takes a payload, but its backend {task.backend!r} is not one of "
+            "django_pgqueue.",
+            hint="Leave out backend=, or name a backend of this package.",
+            id=f"{TAG}.E020",
+        )
+        return
+    where = router.db_for_write(model)
+    if where != home or not router.allow_migrate_model(home, model):
+        yield Error(
+            f"The rows of {model._meta.label} go to the database {where!r}, but the jobs of "
+            f"{task.module_path} to {home!r}. A row is its job, so both must be in one database.",
+            hint="Let the database router return the same alias for both, or declare the task with "
+            f"@task(payload={model.__name__}, database={where!r}).",
+            id=f"{TAG}.E020",
+        )
+
+
+def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
+    """Find foreign keys to the rows, which the database would not let upkeep delete."""
+    if model.keeps_rows:
+        return
+    for relation in model._meta.related_objects:
+        field: Any = relation.field
+        if field.model._meta.managed and field.db_constraint and not _deletes_in_database(field):
+            yield CheckWarning(
+                f"{field.model._meta.label}.{field.name} references rows of {model._meta.label}. Upkeep "
+                "deletes them with plain SQL when their jobs are no longer kept, and the database would "
+                "refuse that.",
+                hint=f"Set keeps_rows = True in {model.__name__} and delete its rows yourself, use "
+                "db_constraint=False, or let the database delete (DB_CASCADE of Django 6.1).",
+                id=f"{TAG}.W008",
+            )
+
+
+def _deletes_in_database(field: Any) -> bool:
+    kinds = [getattr(models, name, None) for name in ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")]
+    return field.remote_field.on_delete in [kind for kind in kinds if kind is not None]
+
+
+def _has_unapplied(alias: str, label: str) -> bool:
+    executor = MigrationExecutor(connections[alias])
+    return bool(
+        executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] == label])
+    )
+
+
+def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckMessage]:
+    table = connections[alias].ops.quote_name(model._meta.db_table)
+    try:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(_EXISTS_SQL, [table])
+            if cursor.fetchone() != (True,):
+                return
+            cursor.execute(_PATHS_SQL, [table])
+            (paths,) = cursor.fetchone()
+    except OperationalError:
+        return  # E012 tells that the database cannot be reached
+    if paths[:1] == [task.module_path] or _has_unapplied(alias, model._meta.app_label):
+        return  # an error would stop the command migrate, and a migration may mend it
+    whose = f"belong to {paths[0]}" if paths else "are missing, or disabled"
+    database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
+    yield Error(
+        f"The triggers of {model._meta.label} in the database {alias!r} {whose}, so a row that is inserted "
+        f"is not a job of {task.module_path}.",
+        hint=f"Add to a migration of {model._meta.app_label!r}: PayloadTriggers({model.__name__!r}, "
+        f"{task.module_path!r}) from django_pgqueue.operations, and run: python manage.py migrate{database}",
+        id=f"{TAG}.E021",
+    )

@@ -1,0 +1,90 @@
+"""System checks for the schedules in ``PGQUEUE["SCHEDULES"]``, for names that are declared twice, and for the
+keys of jobs that cannot be computed.
+
+``@schedule`` validates what it declares when its module is imported, except for the keys: a callable may need
+what is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, register
+
+from .. import conf
+from ..compat import InvalidTask
+from ..exceptions import InvalidKey, UniqueKeyError, UnknownTask, WrongBackend
+from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings
+from ..schedules.policy import call_keys
+from ..schedules.synchronize import database_of, import_task_modules
+from ..tasks.signatures import check_call
+from ..tasks.task import find_task
+from .backends import broken_entries
+from .tasks import TAG, check_django_tasks
+
+__all__ = ["check_schedules"]
+
+
+@register(TAG)
+def check_schedules(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E014, E015 and E016: schedules in the settings that are invalid, schedules that cannot be called, and
+    those that settings and code declare.
+    """
+    if check_django_tasks(None) or conf.problems() or any(broken_entries()):
+        return []
+    if not conf.current().schedules and not declared_schedules():
+        return []
+    import_task_modules()
+    good, wrong = schedules_in_settings()
+    return [
+        *(_invalid(name, problem) for name, problem in wrong.items()),
+        *(
+            message
+            for each in (*good.values(), *declared_schedules().values())
+            for message in _uncallable(each)
+        ),
+        *_twice(good),
+    ]
+
+
+def _invalid(name: str, problem: str) -> CheckMessage:
+    return Error(
+        f"PGQUEUE['SCHEDULES'][{name!r}] is invalid: {problem}",
+        hint="Correct the value. The options are those of @schedule.",
+        id=f"{TAG}.E014",
+    )
+
+
+def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
+    where = f"PGQUEUE['SCHEDULES'][{declaration.name!r}]"
+    if declaration.source == "code":
+        where = f"The schedule {declaration.name!r} in {declaration.declared_by}"
+    try:
+        task = find_task(declaration.task_path)
+        database_of(task)
+        check_call(task, declaration.args, declaration.kwargs)
+        call_keys(task, declaration.args, declaration.kwargs)
+    except UnknownTask as error:
+        hint = "Set 'task' to the dotted path of a function with @task, such as 'shop.tasks.report'."
+        yield Error(f"{where} names {error}.", hint=hint, id=f"{TAG}.E015")
+    except WrongBackend as error:
+        hint = "Declare the task with @task of django_pgqueue, or with another backend."
+        yield Error(f"{where}: {error}", hint=hint, id=f"{TAG}.E015")
+    except (InvalidKey, UniqueKeyError) as error:
+        hint = "Correct the arguments of the schedule, or the callable of the task."
+        yield Error(f"{where} would not fire: {error}", hint=hint, id=f"{TAG}.E015")
+    except (TypeError, InvalidTask) as error:
+        hint = "Set 'args' and 'kwargs' to what the task takes."
+        yield Error(f"{where} cannot be called: {error}", hint=hint, id=f"{TAG}.E015")
+
+
+def _twice(good: dict[str, Declaration]) -> Iterator[CheckMessage]:
+    for name, declaration in declared_schedules().items():
+        if name in good:
+            yield Error(
+                f"The schedule {name!r} is declared twice: in PGQUEUE['SCHEDULES'], and with @schedule in "
+                f"{declaration.declared_by}.",
+                hint="Remove one of them, or give it another name.",
+                id=f"{TAG}.E016",
+            )

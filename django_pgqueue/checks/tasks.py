@@ -1,0 +1,273 @@
+"""System checks that do not query the database. The others are in `checks_database`.
+
+Each message has an id and a hint. The messages about TASKS are in `checks_backends`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.apps import AppConfig, apps
+from django.core.checks import CheckMessage, Error, register
+from django.core.checks import Warning as CheckWarning
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
+
+from .. import conf
+from ..alerts import receiver_at
+from ..conf import BUILT_IN
+from ..context import variable
+from ..redaction import redacting_function
+from .backends import TAG, broken_entries, default_elsewhere
+
+if TYPE_CHECKING:
+    from ..tasks.task import Task
+
+__all__ = ["TAG", "check_django_tasks", "queue_databases"]
+
+
+@register(TAG)
+def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E002 and E003: PGQUEUE contains an unknown setting, or a setting with an invalid value."""
+    return [
+        Error(problem.message, hint=problem.hint, id=f"{TAG}.{'E003' if problem.is_value else 'E002'}")
+        for problem in conf.problems()
+    ]
+
+
+@register(TAG)
+def check_django_tasks(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E006: this Django has no django.tasks, and the package that provides it is not installed."""
+    try:
+        from .. import compat  # noqa: F401
+    except ImportError as error:
+        return [
+            Error(
+                f"Django {django.get_version()} has no django.tasks, and the package django-tasks, which "
+                f"provides it, cannot be imported: {error.__cause__ or error}.",
+                hint="Install django-tasks, or Django 6.0 or newer.",
+                id=f"{TAG}.E006",
+            )
+        ]
+    return []
+
+
+@register(TAG)
+def check_context(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E018: CONTEXT names something that is not a context variable."""
+    found: list[CheckMessage] = []
+    if conf.problems():
+        return found
+    for name in conf.current().context:
+        if name not in BUILT_IN:
+            try:
+                variable(name)
+            except ImproperlyConfigured as error:
+                hint = f'Try: python manage.py shell -c "import {name.rpartition(".")[0]}"'
+                found.append(Error(str(error), hint=hint, id=f"{TAG}.E018"))
+    return found
+
+
+@register(TAG)
+def check_redaction(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E022: REDACT names something that cannot be called."""
+    if conf.problems() or not conf.current().redact.function:
+        return []
+    path = conf.current().redact.function
+    try:
+        redacting_function(path)
+    except ImproperlyConfigured as error:
+        hint = (
+            f'Try: python manage.py shell -c "import {path.rpartition(".")[0]}". Until then, all arguments '
+            "and results are shown as [redaction failed]."
+        )
+        return [Error(str(error), hint=hint, id=f"{TAG}.E022")]
+    return []
+
+
+@register(TAG)
+def check_alerts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E023: ALERTS names something that cannot be called with an alert."""
+    found: list[CheckMessage] = []
+    if conf.problems():
+        return found
+    for path in conf.current().alerts:
+        try:
+            receiver_at(path)
+        except ImproperlyConfigured as error:
+            hint = "Write the path of a function with one parameter, such as: def mail(alert): ..."
+            found.append(Error(str(error), hint=hint, id=f"{TAG}.E023"))
+    return found
+
+
+@register(TAG)
+def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E003, E004, E005 and W001: TASKS has an invalid entry, or its default is another backend, or it does
+    not permit the queue of a setting.
+    """
+    if not _has_django_tasks():
+        return []
+    return [*broken_entries()] or [*default_elsewhere(), *_bulk_queue()]
+
+
+@register(TAG)
+def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E007, E008 and W002: tasks that workers could not import. W006: limits that contradict each other."""
+    # E002 and E003 tell what is wrong with PGQUEUE, which names the modules.
+    if conf.problems():
+        return []
+    # If TASKS is invalid, a module with tasks that use Django's own decorator cannot be imported either.
+    if not _has_django_tasks() or any(broken_entries()):
+        return []
+    configs = apps.get_app_configs() if app_configs is None else app_configs
+    broken: set[str] = set()
+    return [*_modules(configs, broken), *_paths(broken), *_limits()]
+
+
+@register(TAG)
+def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E001, E005 and E017: jobs would go to a database that is not PostgreSQL, does not exist, or has a too
+    long alias.
+    """
+    found: list[CheckMessage] = []
+    if not _has_django_tasks():
+        return found
+    from ..tasks.results import LONGEST_ALIAS
+
+    for alias, why in sorted(queue_databases().items()):
+        try:
+            vendor = connections[alias].vendor
+        except ConnectionDoesNotExist:
+            message = f"Jobs go to the database {alias!r} because of {why}, but it is not in DATABASES."
+            hint = f"The aliases are {', '.join(connections.settings)}."
+            found.append(Error(message, hint=hint, id=f"{TAG}.E005"))
+            continue
+        if vendor != "postgresql":
+            found.append(
+                Error(
+                    f"Jobs go to the database {alias!r} because of {why}, but it is not PostgreSQL "
+                    f"({vendor}).",
+                    hint=f"Set 'ENGINE': 'django.db.backends.postgresql' in DATABASES[{alias!r}]. If "
+                    "the jobs belong in another database, name it in OPTIONS['database'] of the backend in "
+                    "TASKS, or use a database router whose db_for_write() returns it for the app "
+                    "'django_pgqueue'.",
+                    id=f"{TAG}.E001",
+                )
+            )
+        if len(alias) > LONGEST_ALIAS:
+            found.append(
+                Error(
+                    f"Jobs go to the database {alias!r} because of {why}, but its alias has {len(alias)} "
+                    f"characters. The ids of its jobs would be longer than django.tasks allows.",
+                    hint=f"Give it an alias of at most {LONGEST_ALIAS} characters in DATABASES.",
+                    id=f"{TAG}.E017",
+                )
+            )
+    return found
+
+
+def _has_django_tasks() -> bool:
+    return not check_django_tasks(None)
+
+
+def _bulk_queue() -> Iterator[CheckMessage]:
+    """E003: QUEUES does not contain the queue in which actions of the admin on many jobs run."""
+    from ..tasks.routing import default_backend
+
+    chosen = None if conf.problems() else conf.current().bulk_queue
+    permitted = default_backend().queues
+    if chosen is not None and permitted and chosen not in permitted:
+        yield Error(
+            f"{conf.NAME}['BULK_QUEUE'] is {chosen!r}, which QUEUES in TASKS does not contain.",
+            hint=f"QUEUES contains {', '.join(sorted(permitted))}. Add {chosen!r}, or choose one of these.",
+            id=f"{TAG}.E003",
+        )
+
+
+def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMessage]:
+    """Import the modules of each app that may declare tasks, as a worker does. Add those that raise."""
+    from ..compat import InvalidTask
+    from ..tasks.registry import task_modules
+
+    for name in task_modules(configs):
+        try:
+            import_module(name)
+        except InvalidTask as error:
+            broken.add(name)
+            yield Error(
+                f"{name} declares an invalid task: {error}",
+                hint="Correct it. Until then, the module cannot be imported, so none of its tasks can run.",
+                id=f"{TAG}.E008",
+            )
+        except Exception as error:  # a module may raise anything; its tasks may not belong to this queue
+            broken.add(name)
+            yield CheckWarning(
+                f"{name} cannot be imported, so no worker can run its tasks: {type(error).__name__}: {error}",
+                hint=f'Try: python manage.py shell -c "import {name}"',
+                id=f"{TAG}.W002",
+            )
+
+
+def _paths(broken: set[str]) -> Iterator[CheckMessage]:
+    """Find declared tasks that cannot be imported by their path. Those of modules that raise are known."""
+    from ..compat import InvalidTask
+    from ..tasks.paths import check_path
+    from ..tasks.task import declared_tasks
+
+    said = set()
+    for task in declared_tasks():
+        if task.func.__module__ in {"__main__", *broken} or task.module_path in said:
+            continue
+        try:
+            check_path(task)
+        except InvalidTask as error:
+            said.add(task.module_path)
+            hint = f"Put @task above all other decorators of def {task.func.__name__}."
+            yield Error(str(error), hint=hint, id=f"{TAG}.E007")
+
+
+def _limits() -> Iterator[CheckMessage]:
+    """Find tasks that declare different limits under the same name: only one of them can apply."""
+    from ..tasks.keys import limit_name, limit_numbers
+    from ..tasks.task import declared_tasks
+
+    limited = {task.module_path: task for task in declared_tasks() if task.concurrency or task.rate}
+    first: dict[str, Task[..., Any]] = {}
+    for task in sorted(limited.values(), key=lambda task: task.module_path):
+        name = limit_name(task)
+        other = first.setdefault(name, task)
+        if limit_numbers(task) != limit_numbers(other):
+            yield CheckWarning(
+                f"{other.module_path} and {task.module_path} declare different limits under the name "
+                f"{name!r}. Only one of them can apply: {_declared(other)}, or {_declared(task)}.",
+                hint="Declare the same numbers and the same on_conflict, or give one limit another name.",
+                id=f"{TAG}.W006",
+            )
+
+
+def _declared(task: Task[..., Any]) -> str:
+    return " and ".join(
+        f"{name}={rule!r}" for name, rule in (("concurrency", task.concurrency), ("rate", task.rate)) if rule
+    )
+
+
+def queue_databases() -> dict[str, str]:
+    """Return the databases that jobs are written to, each with the setting or the task that names it."""
+    from ..compat import task_backends
+    from ..tasks.routing import implicit_backend, our_aliases
+    from ..tasks.task import declared_tasks
+
+    found = {implicit_backend().home(): "DATABASE_ROUTERS (or the default routing)"}
+    for alias in our_aliases():
+        options = task_backends.settings[alias].get("OPTIONS")
+        database = options.get("database") if isinstance(options, Mapping) else None
+        if isinstance(database, str):
+            found.setdefault(database, f"TASKS[{alias!r}]['OPTIONS']['database']")
+    for task in declared_tasks():
+        if task.database is not None:
+            found.setdefault(task.database, f"the task {task.module_path}")
+    return found

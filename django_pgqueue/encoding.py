@@ -1,0 +1,219 @@
+"""Encode arguments, metadata and results as JSON text that jsonb stores and returns unchanged.
+
+The encoder of the standard library does the work. It accepts values that jsonb refuses or that would come
+back changed (keys that are not strings, NUL, lone surrogates). These are looked for in its output first,
+which is cheap, and only then in the values. An error names the path of the value and what to pass instead.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import json
+import math
+import pathlib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
+from typing import Any
+
+from django.db.models import Model, QuerySet
+from django.utils.functional import Promise
+
+from .exceptions import PayloadError
+
+__all__ = ["TOO_DEEP", "load"]
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+#: The bytes of a context. The database accepts twice as many, because its own text has spaces.
+MAX_CONTEXT = 8192
+_MAX_DEPTH = 200  # far below the limits of the parsers of Python and PostgreSQL
+_MAX_BITS = 14_285  # larger numbers have more than the 4,300 digits that Python converts to a string
+
+
+def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> tuple[str, str]:
+    """Return `args` and `kwargs` of a call as two JSON texts of at most `limit` bytes together.
+
+    Raise PayloadError, with the path of the value (``args[0].when``) and a hint.
+    """
+    first = _text(args, "args") if args else "[]"
+    second = _text(kwargs, "kwargs") if kwargs else "{}"
+    size = _size(first) + _size(second)
+    if size > limit:
+        raise PayloadError(
+            f"The arguments take {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
+            "Store the data in a row or a file and pass its key."
+        )
+    return first, second
+
+
+def encode_metadata(metadata: Mapping[str, Any]) -> str:
+    """Return `metadata` as JSON text. Raise PayloadError if that is not possible."""
+    return _text(metadata, "metadata") if metadata else "{}"
+
+
+def encode_context(context: Mapping[str, Any]) -> str:
+    """Return the context of a job as JSON text of at most MAX_CONTEXT bytes. Raise PayloadError."""
+    text = _text(context, "context")
+    if _size(text) > MAX_CONTEXT:
+        sizes = {path: _size(_encode(value)) for path, value in context.get("vars", {}).items()}
+        largest = max(sizes, key=lambda path: sizes[path], default="")
+        raise PayloadError(
+            f"The context takes {_size(text):,} bytes as JSON, more than {MAX_CONTEXT:,}. The largest "
+            f"context variable is {largest}. Let it hold a key, and look the value up in the task."
+        )
+    return text
+
+
+def encode_result(value: Any, limit: int, name: str = "result") -> str | None:
+    """Return a task's result as JSON text of at most `limit` bytes; None for None. Raise PayloadError.
+
+    Errors call it `name`.
+    """
+    if value is None:
+        return None
+    text = _text(value, name)
+    size = _size(text)
+    if size > limit:
+        raise PayloadError(
+            f"The {name} takes {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
+            "Store it in a row or a file and return its key."
+        )
+    return text
+
+
+def _text(value: Any, name: str) -> str:
+    try:
+        text = _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _refusal(value, name, error) from None
+    # A brace means a dict (or a string with a brace), whose keys may be anything. "\u0000" may be a NUL.
+    if "{" in text or "\\u0000" in text or "[[[[[[[[" in text or not _is_utf8(text):
+        for complaint in _complaints(value, name, 0):
+            raise PayloadError(complaint)
+    return text
+
+
+def _is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _refusal(value: Any, name: str, error: Exception) -> PayloadError:
+    for complaint in _complaints(value, name, 0):
+        return PayloadError(complaint)
+    return PayloadError(f"{name} cannot be written as JSON: {error}")
+
+
+def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:
+    """Yield what is wrong with `value`, which is at `path`, and with everything in it."""
+    if value is None or isinstance(value, (bool, str, int, float)):
+        if complaint := _scalar(value):
+            yield f"{path} {complaint}"
+    elif depth == _MAX_DEPTH:
+        yield f"{path[:40]}... is nested more than {_MAX_DEPTH} levels deep, or contains itself. Flatten it."
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield (
+                    f"{path} has the key {key!r} of type {_name(key)}, but JSON keys are strings. "
+                    "Pass str(key)."
+                )
+            elif complaint := _scalar(key):
+                yield f"{path} has the key {key!r}, which {complaint}"
+            else:
+                yield from _complaints(item, _member(path, key), depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _complaints(item, f"{path}[{index}]", depth + 1)
+    else:
+        yield f"Unsupported type: {path} is of type {_name(value)}, which JSON lacks. {_instead(value)}"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        if "\0" in value:
+            return "contains a NUL character, which PostgreSQL cannot store. Pass value.replace('\\0', '')."
+        if not value.isascii() and not _is_utf8(value):
+            return (
+                "contains a lone surrogate, which UTF-8 cannot encode. "
+                "Pass value.encode('utf-8', 'replace').decode()."
+            )
+    elif isinstance(value, float) and not math.isfinite(value):
+        return f"is {value!r}, which JSON lacks. Pass None or a string."
+    elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _MAX_BITS:
+        return f"is an integer of {value.bit_length():,} bits, which is too large. Pass hex(value)."
+    return ""
+
+
+def _member(path: str, key: str) -> str:
+    return f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]"
+
+
+def _name(value: Any) -> str:
+    return type(value).__qualname__
+
+
+_HINTS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    ((datetime.datetime, datetime.date, datetime.time), "Pass value.isoformat() and parse it in the task."),
+    (datetime.timedelta, "Pass value.total_seconds()."),
+    ((decimal.Decimal, uuid.UUID, pathlib.PurePath, Promise), "Pass str(value)."),
+    ((bytes, bytearray, memoryview), "Pass value.decode(), or base64 if it is not text."),
+    (enum.Enum, "Pass value.value."),
+    (Model, "Pass its primary key and load it in the task."),
+    (QuerySet, "Pass a list of primary keys and load them in the task."),
+    (AbstractSet, "Pass sorted(value), or list(value)."),
+    (Mapping, "Pass dict(value)."),
+    (complex, "Pass [value.real, value.imag]."),
+)
+
+
+def _instead(value: Any) -> str:
+    for types, hint in _HINTS:
+        if isinstance(value, types):
+            return hint
+    if is_dataclass(value) and not isinstance(value, type):
+        return "Pass dataclasses.asdict(value)."
+    if isinstance(value, Iterator) or hasattr(value, "__iter__"):
+        return "Pass list(value)."
+    return "Pass strings, numbers, booleans, None, lists or dicts, or a key to look the value up by."
+
+
+# ----------------------------------------------------------------------------
+# Read JSON that somebody has stored by SQL. PostgreSQL stores some JSON that Python does not read.
+#
+# Calls in Python refuse it. It may still come from SQL, or from a worker in another language, and then the
+# rest of the row is to be shown.
+
+TOO_DEEP = "<nested too deeply to be shown>"
+"""Stands for a value."""
+MOST_DIGITS = 4_000
+"""Python reads whole numbers with at most 4,300 digits."""
+
+
+def load(text: str | bytes) -> Any:
+    """Return the value. A text stands for a number that is too long, and for a value that is too deep."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(text, parse_int=_whole)
+    except RecursionError:
+        return TOO_DEEP
+
+
+def _whole(digits: str) -> int | str:
+    return int(digits) if len(digits) <= MOST_DIGITS else f"<a number with {len(digits):,} digits>"

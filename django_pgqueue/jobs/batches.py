@@ -1,0 +1,426 @@
+"""``Batch``: jobs that are counted, waited for, cancelled and retried together.
+
+A batch is over when it is closed and none of its jobs is live. While it is open, jobs that end do not end it,
+so that its first jobs may run while its last ones are added.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+
+from ..exceptions import ParentGone
+from ..models import Job, JobBatch
+from ..models.batch import counts_of
+from ..tasks.link import Link
+from ..tasks.routing import default_backend
+from ..tasks.task import BoundTask
+from .call import as_ours, call_options, in_memory
+from .enqueue import MISTAKES, enqueue_many, enqueue_task, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from datetime import datetime, timedelta
+    from types import TracebackType
+    from typing import Self
+
+    from ..models import BatchCounts, JobQuerySet
+    from ..tasks.links import IfFailed
+
+__all__ = ["ROWS", "Batch", "BatchRows", "BatchStore", "achain", "chain"]
+
+
+# ----------------------------------------------------------------------------
+# The batches as rows: what ``Batch`` calls to open, close, cancel, retry and count one.
+
+_OPEN_SQL = "SELECT pgqueue_open_batch_v1(%s)"
+_CLOSE_SQL = "SELECT pgqueue_close_batch_v1(%s)"
+_CANCEL_SQL = "SELECT pgqueue_cancel_batch_v1(%s)"
+_RETRY_SQL = "SELECT pgqueue_retry_batch_v1(%s)"
+
+
+class BatchStore(Protocol):
+    """Where batches are. In tests it may be the memory."""
+
+    in_memory: bool
+    """Whether there are no rows."""
+
+    def open(self, alias: str, name: str) -> int:
+        """Open a batch, and return its id."""
+
+    def close(self, alias: str, batch: int) -> None:
+        """Let it end when none of its jobs is live."""
+
+    def cancel(self, alias: str, batch: int) -> int:
+        """Cancel its jobs, and return how many."""
+
+    def retry(self, alias: str, batch: int) -> int:
+        """Run its failed jobs again, and return how many."""
+
+    def row(self, alias: str, batch: int) -> JobBatch:
+        """Read it. Raise ``JobBatch.DoesNotExist``."""
+
+    def counts(self, alias: str, batch: int) -> BatchCounts:
+        """Count its jobs."""
+
+
+class BatchRows:
+    """The store that workers see."""
+
+    in_memory = False
+
+    def open(self, alias: str, name: str) -> int:
+        """Open a batch, and return its id."""
+        return int(_call(alias, _OPEN_SQL, [name]))
+
+    def close(self, alias: str, batch: int) -> None:
+        """Let it end when none of its jobs is live."""
+        _call(alias, _CLOSE_SQL, [batch])
+
+    def cancel(self, alias: str, batch: int) -> int:
+        """Cancel its jobs, and return how many."""
+        return int(_call(alias, _CANCEL_SQL, [batch]))
+
+    def retry(self, alias: str, batch: int) -> int:
+        """Run its failed jobs again, and return how many."""
+        return int(_call(alias, _RETRY_SQL, [batch]))
+
+    def row(self, alias: str, batch: int) -> JobBatch:
+        """Read it. Raise ``JobBatch.DoesNotExist``."""
+        try:
+            return JobBatch.objects.using(alias).get(pk=batch)
+        except JobBatch.DoesNotExist:
+            raise JobBatch.DoesNotExist(
+                f"Batch {batch} is not in the database {alias!r}. Either the transaction that opened it has "
+                "not committed or was rolled back, or the batch is over and no longer kept."
+            ) from None
+
+    def counts(self, alias: str, batch: int) -> BatchCounts:
+        """Count its jobs."""
+        return counts_of(alias, [batch])[batch]
+
+
+#: The store of calls that are written.
+ROWS = BatchRows()
+
+
+def _call(alias: str, query: str, parameters: Sequence[Any]) -> Any:
+    try:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(query, parameters)
+            (value,) = cursor.fetchone()
+    except MISTAKES as error:
+        explanation = explained(error, alias)
+        if isinstance(explanation, ParentGone):  # for a new job, the batch would be a parent
+            explanation = JobBatch.DoesNotExist(str(explanation))
+        raise explanation from error.__cause__
+    return value
+
+
+# ----------------------------------------------------------------------------
+# ``chain()``: jobs that run one after another.
+
+
+def chain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
+    """Enqueue calls (``task.bind(...)``) of which each waits for the one before, all or none.
+
+    Return their jobs in this order. ``if_failed``: what a job does if the one before it has failed: "hold"
+    waits for its retry, "cancel" cancels the rest of the chain, and "run" continues with it. A call that has
+    an `after` of its own waits for that, too.
+
+    Raise the same exceptions as ``enqueue()``, and ``TypeError`` for something that is not a call.
+    """
+    if not calls:
+        raise TypeError("chain() takes calls such as task.bind(1), and got none.")
+    for call in calls:
+        if not isinstance(call, BoundTask):
+            raise TypeError(
+                f"chain() takes calls such as task.bind(1), not {call!r:.200}. "
+                "For a list of calls, write chain(*calls)."
+            )
+    options = call_options(as_ours(calls[0].task))
+    jobs: list[Job] = []
+    with nullcontext() if in_memory(options.keeper) else transaction.atomic(using=options.alias):
+        for call in calls:
+            task = as_ours(call.task)
+            if jobs:
+                own = task.links.after if task.links is not None else ()
+                task = task.using(after=[*own, jobs[-1]], if_failed=if_failed)
+            jobs.append(enqueue_task(task, call.args, call.kwargs))
+    return jobs
+
+
+async def achain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
+    """Like ``chain()``, for async code."""
+    return await sync_to_async(chain)(*calls, if_failed=if_failed)
+
+
+_LONGEST_NAME = 200
+_NOT_OPEN = (
+    "It was never opened, or its block was rolled back. Write: with Batch(...) as batch, or Batch.open(...)."
+)
+
+
+class Batch:
+    """A batch of jobs. ``name`` is for people; ``using`` is the alias of its database.
+
+        with Batch("import") as batch:
+            batch.add(load.bind(row.pk) for row in rows)
+            enqueue(report.using(after=batch))
+
+    The block is one transaction: the batch and what was enqueued in it appear together, or not at all. For
+    one that grows over several transactions, use `Batch.open`, and `close` it.
+
+    ``async with`` is not a transaction, because Django has no async ones. Jobs run while others are added.
+    An exception in the block cancels the batch.
+    """
+
+    is_batch = True
+
+    def __init__(self, name: str = "", *, using: str | None = None) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"Batch(name) takes a string, not {name!r:.100}.")
+        if len(name) > _LONGEST_NAME or "\0" in name:
+            raise ValueError(
+                f"The name of a batch has at most {_LONGEST_NAME} characters, and no NUL: {name!r:.60}"
+            )
+        self._name = name
+        self._alias = using or default_backend().home()
+        self._id: int | None = None
+        self._row: JobBatch | None = None
+        self._block: AbstractContextManager[None] | None = None
+
+    def __repr__(self) -> str:
+        number = "not open" if self._id is None else self._id
+        return f"<Batch {number}{f' {self._name!r}' if self._name else ''}>"
+
+    # -- opening and closing
+
+    @classmethod
+    def open(cls, name: str = "", *, using: str | None = None) -> Self:
+        """Open a batch without a block. It is over only after `close`."""
+        batch = cls(name, using=using)
+        batch._open()
+        return batch
+
+    @classmethod
+    async def aopen(cls, name: str = "", *, using: str | None = None) -> Self:
+        """Like `open`, for async code."""
+        return await sync_to_async(cls.open)(name, using=using)
+
+    @classmethod
+    def get(cls, batch: int, *, using: str | None = None) -> Self:
+        """Return the batch with this id, and read it. Raise ``JobBatch.DoesNotExist``."""
+        if isinstance(batch, bool) or not isinstance(batch, int):
+            raise TypeError(f"Batch.get(batch) takes the id of a batch, an int, not {batch!r:.100}.")
+        found = cls.of(batch, using or default_backend().home())
+        found.refresh()
+        return found
+
+    @classmethod
+    async def aget(cls, batch: int, *, using: str | None = None) -> Self:
+        """Like `get`, for async code."""
+        return await sync_to_async(cls.get)(batch, using=using)
+
+    @classmethod
+    def of(cls, batch: int, alias: str) -> Self:
+        """Return a batch that is known to exist. It is read when one of its values is used."""
+        found = cls(using=alias)
+        found._id = batch
+        return found
+
+    def close(self) -> None:
+        """Let the batch end as soon as none of its jobs is live: now, if there is none.
+
+        Its own jobs may still add others, because none of them ends before its task does.
+        """
+        self._store.close(self._alias, self.id)
+        self._row = None
+
+    async def aclose(self) -> None:
+        """Like `close`, for async code."""
+        await sync_to_async(self.close)()
+
+    def __enter__(self) -> Self:
+        block = self._transaction()
+        block.__enter__()
+        self._block = block
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._block is not None
+        return self._block.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Self:
+        await sync_to_async(self._open)()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await sync_to_async(self.close if kind is None else self.cancel)()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with nullcontext() if self._store.in_memory else transaction.atomic(using=self._alias):
+            self._open()
+            try:
+                yield
+                self.close()
+            except BaseException:
+                self._id = None  # it is rolled back
+                raise
+
+    def _open(self) -> None:
+        if self._id is not None:
+            raise ValueError(f"{self!r} was opened before. Make another Batch.")
+        self._id = self._store.open(self._alias, self._name)
+
+    # -- jobs
+
+    def add(self, calls: Iterable[BoundTask], /) -> list[int]:
+        """Enqueue calls (``task.bind(...)``) as jobs of this batch, all or none, and return their ids.
+
+        The iterable may be a generator and may mix tasks, as with ``enqueue_many()``, whose exceptions this
+        raises. Raise ``BatchOver`` if the batch is over. A task that names no database goes to that of the
+        batch.
+        """
+        if isinstance(calls, BoundTask):
+            raise TypeError("Batch.add() takes several calls. Put a single one into a list: [task.bind(1)].")
+        return enqueue_many(self._bound(calls))
+
+    async def aadd(self, calls: Iterable[BoundTask], /) -> list[int]:
+        """Like `add`, for async code."""
+        return await sync_to_async(self.add)(calls)
+
+    def _bound(self, calls: Iterable[BoundTask]) -> Iterator[BoundTask]:
+        """Yield the calls with this batch. Each task gets one variant, so that it is checked once."""
+        variants: dict[int, tuple[Any, Any]] = {}
+        for call in calls:
+            if not isinstance(call, BoundTask):
+                raise TypeError(f"Batch.add() takes calls such as task.bind(1), not {call!r:.200}.")
+            known = variants.get(id(call.task))
+            if known is None:
+                database = call.task.database or self._alias
+                variant = call.task.using(batch=self, database=database)
+                known = variants[id(call.task)] = (call.task, variant)
+            yield BoundTask(known[1], call.args, call.kwargs)
+
+    @property
+    def jobs(self) -> JobQuerySet:
+        """The jobs of the batch that are live or still kept, as a queryset."""
+        return Job.objects.using(self._alias).filter(batch_id=self.id)
+
+    def cancel(self) -> int:
+        """Close the batch and cancel its jobs; running ones are asked to stop. Return how many."""
+        changed = self._store.cancel(self._alias, self.id)
+        self._row = None
+        return changed
+
+    async def acancel(self) -> int:
+        """Like `cancel`, for async code."""
+        return await sync_to_async(self.cancel)()
+
+    def retry_failed(self) -> int:
+        """Run the failed jobs of the batch again, and return how many. A batch that was over goes on."""
+        changed = self._store.retry(self._alias, self.id)
+        self._row = None
+        return changed
+
+    async def aretry_failed(self) -> int:
+        """Like `retry_failed`, for async code."""
+        return await sync_to_async(self.retry_failed)()
+
+    # -- what has become of it
+
+    def counts(self) -> BatchCounts:
+        """Count its jobs: ``added``, ``done``, ``failed``, ``cancelled`` and ``live``. This is a query."""
+        return self._store.counts(self._alias, self.id)
+
+    async def acounts(self) -> BatchCounts:
+        """Like `counts`, for async code."""
+        return await sync_to_async(self.counts)()
+
+    def refresh(self) -> None:
+        """Read the batch again."""
+        self._row = self._store.row(self._alias, self.id)
+        self._name = self._row.name
+
+    async def arefresh(self) -> None:
+        """Like `refresh`, for async code."""
+        await sync_to_async(self.refresh)()
+
+    @property
+    def id(self) -> int:
+        """Its id. It is not that of a job. Raise ``ValueError`` if the batch is not open yet."""
+        if self._id is None:
+            raise ValueError(f"{self!r} has no id. {_NOT_OPEN}")
+        return self._id
+
+    @property
+    def using(self) -> str:
+        """The alias of its database."""
+        return self._alias
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name if self._name or self._id is None else self._read.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed yet, as it was last read."""
+        return self._read.is_open
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of its jobs are over, as it was last read."""
+        return self._read.over_at is not None
+
+    @property
+    def over_at(self) -> datetime | None:
+        """When it was over, as it was last read."""
+        return self._read.over_at
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, as it was last read: "done", or "failed" or "cancelled" if one of its jobs was. An
+        empty string: it is not over.
+        """
+        return self._read.outcome
+
+    def join(self, timeout: float | timedelta | None = None) -> Self:
+        """Wait until the batch is over, read it, and return it. See `Job.join`."""
+        self._row = self._read.join(timeout)
+        return self
+
+    async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
+        """Like `join`, for async code."""
+        if self._row is None:
+            await self.arefresh()
+        self._row = await self._read.ajoin(timeout)
+        return self
+
+    def as_link(self) -> Link:
+        """Return where it is, for ``task.using(after=..., batch=...)``."""
+        if self._id is None:
+            raise ValueError(f"{self!r} cannot be used. {_NOT_OPEN}")
+        return Link(self._alias, self._id, not self._store.in_memory)
+
+    @property
+    def _read(self) -> JobBatch:
+        """Its row as it was last read; the first use reads it."""
+        if self._row is None:
+            self.refresh()
+            assert self._row is not None
+        return self._row
+
+    @property
+    def _store(self) -> BatchStore:
+        keeper = default_backend().keeper
+        store: BatchStore = ROWS if keeper is None else keeper.batches
+        return store

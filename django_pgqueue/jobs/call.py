@@ -1,0 +1,324 @@
+"""Check the calls that are to be enqueued, and turn each into what the statements take.
+
+What all calls of a task with the same options have in common is checked once (``call_options``), and what
+differs from call to call each time (``prepare``).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS
+
+from .. import conf
+from ..compat import DjangoTask, InvalidTask
+from ..encoding import encode_arguments, encode_metadata
+from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
+from ..payloads.declare import key_arguments, payload_of_call
+from ..tasks.keys import group_key, limit_key
+from ..tasks.routing import is_ours
+from ..tasks.signatures import check_call
+from ..tasks.task import BoundTask, adopt, find_task
+from ..tasks.unique import unique_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..tasks.link import Link
+    from ..tasks.links import Links
+    from ..tasks.task import Task
+    from ..tasks.unique import EnqueueOutcome, Unique
+
+__all__ = [
+    "Call",
+    "CallOptions",
+    "Keeper",
+    "as_ours",
+    "call_options",
+    "check_atomic",
+    "in_memory",
+    "link_options",
+    "prepare",
+    "prepare_all",
+]
+
+
+# ----------------------------------------------------------------------------
+# Check the links of a call against its database, and write them as the SQL functions take them.
+#
+# Whether the jobs and batches exist, and what has become of them, only the database knows.
+
+
+def link_options(links: Links, alias: str, *, in_memory: bool) -> dict[str, Any] | None:
+    """Return the ``options`` for the links of a call that goes to the database ``alias``.
+
+    Raise InvalidTask if one of them is elsewhere. In memory there is only one place.
+    """
+    if not in_memory:
+        for link in links.after:
+            _check_place(f"after has the job or batch {link.id}", link, alias)
+        if links.batch is not None:
+            _check_place(f"The batch {links.batch.id} is", links.batch, alias)
+    options: dict[str, Any] = {}
+    if links.after:
+        options["after"] = [link.id for link in links.after]
+        options["if_failed"] = links.if_failed
+    if links.batch is not None:
+        options["batch"] = links.batch.id
+    return options or None
+
+
+def _check_place(what: str, link: Link, alias: str) -> None:
+    if not link.is_row:
+        raise InvalidTask(
+            f"{what} in memory: dummy_jobs() or DummyBackend has kept it there. It will never be over."
+        )
+    if link.alias not in (None, alias):
+        raise InvalidTask(
+            f"{what} in the database {link.alias!r}, but this call goes to {alias!r}. They must be in the "
+            f"same one. Enqueue with .using(database={link.alias!r}), or let one job enqueue the other."
+        )
+
+
+# ----------------------------------------------------------------------------
+# Atomic tasks: the body and the finish of the job are one transaction, so the effect happens exactly once.
+#
+# This is true only for what the body writes on the connection of its job. So the job of an atomic task must
+# be in the database that the task works on: the one that its decorator names, or ``default``.
+
+
+def check_atomic(task: Task[..., Any], alias: str) -> None:
+    """Raise ``InvalidTask`` if the job of an atomic task would be in a different database than its work."""
+    works_on = find_task(task.module_path).database or DEFAULT_DB_ALIAS
+    if alias != works_on:
+        raise InvalidTask(
+            f"{task.module_path} is atomic and works on the database {works_on!r}, but its job would be in "
+            f"{alias!r}, and one transaction cannot span both. Enqueue it on {works_on!r}, or declare the "
+            f"task with @task(atomic=True, database={alias!r})."
+        )
+
+
+#: The exceptions that the checks of a call raise, besides TypeError and ValueError.
+_CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
+
+
+class CallOptions(NamedTuple):
+    """What all calls of a task with the same options have in common."""
+
+    alias: str
+    task_path: str
+    metadata: str
+    queue_name: str
+    priority: int
+    run_after: Any  # datetime or None
+    delay: float | None  # seconds
+    expires_after: float | None  # seconds
+    max_attempts: int
+    timeout: int | None
+    on_lost: str
+    unique: Unique | None
+    links: dict[str, Any] | None = None
+    """`after`, `if_failed` and `batch`, as the SQL functions take them; None: nothing of it."""
+    keeper: Keeper | None = None
+
+
+class Call(NamedTuple):
+    """One checked call. The arguments are JSON."""
+
+    options: CallOptions
+    args: str
+    kwargs: str
+    unique_key: str | None = None
+    limit_key: str | None = None
+    group_key: str | None = None
+    context: str | None = None  # JSON
+    payload: Any = None  # the new row of a task whose calls are rows
+
+    @property
+    def alias(self) -> str:
+        """The database of the job."""
+        return self.options.alias
+
+    @property
+    def needs_transaction(self) -> bool:
+        """Whether its statement is not all: its payload is written, too, or its outcome may raise."""
+        unique = self.options.unique
+        return self.payload is not None or (unique is not None and unique.on_conflict == "raise")
+
+    def more(self, *, in_shared_batch: bool = False) -> str | None:
+        """Return what only some jobs have, as JSON: the ``options`` of the SQL functions. None: nothing.
+
+        ``in_shared_batch``: the batch of all calls is sent once.
+        """
+        unique, links = self.options.unique, self.options.links
+        if in_shared_batch and links is not None:
+            links = {name: value for name, value in links.items() if name != "batch"} or None
+        if unique is None and links is None and self.limit_key is None and self.group_key is None:
+            return None
+        more: dict[str, Any] = {} if links is None else dict(links)
+        if self.limit_key is not None:
+            more["concurrency_key"] = self.limit_key
+        if self.group_key is not None:
+            more["group"] = self.group_key
+        if unique is not None:
+            more["unique_key"] = self.unique_key
+            more["unique_scope"] = unique.scope
+            more["on_conflict"] = unique.on_conflict
+            if unique.window is not None:
+                more["unique_window"] = unique.window.total_seconds()
+        return json.dumps(more)
+
+    def more_with_context(self) -> str | None:
+        """Like `more`, with the context. Of many jobs it is the same, so it is sent only once."""
+        more = self.more()
+        if self.context is None:
+            return more
+        return f'{{"context":{self.context}' + ("}" if more is None else f",{more[1:]}")
+
+    def check_outcome(self, outcome: EnqueueOutcome | None, job_id: int, where: str = "") -> None:
+        """Raise ``JobExists`` if the call wants that for its outcome. `where`: the start of the message."""
+        unique = self.options.unique
+        if outcome == "existing" and unique is not None and unique.on_conflict == "raise":
+            raise JobExists(
+                f"{where}Job {job_id} has the unique key {self.unique_key!r} of this call of "
+                f"{self.options.task_path}.",
+                job_id,
+            )
+
+
+class Place(Protocol):
+    """Where the batches of a backend are."""
+
+    in_memory: bool
+    """Whether they are no rows, and neither are the jobs."""
+
+
+class Keeper(Protocol):
+    """What takes the calls of a backend in tests, instead of the statements that write them."""
+
+    batches: Place
+    """Where their batches are."""
+
+    def one(self, call: Call) -> Any:
+        """Take a call, and return its ``Job``."""
+
+    def many(self, calls: Iterable[Call]) -> list[tuple[int, EnqueueOutcome]]:
+        """Take calls, and return the ids of their jobs, and the outcomes."""
+
+
+def in_memory(keeper: Keeper | None) -> bool:
+    """Return whether calls are only kept in memory."""
+    return keeper is not None and keeper.batches.in_memory
+
+
+def as_ours(task: Any) -> Task[..., Any]:
+    """Return the task that a caller passed as one of ours. Raise ``TypeError`` if it is not a task."""
+    if not isinstance(task, DjangoTask):
+        hint = " Decorate the function with django_pgqueue.task." if callable(task) else ""
+        if isinstance(task, str):
+            hint = " Import the task, and pass it instead of its path."
+        raise TypeError(f"enqueue() takes a task, not {task!r}.{hint}")
+    return adopt(task)
+
+
+def call_options(task: Task[..., Any]) -> CallOptions:
+    """Check a task with its options, and fill in the defaults from the settings."""
+    backend = task.get_backend()
+    if not is_ours(backend):
+        raise WrongBackend(
+            f"{task.module_path} uses the backend {task.backend!r} ({type(backend).__name__}), which is not "
+            "one of django_pgqueue. Call the task's own .enqueue(), or select another backend."
+        )
+    backend.validate_task(task)
+    alias = task.database or backend.home()
+    if task.atomic:
+        check_atomic(task, alias)
+    keeper: Keeper | None = backend.keeper
+    settings = conf.current()
+    metadata = encode_metadata(task.metadata) if task.metadata else "{}"
+    if len(metadata.encode()) > settings.max_payload_bytes:
+        raise PayloadError(
+            f"The metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
+            f"MAX_PAYLOAD_BYTES ({settings.max_payload_bytes:,}). Store the data and pass its key."
+        )
+    return CallOptions(
+        alias=alias,
+        task_path=task.module_path,
+        metadata=metadata,
+        queue_name=task.queue_name,
+        priority=task.priority,
+        run_after=task.run_after,
+        delay=task.run_after_delta.total_seconds() if task.run_after_delta is not None else None,
+        expires_after=task.expires_after.total_seconds() if task.expires_after is not None else None,
+        max_attempts=task.max_attempts or settings.max_attempts,
+        timeout=task.timeout or settings.timeout,
+        on_lost=task.on_lost,
+        unique=task.unique,
+        links=None if task.links is None else link_options(task.links, alias, in_memory=in_memory(keeper)),
+        keeper=keeper,
+    )
+
+
+def prepare(
+    task: Task[..., Any],
+    options: CallOptions,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    context: str | None = None,
+) -> Call:
+    """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON."""
+    check_call(task, args, kwargs)
+    if task.payload is None:
+        call = Call(
+            options, *encode_arguments(args, kwargs, conf.current().max_payload_bytes), context=context
+        )
+    else:
+        payload = payload_of_call(task, options.alias, args, kwargs)
+        call = Call(options, "[]", "{}", context=context, payload=payload)
+    if options.unique is not None:
+        call = call._replace(unique_key=unique_key(options.unique, task, args, kwargs))
+    if call.payload is not None:
+        args, kwargs = (), key_arguments(task, call.payload)
+    if task.concurrency is not None or task.rate is not None or task.concurrency_key is not None:
+        call = call._replace(limit_key=limit_key(task, args, kwargs))
+    if task.group is not None or task.group_key is not None:
+        call = call._replace(group_key=group_key(task, args, kwargs))
+    return call
+
+
+def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Call]:
+    """Check the calls one by one and yield them. A task is immutable, so each is checked only once."""
+    options_of: dict[int, tuple[Any, CallOptions]] = {}
+    first: CallOptions | None = None
+    place = 0
+    try:
+        for call in calls:  # a generator may raise here, if its next .bind() fails
+            if not isinstance(call, BoundTask):
+                raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}.")
+            known = options_of.get(id(call.task))
+            if known is None:
+                # The task is stored with its options, so that no other object can get the same id().
+                known = options_of[id(call.task)] = (call.task, call_options(as_ours(call.task)))
+            task, options = known
+            first = first or options
+            if options.alias != first.alias:
+                raise ValueError(
+                    f"The database is {options.alias!r}, but the items before use {first.alias!r}. "
+                    "Call enqueue_many() once for each database."
+                )
+            yield prepare(task, options, call.args, call.kwargs, context)
+            place += 1
+    except Exception as error:
+        _name_item(error, place)
+        raise
+
+
+def _name_item(error: Exception, place: int) -> None:
+    """Add to `error` which item of `enqueue_many` caused it."""
+    error.add_note(f"in item {place} of enqueue_many()")
+    # Any other exception comes from the caller's generator, and its arguments may be more than a message.
+    checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
+    if checked and error.args == (str(error),):
+        error.args = (f"item {place}: {error}",)

@@ -1,0 +1,389 @@
+"""Enqueue: turn a call of a task into a row, on the caller's connection and in its transaction.
+
+One job takes one statement, and many jobs take one for each chunk. Nothing is committed here: a rollback
+removes the jobs together with the rows that they belong to. Calls are checked before they reach the database
+(``calls``). The SQL functions check again what they can, for users who call them directly.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import IntegrityError, NotSupportedError, ProgrammingError, connections, transaction
+
+from ..compat import InvalidTask
+from ..context import capture
+from ..exceptions import BatchOver, ParentGone
+from ..models import Job
+from ..monitoring import tracing
+from ..payloads.store import store_calls, store_one
+from ..postgres.arrays import number_array, text_array
+from .call import as_ours, call_options, prepare, prepare_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from ..tasks.task import AnyTask, BoundTask, Task
+    from ..tasks.unique import EnqueueOutcome
+    from .call import Call
+
+__all__ = ["MISTAKES", "explained", "new_job", "other_job", "warn_of_other_transaction"]
+
+
+# ----------------------------------------------------------------------------
+# The ``Job`` that a call has made, or has found.
+
+
+def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
+    """Return the job that a call has made, without reading it. Of its parents, none is over."""
+    options = call.options
+    links = options.links or {}
+    waits = "after" in links
+    job = Job(
+        id=pk, shelf=0, status=Job.Status.BLOCKED if waits else Job.Status.PENDING,
+        task_path=options.task_path, args=json.loads(call.args),
+        kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
+        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
+        max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
+        forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
+        waiting_reason="", errors=[], error_fingerprint="",
+        limit_key=call.limit_key, group_key=call.group_key,
+        line=pk if call.limit_key is not None and run_after <= now else None,
+        unique_key=call.unique_key,
+        unique_scope=options.unique.scope if options.unique is not None else None,
+        context=None if call.context is None else json.loads(call.context),
+        batch_id=links.get("batch"), parent_ids=links.get("after"),
+    )  # fmt: skip
+    job.enqueue_outcome = "created"
+    return job
+
+
+def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
+    """Return the job that has the unique key of a call, or one that has parents, as it is now.
+
+    Within the window of the key it may be over, and its retention as well. Then only its id is known, and
+    reading another field raises ``Job.DoesNotExist``.
+    """
+    job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
+    job.enqueue_outcome = outcome
+    return job
+
+
+# ----------------------------------------------------------------------------
+# Explain the mistakes that only the database notices when a job is enqueued.
+
+logger = logging.getLogger(__name__)
+
+_said: set[tuple[str, str]] = set()
+
+
+MISTAKES = (ProgrammingError, IntegrityError, SynchronousOnlyOperation)
+#: What the functions in ``sql/`` raise with codes of their own.
+_REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchOver, "23Q06": ParentGone, "23Q07": InvalidTask}
+
+
+def explained(error: Exception, alias: str) -> Exception:
+    """Return what to raise instead of one of the ``MISTAKES``: if the migrations have not run, or if async
+    code calls a function for sync code, an error of the same type that says what to do; if the database
+    refuses the call, the exception of this package for that.
+    """
+    if isinstance(error, SynchronousOnlyOperation):
+        return SynchronousOnlyOperation(
+            "A job cannot be enqueued like this in async code. Write await aenqueue(...), or call the "
+            "function that uses transaction.atomic() with sync_to_async."
+        )
+    code = getattr(error.__cause__, "sqlstate", "")
+    if code in _REFUSALS:
+        return _REFUSALS[code](_message(error))
+    if code == "42883":  # undefined function
+        return ProgrammingError(
+            f"The database {alias!r} has no functions of this version of django_pgqueue. "
+            f"Run: manage.py migrate django_pgqueue --database={alias}"
+        )
+    return error
+
+
+def _message(error: Exception) -> str:
+    """Return what a function said, and how to mend it, without the place in its code."""
+    diagnostics = getattr(error.__cause__, "diag", None)
+    first, *more = (
+        (getattr(diagnostics, name, None) or "").rstrip(".")
+        for name in ("message_primary", "message_detail", "message_hint")
+    )
+    return ". ".join(filter(None, [first.removeprefix("pgqueue: "), *more])) + "."
+
+
+def warn_of_other_transaction(connection: BaseDatabaseWrapper) -> None:
+    """Log, once, that a transaction is open in another database only: the job does not belong to it.
+
+    Only with DEBUG, because looking for such a transaction takes 8 µs.
+    """
+    if not settings.DEBUG or connection.in_atomic_block or len(connections.settings) == 1:
+        return
+    for other in connections.all(initialized_only=True):
+        if other.in_atomic_block and (connection.alias, other.alias) not in _said:
+            _said.add((connection.alias, other.alias))
+            logger.warning(
+                "a job was enqueued in the database %r at once: the open transaction is in the database %r, "
+                "and neither a rollback nor a commit there affects the job",
+                connection.alias, other.alias,
+            )  # fmt: skip
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Jobs in one statement of ``enqueue_many``: enough to make the round trip cheap, but not a huge statement.
+CHUNK = 2_000
+#: Characters of JSON after which a statement takes no more jobs. PostgreSQL refuses messages of 1 GB, and the
+#: client holds several copies of a statement while it sends it.
+CHUNK_CHARACTERS = 4_000_000
+
+_ONE = (
+    "SELECT id, run_after, expires_at, enqueued_at, outcome FROM pgqueue_enqueue_v1("
+    "%s, %s::jsonb, %s::jsonb, %s::jsonb, %s, %s::integer, %s::timestamptz, %s::double precision, NULL,"
+    " %s::double precision, %s::integer, %s::integer, %s, NULL, %s::jsonb)"
+)
+_MANY = (
+    "SELECT ids, outcomes FROM pgqueue_enqueue_many_v1("
+    "%s::integer, %s::text[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::text[], %s::integer[],"
+    " %s::timestamptz[], %s::double precision[], %s::double precision[], %s::integer[], %s::integer[],"
+    " %s::text[], NULL, %s::jsonb[], %s::jsonb, %s::bigint)"
+)
+
+
+def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
+    """Enqueue one call of a task and return its ``Job``.
+
+    This works inside and outside of transactions: workers see the job after the commit, and a rollback
+    removes it. Use ``task.using(...)`` to set options for this call.
+
+    Raise ``TypeError`` for something that is not a task of this package and for arguments that the function
+    does not take, ``InvalidTask`` for a call that cannot be enqueued, and ``PayloadError`` for arguments that
+    cannot be written as JSON or are too large.
+
+    If the task is unique, and another job has the key of this call, return that job as it is in the database.
+    ``job.enqueue_outcome`` is "created", "existing" or "replaced". Raise ``JobExists`` if ``on_conflict`` is
+    "raise", and ``UniqueKeyError`` if the key cannot be determined.
+    """
+    return enqueue_task(as_ours(task), args, kwargs)
+
+
+async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
+    """Like ``enqueue()``, for async code. Inside ``transaction.atomic``, call ``enqueue`` with
+    ``sync_to_async`` instead.
+    """
+    return await aenqueue_task(as_ours(task), args, kwargs)
+
+
+@overload
+def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
+@overload
+def enqueue_many(
+    calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
+) -> list[tuple[int, EnqueueOutcome]]: ...
+def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
+    """Enqueue many calls (``task.bind(...)``), all or none, and return their ids in the same order.
+
+    The iterable may be a generator and may mix tasks, but not databases. Raise the same exceptions as
+    ``enqueue()``; the message names the item that caused it (``item 3: ...``), and nothing is inserted.
+
+    For a call whose unique key is taken, by another job or by an earlier item, it is the id of that job. With
+    ``outcomes=True``, return pairs of the id and the outcome (see ``enqueue()``).
+    """
+    return _enqueue_many(calls, outcomes)
+
+
+@overload
+async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
+@overload
+async def aenqueue_many(
+    calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
+) -> list[tuple[int, EnqueueOutcome]]: ...
+async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
+    """Like ``enqueue_many()``, for async code."""
+    return await sync_to_async(_enqueue_many)(calls, outcomes)
+
+
+def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
+    """Like ``enqueue()`` for a task of this package, with the arguments as a sequence and a mapping, as the
+    backend holds them.
+    """
+    options = call_options(task)
+    with tracing.sending(options.queue_name, options.task_path) as span:
+        call = prepare(task, options, args, kwargs, capture())
+        job = write(call) if options.keeper is None else options.keeper.one(call)
+        span.stored(job.pk, job.enqueue_outcome or "")
+    return job
+
+
+def write(call: Call) -> Job:
+    """Insert the job of a call that was checked, with its payload if it has one, and return it."""
+    if call.payload is None:
+        return _write_job(call)
+    with transaction.atomic(using=call.alias):
+        job = _write_job(call)
+        store_one(call.alias, call.payload, job.pk, job.enqueue_outcome or "created")
+    return job
+
+
+def _write_job(call: Call) -> Job:
+    options = call.options
+    pk, run_after, expires_at, enqueued_at, outcome = _execute(
+        options.alias,
+        _ONE,
+        (
+            options.task_path, call.args, call.kwargs, options.metadata, options.queue_name, options.priority,
+            options.run_after, options.delay, options.expires_after, options.max_attempts, options.timeout,
+            options.on_lost, call.more_with_context(),
+        ),
+    )  # fmt: skip
+    if outcome != "created":
+        call.check_outcome(outcome, pk)
+        return other_job(options.alias, pk, outcome)
+    if options.links is not None:
+        return other_job(options.alias, pk, outcome)  # its parents decide whether it waits
+    job = new_job(call, pk, run_after, expires_at, enqueued_at)
+    job._state.adding = False
+    job._state.db = options.alias
+    return job
+
+
+async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
+    """Run ``enqueue_task`` in the thread that async code uses for its database work."""
+    return await sync_to_async(enqueue_task)(task, args, kwargs)
+
+
+def _enqueue_many(calls: Iterable[BoundTask], outcomes: bool) -> Any:
+    with tracing.sending(None, None) as span:
+        done = _take_all(prepare_all(calls, capture()))
+        span.stored(None, "", len(done))
+    return done if outcomes else [job_id for job_id, _ in done]
+
+
+def _take_all(calls: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    first = next(calls, None)
+    if first is None:
+        return []
+    keeper = first.options.keeper
+    return write_all(chain([first], calls)) if keeper is None else keeper.many(chain([first], calls))
+
+
+def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    """Insert the jobs of calls that are checked one by one, all or none. Return their ids and outcomes."""
+    chunk, is_last = _take_chunk(prepared)
+    if not chunk:
+        return []
+    alias = chunk[0].alias
+    if is_last and not any(call.needs_transaction for call in chunk):
+        return _insert(alias, 0, chunk)
+    done: list[tuple[int, EnqueueOutcome]] = []
+    with transaction.atomic(using=alias):
+        while chunk:
+            if not is_last and any(call.unique_key for call in chunk):
+                return done + _insert_in_key_order(alias, len(done), [*chunk, *prepared])
+            done += _insert(alias, len(done), chunk)
+            chunk, is_last = _take_chunk(prepared)
+    return done
+
+
+def _insert_in_key_order(alias: str, first: int, calls: list[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    """Insert the rest of a large bulk with unique keys, of which all calls must be known.
+
+    Race: another one takes the same keys. A statement inserts in the order of the keys, so that they never
+    wait for each other, and so the statements of one transaction must be in that order, too.
+    """
+    order = sorted(range(len(calls)), key=lambda place: calls[place].unique_key or "")
+    answers: dict[int, tuple[int, EnqueueOutcome]] = {}
+    rest = iter([calls[place] for place in order])
+    chunk, _ = _take_chunk(rest)
+    while chunk:
+        places = order[len(answers) : len(answers) + len(chunk)]
+        answers.update(zip(places, _insert(alias, first, chunk, places), strict=True))
+        chunk, _ = _take_chunk(rest)
+    return [answers[place] for place in range(len(calls))]
+
+
+def _take_chunk(prepared: Iterator[Call]) -> tuple[list[Call], bool]:
+    """Return the calls of the next statement, and whether they are the last. No call is read ahead: the one
+    that reaches a limit is in the statement.
+    """
+    chunk: list[Call] = []
+    characters = 0
+    for call in prepared:
+        chunk.append(call)
+        characters += len(call.args) + len(call.kwargs) + len(call.options.metadata)
+        if len(chunk) >= CHUNK or characters >= CHUNK_CHARACTERS:
+            return chunk, False
+    return chunk, True
+
+
+def _shared_batch(calls: list[Call]) -> int | None:
+    """Return the batch to which all of these calls belong, which is then sent once. None: there is none."""
+    links = calls[0].options.links
+    batch: int | None = None if links is None else links.get("batch")
+    if batch is None or any((call.options.links or {}).get("batch") != batch for call in calls):
+        return None
+    return batch
+
+
+def _insert(
+    alias: str, first: int, calls: list[Call], places: Sequence[int] | None = None
+) -> list[tuple[int, EnqueueOutcome]]:
+    """Insert calls in one statement. `first` is the place of the first one among all items; `places` are the
+    places after it, if the calls are in another order.
+    """
+    batch = _shared_batch(calls)
+    more = [call.more(in_shared_batch=batch is not None) for call in calls]
+    options = [call.options for call in calls]
+    parameters = (
+        first,
+        text_array([each.task_path for each in options]),
+        text_array([call.args for call in calls]),
+        text_array([call.kwargs for call in calls]),
+        text_array([each.metadata for each in options]),
+        text_array([each.queue_name for each in options]),
+        number_array([each.priority for each in options]),
+        text_array([each.run_after.isoformat() if each.run_after else None for each in options]),
+        number_array([each.delay for each in options]),
+        number_array([each.expires_after for each in options]),
+        number_array([each.max_attempts for each in options]),
+        number_array([each.timeout for each in options]),
+        text_array([each.on_lost for each in options]),
+        None if more.count(None) == len(more) else text_array(more),
+        calls[0].context,
+        batch,
+    )
+    ids, outcomes = _execute(alias, _MANY, parameters)
+    if outcomes is None:
+        return store_calls(alias, calls, [(job_id, "created") for job_id in ids])
+    for place, call, job_id, outcome in zip(places or range(len(calls)), calls, ids, outcomes, strict=True):
+        call.check_outcome(outcome, job_id, f"item {first + place}: ")
+    return store_calls(alias, calls, list(zip(ids, outcomes, strict=True)))
+
+
+def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Run the statement and return its only row."""
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        raise NotSupportedError(
+            f"The database {alias!r} is {connection.display_name}, but jobs are stored in PostgreSQL. Set a "
+            "PostgreSQL database with @task(database=...), in the OPTIONS of TASKS, or in a router."
+        )
+    warn_of_other_transaction(connection)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(query, parameters)
+            row: tuple[Any, ...] = cursor.fetchone()
+    except MISTAKES as error:
+        raise explained(error, alias) from error.__cause__
+    return row

@@ -1,0 +1,125 @@
+"""The log line of a job. Workers and supervisors use the same form."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from .. import conf
+from ..monitoring import sentry
+from ..redaction import redact_text
+
+__all__ = ["Attempt", "Ending", "is_logged", "log_ending", "logger"]
+
+logger = logging.getLogger("django_pgqueue.job")
+
+#: The level of the line for each kind of outcome; INFO for all others.
+_LEVEL_OF = {
+    "failed": logging.ERROR,
+    "retry": logging.WARNING,
+    "crash": logging.WARNING,
+    "lost": logging.WARNING,
+    "unknown": logging.DEBUG,  # worker/producer/unknown_tasks.py logs one WARNING for many
+}
+_RUNS_AGAIN = frozenset({"retry", "snooze", "wait", "crash", "unknown"})
+
+
+class Attempt(sentry.TaggedJob, Protocol):
+    """The attributes of a job that its line needs."""
+
+    @property
+    def attempts(self) -> int:
+        """The number of all attempts, including this one."""
+
+    @property
+    def forgiven_attempts(self) -> int:
+        """The number of attempts before the last retry by hand."""
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many attempts the job has; None if its task decides that."""
+
+
+class Ending(NamedTuple):
+    """How an attempt ended."""
+
+    kind: str
+    words: str
+    """The kind in words, for the line."""
+    why: str = ""
+    delay: float = 0.0
+    """Seconds until the job runs again, if it does."""
+    error_class: str | None = None
+    waited: float | None = None
+    """In seconds, like ``ran``; None if it was not measured."""
+    ran: float | None = None
+    exc_info: Any = None
+    scope: Any = None
+    """The Sentry scope in which the job ran; see ``sentry.py``."""
+
+
+def is_logged(kind: str) -> bool:
+    """Return whether an ending of this kind is logged at all."""
+    return logger.isEnabledFor(_level_of(kind))
+
+
+def log_ending(job: Attempt, ending: Ending) -> None:
+    """Log one line for a job, with its values as extras for structured logging.
+
+    The level is INFO for done, cancelled and snoozed jobs, WARNING for an attempt that is retried, a crash or
+    a lost lease, and ERROR for a failed job.
+    """
+    attempt = job.attempts - job.forgiven_attempts
+    extra: dict[str, Any] = {
+        "job_id": job.id, "task_path": job.task_path, "queue_name": job.queue_name, "attempt": attempt,
+        "outcome": ending.kind, "waited": ending.waited, "ran": ending.ran,
+    }  # fmt: skip
+    if job.max_attempts is not None:
+        extra["max_attempts"] = job.max_attempts
+    if ending.error_class is not None:
+        extra["error_class"] = ending.error_class
+    words = ending.words
+    if ending.kind in _RUNS_AGAIN:
+        words += _runs_again(ending.delay, extra)
+    line = "job %s %s %s (queue %s, attempt %s"
+    values: list[Any] = [
+        job.id, job.task_path, words, job.queue_name,
+        attempt if job.max_attempts is None else f"{attempt} of {job.max_attempts}",
+    ]  # fmt: skip
+    if ending.waited is not None and ending.ran is not None:
+        line += ", waited %.3f s, ran %.3f s"
+        values += [ending.waited, ending.ran]
+    line += ")%s"
+    values.append(f": {ending.why}" if ending.why else "")
+    level = _level_of(ending.kind)
+    with sentry.report_scope(job, ending.scope):
+        try:
+            logger.log(level, line, *values, exc_info=ending.exc_info, extra=extra)
+        except BaseException:  # formatting the exception may raise, too; then the line is logged without it
+            logger.log(level, line, *values, extra=extra)
+
+
+def _redact_traceback(record: logging.LogRecord) -> bool:
+    """Let handlers show the redacted traceback, which they otherwise make from the exception."""
+    if record.exc_info and not conf.current().redact.are_names:
+        text = logging.Formatter().formatException(record.exc_info)
+        record.exc_text = redact_text(text, getattr(record, "task_path", ""))
+    return True
+
+
+logger.addFilter(_redact_traceback)
+
+
+def _level_of(kind: str) -> int:
+    return _LEVEL_OF.get(kind, logging.INFO)
+
+
+def _runs_again(delay: float, extra: dict[str, Any]) -> str:
+    """Return when the next attempt starts, in words and as extras. This uses the clock of this machine."""
+    at = datetime.now(UTC) + timedelta(seconds=delay)
+    extra["retry_in"], extra["next_run"] = delay, at.isoformat()
+    if not delay:
+        return "; it runs again at once"
+    seconds = f"{delay:.1f}" if delay < 10 else f"{delay:.0f}"
+    return f"; it runs again in {seconds} s, at {at:%Y-%m-%d %H:%M:%S} UTC"

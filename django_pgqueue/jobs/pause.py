@@ -1,0 +1,130 @@
+"""Pause and resume a queue, a task, or everything. Each runs one statement, in the caller's transaction. The
+workers hear of it at the commit.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from ..compat import DjangoTask
+from ..models import Pause
+from ..tasks import options
+from ..tasks.routing import default_backend
+
+if TYPE_CHECKING:
+    from ..tasks.task import AnyTask
+
+__all__ = ["apause", "aresume", "pause", "resume"]
+
+_PAUSE = "SELECT pgqueue_pause_v1(%s, %s, %s, %s, %s::timestamptz, %s::double precision)"
+_AHEAD = "SELECT date_part('epoch', %s::timestamptz - clock_timestamp())"
+_RESUME = "SELECT pgqueue_resume_v1(%s, %s)"
+
+
+def pause(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    everything: bool = False,
+    reason: str = "",
+    author: str = "",
+    until: datetime | timedelta | None = None,
+    using: str | None = None,
+) -> Pause:
+    """Pause a queue, a task, or everything. Running jobs finish; workers start no more of these jobs.
+
+    ``until``: when it ends by itself, an aware datetime or a timedelta from now. A second pause of the same
+    target replaces the first. ``using``: the alias of the database; by default, that of the default backend.
+
+    Raise ``TypeError`` unless exactly one target is given, ``InvalidTask`` for a bad name of a queue or task,
+    and ``ValueError`` for another bad value.
+    """
+    kind, name = _target("pause", queue, task, everything)
+    for what, text, most in (("reason", reason, 400), ("author", author, 150)):
+        if not isinstance(text, str) or len(text) > most or "\0" in text:
+            raise ValueError(f"pause({what}=...) takes up to {most} characters, not {text!r:.100}.")
+    alias = using or default_backend().home()
+    moment, delay = _end(until, alias)
+    pk = _value(alias, _PAUSE, kind, name, reason, author, moment, delay)
+    return Pause.objects.using(alias).get(pk=pk)
+
+
+async def apause(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    everything: bool = False,
+    reason: str = "",
+    author: str = "",
+    until: datetime | timedelta | None = None,
+    using: str | None = None,
+) -> Pause:
+    """Like ``pause()``, for async code."""
+    return await sync_to_async(pause)(
+        queue=queue, task=task, everything=everything, reason=reason, author=author, until=until, using=using
+    )
+
+
+def resume(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    everything: bool = False,
+    using: str | None = None,
+) -> bool:
+    """End the pause of a queue, a task, or everything. Return whether it was paused.
+
+    Each pause is ended alone: ``resume(everything=True)`` does not resume a queue that was paused, too.
+    Raise ``TypeError`` unless exactly one target is given, ``InvalidTask`` for a bad name of a queue or task,
+    and ``ValueError`` for another bad value.
+    """
+    kind, name = _target("resume", queue, task, everything)
+    was_paused: bool = _value(using or default_backend().home(), _RESUME, kind, name)
+    return was_paused
+
+
+async def aresume(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    everything: bool = False,
+    using: str | None = None,
+) -> bool:
+    """Like ``resume()``, for async code."""
+    return await sync_to_async(resume)(queue=queue, task=task, everything=everything, using=using)
+
+
+def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str, str]:
+    given = [queue is not None, task is not None, bool(everything)]
+    if sum(given) != 1:
+        raise TypeError(f"{function}() takes exactly one of queue=..., task=... and everything=True.")
+    if queue is not None:
+        return "queue", options.queue_name(queue)
+    if task is not None:
+        return "task", options.task_path(task.module_path if isinstance(task, DjangoTask) else task)
+    return "all", ""
+
+
+def _end(until: Any, alias: str) -> tuple[datetime | None, float | None]:
+    """Return the time, or the seconds from now, after which the pause ends."""
+    if until is None:
+        return None, None
+    if isinstance(until, timedelta):
+        if not timedelta(0) < until <= options.CENTURY:
+            raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
+        return None, until.total_seconds()
+    if not isinstance(until, datetime) or until.utcoffset() is None:
+        raise TypeError(f"pause(until=...) takes an aware datetime or a timedelta, not {until!r}.")
+    if not 0 < _value(alias, _AHEAD, until) <= options.CENTURY.total_seconds():
+        raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
+    return until, None
+
+
+def _value(alias: str, statement: str, *parameters: Any) -> Any:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchone()[0]

@@ -1,0 +1,163 @@
+"""``@step``: a function that is a step of whichever job calls it."""
+
+from __future__ import annotations
+
+from functools import update_wrapper
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from asgiref.sync import sync_to_async
+from django.db import IntegrityError, connections
+
+from .. import conf
+from ..encoding import encode_result
+from ..exceptions import JobIsOver, PayloadError, StepError
+from .control import locate
+from .current import RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..compat import TaskResult
+    from ..models import Job
+
+__all__ = ["HAS_STEPS", "MOST_STEPS", "StepFunction", "asignal", "signal", "step", "step_name", "step_result"]
+
+
+# ----------------------------------------------------------------------------
+# The rules for the steps of a job: their names, which sleeps and signals share, their number and results.
+
+HAS_STEPS = 1
+"""The bit of ``Job.marks`` that says so."""
+
+MOST_STEPS = 1000
+"""How many steps, sleeps and signals a job may have."""
+
+_LONGEST = 100
+
+
+def step_name(where: str, name: Any) -> str:
+    """Return ``name``. Raise TypeError or ValueError unless it is a text of 1 to 100 characters."""
+    if not isinstance(name, str):
+        raise TypeError(f"{where} takes a name as its first argument, not {name!r}.")
+    if not 0 < len(name) <= _LONGEST or "\0" in name or not name.isprintable():
+        raise ValueError(f"{where}: a name has 1 to {_LONGEST} printable characters, not {name!r}.")
+    return str(name)
+
+
+def step_result(name: str, value: Any) -> str | None:
+    """Return the result of a step as JSON; None for None. Raise StepError if it cannot be recorded."""
+    try:
+        return encode_result(value, conf.current().max_payload_bytes)
+    except PayloadError as error:
+        raise StepError(f"The result of the step {name!r} cannot be recorded: {error}") from error
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StepFunction(Generic[P, R]):
+    """A function that runs once in each job that calls it. Made by ``@step``."""
+
+    def __init__(self, function: Callable[P, R], name: str, *, atomic: bool) -> None:
+        self.name = name
+        self.atomic = atomic
+        update_wrapper(self, function)
+        self.__wrapped__ = function
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the step. Where no job is running, call the function."""
+        return self._run(self.name, *args, **kwargs)
+
+    def named(self, name: str, /) -> Callable[P, R]:
+        """Return this step with another name: a job runs each name once."""
+        step_name("named(name)", name)
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            return self._run(name, *args, **kwargs)
+
+        return run
+
+    def _run(self, name: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        function: Any = self.__wrapped__
+        running = RUNNING.get(None)
+        result: R
+        if running is None:
+            result = function(*args, **kwargs)
+        elif iscoroutinefunction(function):
+            result = running.steps.arun(name, function, args, kwargs)  # type: ignore[assignment]  # its coroutine
+        elif self.atomic:
+            result = running.steps.run_atomic(name, function, args, kwargs)
+        else:
+            result = running.steps.run(name, function, args, kwargs)
+        return result
+
+
+class _StepMaker(Protocol):
+    def __call__(self, function: Callable[P, R], /) -> StepFunction[P, R]: ...
+
+
+@overload
+def step(function: Callable[P, R], /) -> StepFunction[P, R]: ...
+@overload
+def step(*, name: str | None = None, atomic: bool = False) -> _StepMaker: ...
+def step(function: Any = None, /, *, name: str | None = None, atomic: bool = False) -> Any:
+    """Make a function a step: a job that calls it runs it once, as with ``current_job().step(...)``.
+
+    ``name``: the name of the step in the job; by default that of the function. ``atomic``: run the function
+    and record its result in one transaction, as ``current_job().atomic_step`` does. A job that calls it more
+    than once names each call: ``charge.named("second")(5)``.
+
+    Raise ``StepError`` for an async function with ``atomic``, and for what is not a function.
+    """
+
+    def make(function: Any) -> StepFunction[Any, Any]:
+        if not callable(function) or not hasattr(function, "__name__"):
+            raise StepError(f"@step takes a function, not {function!r}.")
+        if atomic and iscoroutinefunction(function):
+            raise StepError(
+                f"@step(atomic=True) cannot be used for the coroutine function {function.__name__}: Django "
+                "has no async transactions."
+            )
+        chosen = step_name("@step(name=...)", function.__name__ if name is None else name)
+        return StepFunction(function, chosen, atomic=atomic)
+
+    return make if function is None else make(function)
+
+
+# ----------------------------------------------------------------------------
+# Send a signal to a job that waits for it (``current_job().wait_for``).
+
+_SIGNAL_SQL = "SELECT pgqueue_signal_v1(%s, %s, %s::jsonb)"
+_NO_SUCH_JOB = "23Q01"
+
+
+def signal(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
+    """Send the signal ``name`` to a job (a ``Job``, an id, a ``TaskResult``), with a ``value`` (JSON).
+
+    The job may wait for it already, or later. The signal is part of the transaction of its database. Return
+    False if the job has a signal with this name already, or has stopped waiting for it.
+
+    Raise ``JobIsOver`` if the job is over or does not exist, ``PayloadError`` if the value cannot be stored
+    as JSON, and ``TypeError`` or ``ValueError`` for a bad name.
+    """
+    alias, pk = locate(job)
+    text = encode_result(value, conf.current().max_payload_bytes, "value")
+    parameters: list[Any] = [pk, step_name("signal(job, name)", name), text]
+    try:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(_SIGNAL_SQL, parameters)
+            received: bool = cursor.fetchone()[0]
+    except IntegrityError as error:
+        if getattr(error.__cause__, "sqlstate", None) != _NO_SUCH_JOB:
+            raise
+        raise JobIsOver(
+            f"Job {pk} cannot receive the signal {name!r}: it is over, or there is no such job."
+        ) from error
+    return received
+
+
+async def asignal(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
+    """Like ``signal()``, for async code."""
+    return await sync_to_async(signal)(job, name, value)

@@ -1,0 +1,137 @@
+"""``track()``: report the progress of the running job while it goes through an iterable."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from django.core.exceptions import SynchronousOnlyOperation
+
+from .current import RUNNING
+from .progress import progress_of
+
+if TYPE_CHECKING:
+    from ..models.current import Reports
+
+__all__ = ["Tracked", "track"]
+
+T = TypeVar("T")
+
+
+def track(
+    iterable: Iterable[T] | AsyncIterable[T],
+    total: float | None = None,
+    *,
+    note: str | Callable[[T], str] = "",
+    every: int = 1,
+) -> Tracked[T]:
+    """Return the items of ``iterable``, and report the progress of the running job while they are used.
+
+    For ``for`` and ``async for``. ``total``: how many there are; by default ``len(iterable)``, if it has one.
+    ``note``: a note, or a function that returns one for the item whose turn it is. ``every``: report only
+    every so many items. An item is done when the next one is requested. Where no job is running, this only
+    iterates.
+
+    Raise ``TypeError`` or ``ValueError`` for arguments that cannot be used.
+    """
+    if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__aiter__"):
+        raise TypeError(f"track() takes an iterable, not {iterable!r}.")
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ValueError(f"track(every=...) takes a whole number from 1, not {every!r}.")
+    progress_of(0, total, "" if callable(note) else note)
+    return Tracked(iterable, total, note, every)
+
+
+class Tracked(Generic[T]):
+    """What ``track()`` returns. Each loop over it counts from 0."""
+
+    def __init__(
+        self,
+        iterable: Iterable[T] | AsyncIterable[T],
+        total: float | None,
+        note: str | Callable[[T], str],
+        every: int,
+    ) -> None:
+        self._iterable = iterable
+        self._total = total
+        self._note = note
+        self._every = every
+
+    def __iter__(self) -> Iterator[T]:
+        """Return the items."""
+        items = iter(cast("Iterable[T]", self._iterable))
+        count = self._count()
+        if count is None:
+            return items
+        return self._counted(items, count)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        """Return the items, for ``async for``. The iterable may be a plain one."""
+        return self._acounted(self._count())
+
+    def _counted(self, items: Iterator[T], count: _Count) -> Iterator[T]:
+        for item in items:
+            count.begin(item)
+            yield item
+            count.done()
+        count.end()
+
+    async def _acounted(self, count: _Count | None) -> AsyncIterator[T]:
+        async for item in _as_async(self._iterable):
+            if count is not None:
+                count.begin(item)
+            yield item
+            if count is not None:
+                count.done()
+        if count is not None:
+            count.end()
+
+    def _count(self) -> _Count | None:
+        running = RUNNING.get(None)
+        if running is None:
+            return None
+        total = _length(self._iterable) if self._total is None else self._total
+        return _Count(running.progress, total, self._note, self._every)
+
+
+class _Count:
+    """How many items of a loop are done."""
+
+    def __init__(self, progress: Reports, total: float | None, note: Any, every: int) -> None:
+        self._tell = progress.tell
+        self._total = total
+        self._words = note if isinstance(note, str) else ""
+        self._note = None if isinstance(note, str) else note
+        self._every = every
+        self._done = 0
+        self._tell(0, total, self._words)
+
+    def begin(self, item: Any) -> None:
+        if self._note is not None and self._done % self._every == 0:
+            self._words = self._note(item)
+            self._tell(self._done, self._total, self._words)
+
+    def done(self) -> None:
+        self._done += 1
+        if self._done % self._every == 0:
+            self._tell(self._done, self._total, self._words)
+
+    def end(self) -> None:
+        self._tell(self._done, self._total, self._words)
+
+
+def _length(iterable: Any) -> int | None:
+    """Return the number of items, if that is known without using them up."""
+    try:
+        return len(iterable)
+    except (TypeError, SynchronousOnlyOperation):  # a QuerySet reads its rows, which async code must not do
+        return None
+
+
+async def _as_async(iterable: Any) -> AsyncIterator[Any]:
+    if hasattr(iterable, "__aiter__"):
+        async for item in iterable:
+            yield item
+    else:
+        for item in iterable:
+            yield item

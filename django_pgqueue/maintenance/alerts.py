@@ -1,0 +1,189 @@
+"""Send alerts: compare what is wrong with what was told before, and tell the difference.
+
+Each look is one transaction under an advisory lock, so of several supervisors one looks, and the others do
+not wait. It stores what it has found before anything is sent. So each change is sent once; if the process
+ends in between, it is not sent at all.
+
+A problem that comes and goes is told once: it is over only when it has been gone for ``ALERTS_OVER_AFTER``
+seconds.
+
+The receivers are the project's code, which may raise or hang. So everything happens in a thread with a
+connection of its own. If it hangs, the upkeep goes on, and other supervisors look instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from datetime import datetime, timedelta
+from threading import Thread
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import Error, connections, transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from .. import conf
+from ..alerts import Alert, alert_sent, receiver_at
+from ..models import RaisedAlert
+from ..monitoring.health import health
+from ..redaction import redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = ["AlertRounds", "look", "send"]
+
+logger = logging.getLogger(__name__)
+
+MOST_GROUPS = 100  # of which one look tells
+LOOK = "look"
+#: After a longer pause than this, what failed in the meantime is not told.
+FORGOTTEN = timedelta(hours=1)
+#: While there are too few workers at all, health does not say more about workers. So these are not over.
+_HIDES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"no_worker": frozenset({"few_workers", "unserved"}), "few_workers": frozenset({"unserved"})}
+)
+
+_BEGIN = "SELECT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'alerts')), clock_timestamp()"
+_TELL = "SELECT * FROM pgqueue_tell_failures_v1(%s)"
+
+
+class AlertRounds:
+    """When a supervisor looks next. It does nothing if nobody receives alerts."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._thread: Thread | None = None
+        self.next_round = 0.0
+
+    def run(self, now: float) -> None:
+        """Look in a thread, if it is due."""
+        if now < self.next_round:
+            return
+        is_first = not self.next_round
+        self.next_round = now + conf.current().alerts_every * random.uniform(0.9, 1.1)
+        if is_first or not _is_wanted():  # at the start, its own workers are not registered yet
+            return
+        if self._thread is not None and self._thread.is_alive():
+            logger.warning("a receiver of alerts has not returned yet, so no alerts are sent")
+            return
+        self._thread = Thread(target=_in_thread, args=(self._alias,), name="pgqueue alerts", daemon=True)
+        self._thread.start()
+
+
+def _is_wanted() -> bool:
+    return bool(conf.current().alerts) or alert_sent.has_listeners(Alert)
+
+
+def _in_thread(alias: str) -> None:
+    try:
+        send(look(alias))
+    except Error as error:
+        logger.warning("alerts: the database cannot be read: %s", error)
+    except Exception:
+        logger.exception("alerts: looking for them failed")
+    finally:
+        connections.close_all()
+
+
+def send(alerts: Iterable[Alert]) -> None:
+    """Call all receivers with each alert. What they raise is logged."""
+    for alert in alerts:
+        for path in conf.current().alerts:
+            try:
+                receiver_at(path)(alert)
+            except ImproperlyConfigured as error:
+                logger.error("%s", error)
+            except Exception:
+                logger.exception("the receiver of alerts %s failed", path)
+        alert_sent.send_robust(Alert, alert=alert)  # logs what receivers raise
+
+
+def look(alias: str) -> list[Alert]:
+    """Return what is to be told now, and store that it was. Raises ``django.db.Error``."""
+    with transaction.atomic(using=alias):
+        with connections[alias].cursor() as cursor:
+            cursor.execute(_BEGIN)
+            is_mine, now = cursor.fetchone()
+        if not is_mine:
+            return []
+        last = RaisedAlert.objects.using(alias).filter(kind=LOOK, queue_name="").first()
+        pause = None if last is None else now - last.raised_at
+        if pause is not None and pause < timedelta(seconds=0.8 * conf.current().alerts_every):
+            return []  # another supervisor has looked
+        found = [*_changed_problems(alias, now), *_failures(alias, now)]
+        if pause is None or pause > max(FORGOTTEN, timedelta(seconds=10 * conf.current().alerts_every)):
+            found = [alert for alert in found if not alert.fingerprint]
+        RaisedAlert.objects.using(alias).update_or_create(
+            kind=LOOK, queue_name="", defaults={"text": "", "raised_at": now}
+        )
+    return found
+
+
+def _changed_problems(alias: str, now: datetime) -> Iterator[Alert]:
+    """Yield the problems that are new, and those that have been over for long enough."""
+    problems = health(alias).problems
+    if any(problem.kind == "unreachable" for problem in problems):
+        return
+    current = {(str(problem.kind), problem.queue): problem for problem in problems}
+    rows = RaisedAlert.objects.using(alias).exclude(kind=LOOK)
+    raised = {(row.kind, row.queue_name): row for row in rows}
+    hidden = frozenset[str]().union(*(_HIDES.get(kind, ()) for kind, _queue in current))
+    for key, problem in current.items():
+        if key not in raised:
+            RaisedAlert.objects.using(alias).create(
+                kind=problem.kind, queue_name=problem.queue, text=problem.text, raised_at=now
+            )
+            yield _alert(problem.kind, alias, now, problem.text, queue_name=problem.queue)
+    for key, row in raised.items():
+        before = row.over_since
+        if _is_over(row, now, lasts=key in current or row.kind in hidden):
+            row.delete(using=alias)
+            text = _("over: %(text)s") % {"text": row.text}
+            yield _alert(row.kind, alias, now, text, queue_name=row.queue_name, is_over=True)
+        elif row.over_since != before:
+            row.save(using=alias, update_fields=["over_since"])
+
+
+def _is_over(row: RaisedAlert, now: datetime, *, lasts: bool) -> bool:
+    """Note since when a problem is over, and return whether it is time to tell."""
+    row.over_since = None if lasts else row.over_since or now
+    if row.over_since is None:
+        return False
+    return now - row.over_since >= timedelta(seconds=conf.current().alerts_over_after)
+
+
+def _failures(alias: str, now: datetime) -> Iterator[Alert]:
+    """Yield the groups of failures that are new, and those with more jobs that failed."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_TELL, [MOST_GROUPS])
+        rows = cursor.fetchall()
+    for fingerprint, error_class, message, tasks, job, is_new, failed in rows:
+        words = redact_text(message, tasks[0] if tasks else "")
+        error = ": ".join(filter(None, [error_class or _("a failure without an error"), words]))
+        about = {"fingerprint": fingerprint, "error_class": error_class, "tasks": tuple(tasks), "job_id": job}
+        where = {"error": error, "tasks": ", ".join(tasks[:3])}
+        if is_new:
+            text = _("new failure: %(error)s (%(tasks)s)") % where
+            yield _alert("new_failure", alias, now, text, count=failed, **about)
+        if failed > 0:
+            text = ngettext(
+                "%(count)d job failed: %(error)s (%(tasks)s)",
+                "%(count)d jobs failed: %(error)s (%(tasks)s)",
+                failed,
+            ) % {"count": failed, **where}
+            yield _alert("job_failed", alias, now, text, count=failed, **about)
+
+
+def _alert(kind: Any, alias: str, now: datetime, text: str, **more: Any) -> Alert:
+    return Alert(kind=kind, database=alias, at=now, text=_in_one_line(text), **more)
+
+
+def _in_one_line(text: str) -> str:
+    """Return a text without line breaks and control characters, which the messages of errors may contain.
+    A mail whose subject has one is refused by Django, and an alert is sent only once.
+    """
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -1,0 +1,125 @@
+"""Limits: write those that the code declares, and repair the lines of concurrency keys."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+
+from ..formatting import counted
+from ..tasks.keys import limit_name, limit_numbers
+from ..tasks.task import declared_tasks
+
+if TYPE_CHECKING:
+    from ..postgres.session import Session
+    from ..tasks.task import Task
+
+__all__ = ["DeclaredLimits", "repair_lines"]
+
+logger = logging.getLogger(__name__)
+
+LINES = 1_000  # concurrency keys in one round of repair
+
+_DECLARE_SQL = (
+    "SELECT pgqueue_declare_limits_v1("
+    "%s::text[], %s::integer[], %s::text[], %s::integer[], %s::interval[], %s::integer[], %s::text[])"
+)
+_DECLARED_SQL = "SELECT name, declared_by FROM pgqueue_limit WHERE declared_by <> ''"
+# Race: another worker may declare such a limit at this moment, in another module. It holds the row, so this
+# waits for it, and then leaves that row alone. Both lock rows in the order of their names.
+_WITHDRAW_SQL = """
+    UPDATE pgqueue_limit AS setting SET declared = NULL, declared_starts = NULL, declared_period = NULL,
+        declared_burst = NULL, declared_by = ''
+    WHERE setting.name = ANY (ARRAY(
+        SELECT known.name FROM pgqueue_limit AS known
+        JOIN unnest(%s::text[], %s::text[]) AS gone (name, module)
+            ON gone.name = known.name AND gone.module = known.declared_by
+        ORDER BY known.name FOR NO KEY UPDATE OF known
+    ))
+    RETURNING setting.name
+"""
+_REPAIR_SQL = "SELECT lines, reached, released FROM pgqueue_repair_lines_v1(%s, %s)"
+
+
+class DeclaredLimits:
+    """The limits that tasks declare, as far as this process has imported them and has written them."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[Any, ...]] = {}
+        self._known = 0
+
+    def write_if_more(self, session: Session, known: int) -> None:
+        """Write those that are new if more tasks are ``known`` than at the last call. Until a limit is
+        written, one job of each of its keys may run."""
+        if known != self._known:
+            self._known = known
+            self.write(session)
+
+    def write(self, session: Session) -> None:
+        """Write those that are new. A limit that was set by hand keeps its number."""
+        new = {name: rule for name, rule in _declared().items() if self._written.get(name) != rule}
+        if not new:
+            return
+        columns = [list(column) for column in zip(*new.values(), strict=True)]
+        if changed := session.value(_DECLARE_SQL, (list(new), *columns)):
+            logger.info("the code declares other limits: %d changed", changed)
+        self._written |= new
+
+    def withdraw(self, session: Session) -> None:
+        """Note which limits are no longer declared by modules that this process has imported, or that do not
+        exist any more.
+
+        They keep their numbers, because jobs of their keys may wait, until somebody deletes them.
+        """
+        declared = _declared()
+        gone = [row for row in session.rows(_DECLARED_SQL) if row[0] not in declared and _is_known(row[1])]
+        if not gone:
+            return
+        names, modules = ([row[column] for row in gone] for column in (0, 1))
+        for (name,) in session.rows(_WITHDRAW_SQL, (names, modules)):
+            logger.info("the code no longer declares the limit %r; it applies until it is deleted", name)
+
+
+def _declared() -> dict[str, tuple[Any, ...]]:
+    """Return the columns of the limits that the code declares. If several tasks declare one, the last one
+    in the order of their paths counts.
+    """
+    tasks = sorted(declared_tasks(), key=lambda task: task.module_path)
+    return {limit_name(task): _columns(task) for task in tasks if task.concurrency or task.rate}
+
+
+def _columns(task: Task[..., Any]) -> tuple[Any, ...]:
+    """Return the columns of the limit of a task."""
+    return *limit_numbers(task), task.module_path.rpartition(".")[0]
+
+
+def _is_known(module: str) -> bool:
+    """Return whether this process knows what a module declares: it belongs to an app, and was imported or
+    does not exist any more. Another project with the same database may have other modules.
+    """
+    if apps.get_containing_app_config(module) is None:
+        return False
+    if module in sys.modules:
+        return True
+    try:
+        return find_spec(module) is None
+    except ModuleNotFoundError:  # the package that contained it
+        return True
+    except Exception as error:
+        logger.debug("%s cannot be found: %r", module, error)
+        return False
+
+
+def repair_lines(session: Session, after: str) -> tuple[bool, str | None, int]:
+    """Release the lines that have room, but whose first job is blocked, from the key ``after`` on.
+
+    Return whether there were any lines, the last key that was looked at (None at the end), and how many
+    jobs became claimable.
+    """
+    lines, reached, released = session.row(_REPAIR_SQL, (after, LINES))
+    if released:
+        logger.warning("released %s that nobody would have released", counted(released, "job"))
+    return lines > 0, reached, released

@@ -1,0 +1,237 @@
+"""Upkeep: short rounds that any supervisor may do at any time, so that no leader is needed.
+
+Each round is one database function. It takes an advisory lock for its transaction or skips locked rows, so
+two supervisors can run it at the same time without conflicts or double work.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from .. import conf
+from ..formatting import counted
+from ..schedules.fire import Firing
+from .limits import repair_lines
+from .recovery import BATCH, recover_dead, requeued_strays
+
+if TYPE_CHECKING:
+    from ..postgres.session import Session
+
+__all__ = ["IN_USE_SQL", "FlowRounds", "Rounds", "tell_retention"]
+
+
+# ----------------------------------------------------------------------------
+# Nets under composition: end batches, and let jobs run, where nobody else did.
+#
+# The functions that end jobs settle what waits for them. Some of it they leave to these rounds: children
+# after the first 1,000 of a parent, and what somebody had locked for too long (``sql/settle_v1.sql``).
+
+logger = logging.getLogger(__name__)
+
+PAGE = 1_000  # batches, or jobs that wait, in one round
+
+_BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
+_EDGES_SQL = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"
+_SWEEP_BATCHES_SQL = "SELECT pgqueue_sweep_batches_v1(%s)"
+
+
+class FlowRounds:
+    """How far the last round came."""
+
+    def __init__(self) -> None:
+        self._batch = 0  # the last batch that was looked at
+        self._child = 0  # the last job that waits
+
+    def run(self, session: Session, *, batches: bool, children: bool) -> bool:
+        """Do a round, if there are ``batches``, or ``children`` that wait for jobs. Return whether there may
+        be more to do."""
+        # Each is a transaction of its own: locks of one must not be held while the next one waits.
+        has_more = [batches and self._end_batches(session), children and self._settle_edges(session)]
+        return any(has_more)
+
+    def _end_batches(self, session: Session) -> bool:
+        """End batches, and delete old ones. Return whether there may be more."""
+        reached, ended = session.row(_BATCHES_SQL, (self._batch, PAGE))
+        swept: int = session.value(_SWEEP_BATCHES_SQL, (PAGE,))
+        if ended:
+            logger.info("ended %s that nobody else would have ended", counted(ended, "batch", "batches"))
+        self._batch = reached or 0
+        return reached is not None or swept >= PAGE
+
+    def _settle_edges(self, session: Session) -> bool:
+        """Let jobs run, or cancel them. Return whether there may be more."""
+        reached, settled = session.row(_EDGES_SQL, (self._child, PAGE))
+        self._child = reached or 0
+        return reached is not None or settled > 0
+
+
+SWEEP_EVERY = 10.0  # seconds
+NETS_EVERY = 10.0  # seconds
+NETS_SOON = 0.5  # seconds, if there is more to do
+REPAIR_EVERY = 1.0  # seconds, while jobs wait in lines
+ROTATE_AT_MOST = 60.0  # seconds
+#: How long ticks are kept, in addition to the last one of each schedule. A schedule never fires a tick that
+#: is not later than its last one. The ticks are the second line, if that row is changed by hand.
+TICKS_KEPT = timedelta(days=8)
+#: How many groups of failures are kept, those that were seen last.
+MOST_GROUPS = 1_000
+
+_said: set[str] = set()
+"""The problems of payload tables that were logged. They come back with each round."""
+
+# Which nets are needed: one cheap statement, since most installations need none. A batch that is over counts,
+# because it will be deleted. EXISTS would drop the orders, which let the server read the indexes and not the
+# table.
+IN_USE_SQL = """
+    SELECT EXISTS (SELECT FROM pgqueue_batch), (
+        SELECT job.id FROM pgqueue_job_live AS job
+        WHERE job.status = 'blocked' AND starts_with(job.waiting_reason, 'waits for job')
+        ORDER BY job.id LIMIT 1
+    ) IS NOT NULL, (
+        SELECT job.limit_key FROM pgqueue_job_live AS job
+        WHERE job.line IS NOT NULL AND job.status IN ('pending', 'retry', 'blocked')
+        ORDER BY job.limit_key LIMIT 1
+    ) IS NOT NULL
+"""
+# A single statement (``Session.run``).
+_SWEEP_SQL = """
+    WITH passed AS (
+        DELETE FROM pgqueue_tick WHERE id = ANY (ARRAY(
+            SELECT passed.id FROM pgqueue_tick AS passed
+            JOIN pgqueue_schedule AS schedule ON schedule.name = passed.schedule
+            WHERE passed.tick < statement_timestamp() - %(ticks)s AND passed.outcome <> 'waiting'
+                AND passed.tick IS DISTINCT FROM schedule.last_tick
+            ORDER BY passed.tick LIMIT %(batch)s
+        ))
+    ), windows AS (
+        DELETE FROM pgqueue_window WHERE unique_key = ANY (ARRAY(
+            SELECT ended.unique_key FROM pgqueue_window AS ended WHERE ended.until <= statement_timestamp()
+            ORDER BY ended.until LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+        )) RETURNING 1
+    ), rates AS (
+        -- A rate whose time has passed allows its whole burst, as if it had never been used.
+        DELETE FROM pgqueue_rate WHERE key = ANY (ARRAY(
+            SELECT unused.key FROM pgqueue_rate AS unused
+            WHERE unused.tat < statement_timestamp() - interval '1 minute'
+            LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+        )) RETURNING 1
+    )
+    SELECT greatest(
+        swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
+        rolled, forgotten, folded, failures_forgotten
+    ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text
+    FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
+        pgqueue_sweep_payloads_v1(%(batch)s) AS payloads (deleted, problems),
+        pgqueue_roll_up_v1(%(batch)s) AS rolled,
+        pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
+        pgqueue_fold_failures_v1(%(groups)s, %(batch)s) AS folded,
+        pgqueue_forget_failures_v1(%(statistics)s, %(groups)s, %(batch)s) AS failures_forgotten,
+        pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
+"""
+
+
+class Rounds:
+    """When this supervisor does each round next. Jitter spreads out the rounds of many supervisors."""
+
+    def __init__(self, *, fires: bool = True) -> None:
+        self._next_recovery = 0.0
+        self._next_sweep = 0.0
+        self._next_rotation = 0.0
+        self.schedules = Firing(is_on=fires)
+        self._flows = FlowRounds()
+        self._next_nets = 0.0
+        self._next_repair = float("inf")
+        self._repaired_to = ""  # the concurrency key that the last round of repair has reached
+
+    @property
+    def next_round(self) -> float:
+        """When ``run`` must be called next."""
+        return min(
+            self._next_recovery, self._next_sweep, self._next_rotation, self._next_nets,
+            self._next_repair, self.schedules.next_round,
+        )  # fmt: skip
+
+    def recover_at(self, when: float) -> None:
+        """Do a round of recovery then: the heartbeat has found a worker that may be dead by that time."""
+        self._next_recovery = min(self._next_recovery, when)
+
+    def run(self, session: Session, now: float) -> None:
+        """Do the rounds that are due."""
+        settings = conf.current()
+        self.schedules.run(session, now)
+        if now >= self._next_recovery:
+            self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else float("inf"))
+        if now >= self._next_sweep:
+            session.refresh_plans(idle=True)
+            pause = 0.1 if sweep(session) >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
+            self._next_sweep = now + pause
+        if now >= self._next_rotation:
+            turned = rotate(session)
+            longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
+            self._next_rotation = now + (1.0 if turned else longest * random.uniform(0.8, 1.2))
+        if now >= self._next_nets:
+            self._spread_nets(session, now)
+        if now >= self._next_repair:
+            self._repair(session, now)
+
+    def _spread_nets(self, session: Session, now: float) -> None:
+        """Do what nobody else did for batches and for jobs that wait, if there are any."""
+        batches, children, lines = session.row(IN_USE_SQL)
+        has_more = self._flows.run(session, batches=batches, children=children)
+        self._next_nets = now + (NETS_SOON if has_more else NETS_EVERY) * random.uniform(0.8, 1.2)
+        if lines:
+            self._next_repair = min(self._next_repair, now)
+
+    def _repair(self, session: Session, now: float) -> None:
+        """Look at the next lines of concurrency keys, and go on while there are any."""
+        has_lines, reached, _ = repair_lines(session, self._repaired_to)
+        self._repaired_to = reached or ""
+        pause = REPAIR_EVERY * random.uniform(0.8, 1.2) if has_lines else float("inf")
+        self._next_repair = now + pause
+
+
+def tell_retention(session: Session) -> None:
+    """Write RETENTION and FAILED_RETENTION to the ring's row, where the functions read them."""
+    settings = conf.current()
+    before = session.rows(
+        "SELECT * FROM pgqueue_retain_v1(%s, %s)", (settings.retention, settings.failed_retention)
+    )
+    for retention, failed_retention in before:
+        logger.warning(
+            "retention changed from %s to %s, retention of failed jobs from %s to %s",
+            retention, settings.retention, failed_retention, settings.failed_retention,
+        )  # fmt: skip
+
+
+def sweep(session: Session) -> int:
+    """Delete old jobs from the kept leaf, payloads without a job, old statistics and ticks, and windows of
+    unique keys and states of rates that are over; add minutes that are over to the sums, and failures to
+    their groups; requeue jobs of workers that are no longer registered; let jobs continue whose pause is
+    over. Return the largest of these numbers.
+    """
+    settings = conf.current()
+    parameters = {
+        "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH,
+        "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
+    }  # fmt: skip
+    swept, strays, notable, problems = session.row(_SWEEP_SQL, parameters)
+    for problem in json.loads(problems or "[]"):
+        if problem not in _said:
+            _said.add(problem)
+            logger.warning("rows whose jobs are no longer kept cannot be deleted: %s", problem)
+    return max(int(swept), requeued_strays(int(strays), notable))
+
+
+def rotate(session: Session) -> bool:
+    """Rotate the history ring if it is time. Return whether it did something, so that there may be more to
+    do.
+    """
+    did: str = session.value("SELECT pgqueue_rotate_v1()")
+    if did.startswith(("emptied", "moved", "restarted")):
+        logger.info("history: %s", did)
+        return True
+    return False

@@ -1,0 +1,193 @@
+"""Failures by group: which errors, where in the code, how often, since when, in which tasks and versions.
+
+The figures come from the tables of groups and counts, which upkeep fills every few seconds, and never from
+the jobs. An attempt that failed is counted even if its job succeeded later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.db.models.functions import Now
+
+from ..models import FailureGroup
+from ..postgres.timeout import time_limit
+from ..redaction import beginning, redact_text
+from .spans import DAY, HOUR, MONTH, SPAN_TIMEOUT, WEEK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from .spans import Span
+
+__all__ = ["GroupFigures", "Part", "Point", "group", "groups", "mute", "parts", "points", "unmute"]
+
+
+#: The distance of the points of a chart, and the counts that it adds up.
+_STEPS = {
+    HOUR.name: (timedelta(minutes=15), "quarter"),
+    DAY.name: (timedelta(hours=1), "hour"),
+    WEEK.name: (timedelta(hours=6), "hour"),
+    MONTH.name: (timedelta(days=1), "day"),
+}
+
+
+_STORED = 500  # characters of a message (sql/note_failures_v1.sql)
+
+
+def _sql(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.sql").read_text(encoding="utf-8")
+
+
+_GROUPS, _POINTS, _PARTS = _sql("failures"), _sql("failure_points"), _sql("failure_parts")
+
+
+@dataclass(slots=True)
+class Point:
+    """The attempts of a group that failed in one step of a chart."""
+
+    start: datetime
+    failed: int
+    """Attempts after which the job failed."""
+    retried: int
+    """Attempts after which the job was tried again, or was cancelled."""
+
+    @property
+    def attempts(self) -> int:
+        """All attempts that failed."""
+        return self.failed + self.retried
+
+
+@dataclass(slots=True)
+class Part:
+    """The attempts of a group that failed in one task, queue, or version."""
+
+    name: str
+    failed: int
+    retried: int
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """Failures with the same fingerprint. Counts are of the span, except for the totals."""
+
+    fingerprint: str
+    error_class: str
+    """The path of the class of the exception; empty if the failure was reported without one."""
+    message: str
+    """The message of the newest failure, cut to 500 characters."""
+    first_seen: datetime
+    last_seen: datetime
+    failed: int
+    retried: int
+    total_failed: int
+    """Since the group was first seen."""
+    total_retried: int
+    tasks: Sequence[str]
+    versions: Sequence[str]
+    """The setting VERSION of the workers in which it was seen, the newest first."""
+    sample_job: int
+    """The id of the newest job. It may no longer be kept."""
+    muted_at: datetime | None
+    muted_by: str
+    traceback: str = ""
+    """The traceback of the newest failure; only ``group()`` reads it."""
+    points: Sequence[Point] = field(default_factory=list)
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts failed in the span."""
+        return self.failed + self.retried
+
+    @property
+    def name(self) -> str:
+        """The class of the exception without its module."""
+        return self.error_class.rpartition(".")[2]
+
+
+def groups(
+    alias: str, span: Span, *, queue: str = "", task: str = "", muted: bool = False, most: int = 20
+) -> list[GroupFigures]:
+    """Return the groups with the most failures of the span, each with its points.
+
+    ``muted``: those that are muted, instead of those that are not. Raises ``TimeLimitReached``.
+    """
+    found = _groups(alias, span, queue=queue, task=task, muted=muted, most=most)
+    by_group = points(alias, span, [each.fingerprint for each in found])
+    for each in found:
+        each.points = by_group[each.fingerprint]
+    return found
+
+
+def group(alias: str, fingerprint: str, span: Span = DAY) -> GroupFigures | None:
+    """Return a group with its points and the traceback of its newest failure; None if there is none."""
+    found = _groups(alias, span, fingerprint=fingerprint) if fingerprint else []
+    for each in found:
+        each.points = points(alias, span, [fingerprint])[fingerprint]
+    return found[0] if found else None
+
+
+def points(alias: str, span: Span, fingerprints: Iterable[str]) -> dict[str, list[Point]]:
+    """Return the points of a chart for each of these groups, oldest first; the last one is not over yet."""
+    found: dict[str, list[Point]] = {fingerprint: [] for fingerprint in fingerprints}
+    step, source = _STEPS[span.name]
+    which = {"fingerprints": list(found), "step": step, "back": span.length - step, "source": source}
+    for fingerprint, start, failed, retried in _rows(alias, _POINTS, which) if found else ():
+        found[fingerprint].append(Point(start, failed, retried))
+    return found
+
+
+def parts(alias: str, fingerprint: str, span: Span, most: int = 20) -> dict[str, list[Part]]:
+    """Return the failures of a group in the span by "task", "queue" and "version", the most frequent first.
+
+    Raises ``TimeLimitReached``.
+    """
+    found: dict[str, list[Part]] = {"task": [], "queue": [], "version": []}
+    which = {"fingerprint": fingerprint, "most": most, **_counts(span)}
+    for kind, *part in _rows(alias, _PARTS, which):
+        found[kind].append(Part(*part))
+    return found
+
+
+def _groups(alias: str, span: Span, **which: Any) -> list[GroupFigures]:
+    defaults = {"fingerprint": "", "queue": "", "task": "", "muted": False, "most": 1}
+    rows = _rows(alias, _GROUPS, {**defaults, **_counts(span), **which})
+    return [_redacted(GroupFigures(*row)) for row in rows]
+
+
+def _redacted(found: GroupFigures) -> GroupFigures:
+    """Redact the texts of the newest failure, as the page of its job does."""
+    path = found.tasks[0] if found.tasks else ""
+    found.message = beginning(found.message, _STORED, path)
+    found.traceback = redact_text(found.traceback, path)
+    return found
+
+
+def _counts(span: Span) -> dict[str, Any]:
+    return {"source": span.table.value, "grain": span.grain, "back": span.length}
+
+
+def _rows(alias: str, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())
+
+
+# ----------------------------------------------------------------------------
+# Mute groups of failures that are known, until they change (``fold_failures_v1.sql`` says when that is).
+
+
+def mute(alias: str, fingerprints: Collection[str], author: str = "") -> int:
+    """Mute these groups, and return how many were not muted before."""
+    known = FailureGroup.objects.using(alias).filter(pk__in=fingerprints, muted_at=None)
+    return known.update(muted_at=Now(), muted_by=author[:150])
+
+
+def unmute(alias: str, fingerprints: Collection[str]) -> int:
+    """Unmute these groups, and return how many were muted before."""
+    known = FailureGroup.objects.using(alias).filter(pk__in=fingerprints, muted_at__isnull=False)
+    return known.update(muted_at=None, muted_by="")

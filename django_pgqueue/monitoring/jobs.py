@@ -1,0 +1,134 @@
+"""What ended last: the jobs of a worker, and where the jobs of a task came from.
+
+No index finds the jobs of a worker or a task in the history. So these figures are about the jobs that ended
+last, of all workers and tasks: a bounded number, however long the history is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.db.models import F
+from django.utils.dateparse import parse_datetime
+
+from ..jobs.steps import HAS_STEPS
+from ..models.progress import Step
+from ..postgres.timeout import time_limit
+from ..tasks.registry import KEPT_QUEUES
+
+if TYPE_CHECKING:
+    from ..models import Job
+
+__all__ = ["WINDOW", "Callers", "Ended", "History", "callers", "ended_by", "moment", "recorded_steps"]
+
+
+WINDOW = 5_000  # jobs
+SOME = 100
+PATIENCE = 2.0  # seconds
+_FOLDER = Path(__file__).parent
+
+
+def _sql(name: str) -> str:
+    parts = [(_FOLDER / f"{each}.sql").read_text(encoding="utf-8") for each in ("recent", name)]
+    return KEPT_QUEUES + "".join(parts)
+
+
+_OF_WORKER, _CALLERS = _sql("recent_of_worker"), _sql("recent_callers")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that a worker has ended."""
+
+    id: int
+    task_path: str
+    queue_name: str
+    status: str
+    finished_at: datetime
+    duration: float | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a worker has ended lately."""
+
+    jobs: list[Ended]
+    """The latest first."""
+    per_second: float | None
+    """How many it ended a second, without those that failed; None if nothing is known."""
+    seconds: float
+    """How far the jobs go back that were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """Where the last jobs of a task came from."""
+
+    jobs: int = 0
+    """How many jobs were looked at."""
+    in_batches: int = 0
+    for_users: int = 0
+    """Those that were enqueued for a user, if CONTEXT has "user"."""
+    after_others: int = 0
+    """Those that were enqueued to run after other jobs or batches."""
+    parents: list[str] = field(default_factory=list)
+    """The tasks of these other jobs."""
+
+
+def ended_by(alias: str, worker: int, most: int = 20) -> History:
+    """Return the jobs that a worker ended lately. Raises ``TimeLimitReached``."""
+    rows = _read(alias, _OF_WORKER, {"worker": worker, "most": most})
+    if not rows:
+        return History([], None, 0.0)
+    *_job, seconds, done = rows[0]
+    per_second = done / seconds if seconds else None
+    return History([Ended(*row[:-2]) for row in rows], per_second, seconds or 0.0)
+
+
+def callers(alias: str, task: str) -> Callers:
+    """Return where the last jobs of a task came from. Raises ``TimeLimitReached``."""
+    [row] = _read(alias, _CALLERS, {"task": task, "most": SOME})
+    return Callers(*row)
+
+
+def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with time_limit(alias, PATIENCE), connections[alias].cursor() as cursor:
+        cursor.execute(statement, {"window": WINDOW, "some": SOME, **parameters})
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+
+# ----------------------------------------------------------------------------
+# The recorded steps of a job, for its page and the command, in the order in which they ended.
+
+_COLUMNS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "result")
+
+
+def recorded_steps(job: Job) -> list[dict[str, Any]]:
+    """Return the steps: of live jobs from their table, of others from the row."""
+    if job.is_over:
+        steps = [{**dict.fromkeys(_COLUMNS), **step} for step in job.steps or []]
+    elif job.marks & HAS_STEPS:
+        rows = Step.objects.using(job._state.db).filter(job_id=job.pk)
+        steps = list(rows.order_by(F("finished_at").asc(nulls_last=True)).values(*_COLUMNS))
+    else:
+        steps = []
+    return [
+        {**step, "wake_at": moment(step["wake_at"]), "finished_at": moment(step["finished_at"])}
+        for step in steps
+    ]
+
+
+def moment(value: Any) -> datetime | None:
+    """Return a time, which is text in the history. None if it is no time."""
+    if not isinstance(value, str):
+        return value  # type: ignore[no-any-return]
+    try:
+        return parse_datetime(value)
+    except ValueError:
+        return None

@@ -1,0 +1,187 @@
+"""The figures of each queue, for the list and the pages of queues. Counts end at a limit, and nothing is
+scanned, so they cost as much with a million waiting jobs as with a thousand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django.db import connections
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from .. import conf
+from ..models import Pause
+from ..models.queue import Kind
+from ..postgres.timeout import TimeLimitReached, time_limit
+from ..tasks.registry import KEPT_QUEUES, queues_in_use
+from .spans import HOUR, Figures, Trend, breakdown, trends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "MOST",
+    "MOST_FAILURES",
+    "Depth",
+    "QueueFigures",
+    "depths",
+    "lost_jobs",
+    "one_queue",
+    "queue_figures",
+]
+
+
+# ----------------------------------------------------------------------------
+# The depth and age of each queue, from the leaf of live jobs.
+#
+# One statement counts each kind of jobs up to a limit, and asks the planner for an estimate beyond it. So it
+# takes as long with a million waiting jobs as with ten thousand.
+
+#: Up to here, the counts are exact.
+MOST = 10_000
+
+_DEPTH_SQL = "SELECT * FROM pgqueue_depth_v1(%s)"
+
+
+@dataclass(slots=True)
+class Depth:
+    """The live jobs of one queue. Counts are exact up to the limit of the call, and estimates beyond it."""
+
+    queue_name: str
+    ready: int = 0
+    """Jobs that a worker may claim now."""
+    scheduled: int = 0
+    """Jobs that are not due yet, and have not been attempted."""
+    retrying: int = 0
+    """Jobs that have been attempted, and whose next attempt is not due yet: they back off or snooze."""
+    running: int = 0
+    blocked: int = 0
+    """Jobs that wait for their concurrency key, for other jobs, or until their task is no longer paused."""
+    oldest_ready: float = 0.0
+    """How many seconds the oldest ready job has been due; 0 if there is none."""
+    longest_running: float = 0.0
+    """How many seconds the longest running job has been running; 0 if there is none."""
+    is_paused: bool = False
+
+    @property
+    def needs_workers(self) -> bool:
+        """Whether there is work for a worker."""
+        return bool(self.ready or self.scheduled or self.retrying or self.running or self.blocked)
+
+
+def depths(alias: str, names: Iterable[str] = (), most: int = MOST) -> dict[str, Depth]:
+    """Return these queues by name, those that have live jobs, and those that are paused.
+
+    Jobs are counted up to ``most``, for each queue and state.
+    """
+    found = {name: Depth(name) for name in names}
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_DEPTH_SQL, [most])
+        for name, ready, scheduled, retrying, running, blocked, oldest, longest in cursor.fetchall():
+            depth = found.setdefault(name, Depth(name))
+            depth.ready += ready
+            depth.scheduled += scheduled
+            depth.retrying += retrying
+            depth.running += running
+            depth.blocked += blocked
+            depth.oldest_ready = max(depth.oldest_ready, oldest or 0.0)
+            depth.longest_running = max(depth.longest_running, longest or 0.0)
+    in_force = Q(until__isnull=True) | Q(until__gt=Now())
+    pauses = set(Pause.objects.using(alias).filter(in_force).values_list("kind", "name"))
+    for kind, name in pauses:
+        if kind == Kind.QUEUE:
+            found.setdefault(name, Depth(name)).is_paused = True
+    if (Kind.ALL, "") in pauses:
+        for depth in found.values():
+            depth.is_paused = True
+    return dict(sorted(found.items()))
+
+
+# ----------------------------------------------------------------------------
+# Lost jobs: those that run according to their rows, but whose worker is dead. Any live worker recovers them.
+
+_LOST_SQL = Path(__file__).with_name("lost.sql").read_text(encoding="utf-8")
+
+
+def lost_jobs(alias: str) -> dict[str, int]:
+    """Return how many jobs of each queue are lost. Queues without lost jobs are left out."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_LOST_SQL, {"most": MOST, "lease": conf.current().lease})
+        return dict(cursor.fetchall())
+
+
+MOST_FAILURES = 1_000  # count at most this many per queue
+MOST_QUEUES = 1_000  # with statistics
+PATIENCE = 2.0  # seconds that one statement may take
+_FAILURES = KEPT_QUEUES + Path(__file__).with_name("failed_day.sql").read_text(encoding="utf-8")
+
+
+@dataclass(slots=True)
+class QueueFigures:
+    """The figures of one queue."""
+
+    depth: Depth
+    lost: int = 0
+    """Running jobs whose worker is dead, and which wait for recovery."""
+    failed_day: int = 0
+    """Jobs that failed in the last 24 hours and were not retried, at most ``MOST_FAILURES``."""
+    hour: Figures | None = None
+    """What ran in the last hour."""
+    trend: Trend = field(default_factory=lambda: Trend([], []))
+    """The same, step by step."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.depth.queue_name
+
+    @property
+    def oldest(self) -> timedelta | None:
+        """How long the oldest of the ready jobs has been due."""
+        return timedelta(seconds=self.depth.oldest_ready) if self.depth.ready else None
+
+    @property
+    def needs_workers(self) -> bool:
+        """Whether there is work for a worker."""
+        return self.depth.needs_workers
+
+
+def queue_figures(alias: str) -> tuple[list[QueueFigures], bool]:
+    """Return the queues that are in use or paused, and whether something could not be read in time."""
+    try:
+        with time_limit(alias, PATIENCE):
+            found, lost, failures = depths(alias, queues_in_use(alias)), lost_jobs(alias), _failures(alias)
+    except TimeLimitReached:
+        return [], True
+    queues = {
+        name: QueueFigures(depth, lost.get(name, 0), failures.get(name, 0)) for name, depth in found.items()
+    }
+    try:
+        for row in breakdown(alias, HOUR, "queue", most=MOST_QUEUES):
+            if row.queue_name in queues:
+                queues[row.queue_name].hour = row
+        for name, trend in trends(alias, HOUR, "queue", queues).items():
+            queues[name].trend = trend
+    except TimeLimitReached:
+        return list(queues.values()), True
+    return list(queues.values()), False
+
+
+def one_queue(alias: str, name: str) -> QueueFigures | None:
+    """Return how many jobs of a queue wait and run; None if that could not be read in time."""
+    try:
+        with time_limit(alias, PATIENCE):
+            found, lost, failures = depths(alias, [name]), lost_jobs(alias), _failures(alias)
+    except TimeLimitReached:
+        return None
+    return QueueFigures(found[name], lost.get(name, 0), failures.get(name, 0))
+
+
+def _failures(alias: str) -> dict[str, int]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_FAILURES, {"most": MOST_FAILURES})
+        return dict(cursor.fetchall())

@@ -1,0 +1,267 @@
+"""What ran in a span of time: point by point for a chart, or by queue or task for a table.
+
+Both are read from sums that are as long as the span allows, and from the minutes that are not in these yet.
+Only the chart of an hour of a single task is read from its minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from django.db import connections
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from ..models import stat
+from ..models.stat import HISTOGRAM_BOUNDS
+from ..postgres.timeout import time_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+__all__ = [
+    "DAY",
+    "HOUR",
+    "MONTH",
+    "SHARES",
+    "SPANS",
+    "WEEK",
+    "Figures",
+    "Span",
+    "Trend",
+    "breakdown",
+    "per_second",
+    "percentile",
+    "rate_text",
+    "rates",
+    "series",
+    "trends",
+]
+
+
+# ----------------------------------------------------------------------------
+# Percentiles from the histograms of ``JobStat``.
+
+SHARES = (0.5, 0.95, 0.99)
+
+
+def percentile(histogram: Sequence[int], share: float) -> float | None:
+    """Return the time in seconds that this share of the jobs did not exceed; None if there were no jobs.
+
+    The jobs are assumed to be spread evenly within a class of the histogram. Each bound is twice the previous
+    one, so the result is between half and twice the true value. In the first class, up to one millisecond,
+    the error is at most one millisecond. The class after the last bound returns infinity.
+    """
+    total = sum(histogram)
+    if not total:
+        return None
+    rank = share * total
+    below = 0
+    for place, (count, up_to) in enumerate(zip(histogram, accumulate(histogram), strict=True)):
+        if count and up_to >= rank:
+            if place >= len(HISTOGRAM_BOUNDS):
+                break
+            upper: float = HISTOGRAM_BOUNDS[place]
+            lower: float = HISTOGRAM_BOUNDS[place - 1] if place else 0.0
+            return lower + (upper - lower) * (rank - below) / count
+        below = up_to
+    return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How far back to look."""
+
+    name: str
+    length: timedelta
+    step: timedelta
+    """The distance of the points of a chart."""
+    chart: stat.Span
+    """The sums that a chart adds up."""
+    grain: timedelta
+    """A table begins at a multiple of this, so it may begin a little earlier."""
+    table: stat.Span
+    """The sums that a table adds up."""
+
+
+_MINUTE, _QUARTER, _HOUR, _DAY = (
+    timedelta(minutes=1),
+    timedelta(minutes=15),
+    timedelta(hours=1),
+    timedelta(days=1),
+)
+_SUMS = stat.Span
+HOUR = Span("1h", _HOUR, _MINUTE, _SUMS.MINUTE, _QUARTER, _SUMS.QUARTER)
+DAY = Span("24h", _DAY, _QUARTER, _SUMS.QUARTER, _HOUR, _SUMS.HOUR)
+WEEK = Span("7d", 7 * _DAY, _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
+MONTH = Span("30d", 30 * _DAY, 6 * _HOUR, _SUMS.HOUR, _DAY, _SUMS.DAY)
+SPANS = {span.name: span for span in (HOUR, DAY, WEEK, MONTH)}
+
+SPAN_TIMEOUT = 5.0  # seconds that the statement may take
+_FOLDER = Path(__file__).parent
+_CLASSES = range(1, len(HISTOGRAM_BOUNDS) + 2)
+
+
+def _sql(name: str) -> str:
+    """Return a statement. It sums each class of the histograms by itself: this is much faster than to turn
+    the arrays into rows.
+    """
+    sums = {
+        f"{column}_sums": ", ".join(f"coalesce(sum(part.{column}[{n}]), 0)::bigint" for n in _CLASSES)
+        for column in ("wait_histogram", "run_histogram")
+    }
+    parts, statement = ((_FOLDER / f"{each}.sql").read_text(encoding="utf-8") for each in ("parts", name))
+    return parts + statement.format(**sums)
+
+
+_SERIES, _BREAKDOWN = _sql("series"), _sql("breakdown")
+
+
+@dataclass(slots=True)
+class Figures:
+    """The attempts that were claimed in a span. An attempt is counted when it is over."""
+
+    start: datetime
+    """When the point begins; for a table, when the span begins."""
+    queue_name: str = ""
+    task_path: str = ""
+    done: int = 0
+    failed: int = 0
+    """Attempts after which the job failed."""
+    retried: int = 0
+    """Attempts that failed and are tried again."""
+    cancelled: int = 0
+    wait_seconds: float = 0.0
+    run_seconds: float = 0.0
+    wait_histogram: Sequence[int] = field(default_factory=list)
+    run_histogram: Sequence[int] = field(default_factory=list)
+    seconds: float = 0.0
+    """How long the point or the span has lasted so far."""
+
+    @property
+    def attempts(self) -> int:
+        """How many there were."""
+        return self.done + self.failed + self.retried + self.cancelled
+
+    def waited(self, share: float) -> float | None:
+        """The seconds from due to started that this share of the attempts did not exceed, if any."""
+        return percentile(self.wait_histogram, share)
+
+    def ran(self, share: float) -> float | None:
+        """The seconds from started to ended that this share of the attempts did not exceed."""
+        return percentile(self.run_histogram, share)
+
+
+def series(alias: str, span: Span, *, queue: str = "", task: str = "") -> list[Figures]:
+    """Return the points of a chart, oldest first, of all jobs or those of one queue or task.
+
+    There is a point for each step, also if nothing ran. The last one is not over yet. Raises
+    ``TimeLimitReached``.
+    """
+    # Single minutes of a task have no sums.
+    source = "" if task and span.chart == stat.Span.MINUTE else span.chart.value
+    which = {"queue": queue, "task": task, "of_task": bool(task)}
+    back = span.length - span.step
+    return _read(alias, _SERIES, {"back": back, "step": span.step, "source": source, **which})
+
+
+def breakdown(
+    alias: str,
+    span: Span,
+    by: Literal["queue", "task"],
+    *,
+    queue: str = "",
+    task: str = "",
+    most: int = 100,
+) -> list[Figures]:
+    """Return the figures of the whole span for each queue or task, those with the most attempts first.
+
+    Raises ``TimeLimitReached``.
+    """
+    which = {"queue": queue, "task": task, "of_task": by == "task" or bool(task), "by": by, "most": most}
+    parts = {"back": span.length, "step": span.grain, "source": span.table.value}
+    return _read(alias, _BREAKDOWN, {**parts, **which})
+
+
+def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[Figures]:
+    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return [Figures(*row) for row in cursor.fetchall()]
+
+
+# ----------------------------------------------------------------------------
+# A few points over a span for many queues or tasks at once, for the small charts in lists.
+
+_SQL = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in ("parts", "trends"))
+#: The step of each span, and the sums that it adds up. Single minutes of a task have no sums.
+_STEPS = {
+    HOUR.name: (timedelta(minutes=5), ""),
+    DAY.name: (timedelta(hours=1), stat.Span.HOUR.value),
+    WEEK.name: (timedelta(hours=6), stat.Span.HOUR.value),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The attempts of one queue or task, step by step, the oldest first. The last step is not over yet."""
+
+    done: list[int]
+    failed: list[int]
+    """Attempts that raised, whether they are tried again or not."""
+
+
+def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable[str]) -> dict[str, Trend]:
+    """Return the trend of each name, over the last hour, day or week. Raises ``TimeLimitReached``."""
+    step, source = _STEPS[span.name]
+    count = span.length // step
+    found = {name: Trend([0] * count, [0] * count) for name in names}
+    parameters: dict[str, Any] = {
+        "by": by, "of_task": by == "task", "queue": "", "task": "", "source": source, "names": list(found),
+        "step": step, "back": span.length - step,
+    }  # fmt: skip
+    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
+        cursor.execute(_SQL, parameters)
+        for name, place, done, failed in cursor.fetchall():
+            if 0 <= place < count:  # minutes in the future are there after the clock was set back
+                found[name].done[int(place)] += done
+                found[name].failed[int(place)] += failed
+    return found
+
+
+# ----------------------------------------------------------------------------
+# How fast jobs end: one definition and one wording, for the verdict, the pages, the charts and the terminal.
+#
+# A rate is the number of attempts that have ended in a span, divided by how long the span has lasted so far.
+# An attempt counts however it ended, so a job that is tried twice counts twice.
+
+MOST_QUEUES = 1_000
+_ONE_MINUTE = timedelta(minutes=1)
+#: The last full minute, and the one that is not over. These are few rows, one for each queue.
+_NOW = Span("now", _ONE_MINUTE, _ONE_MINUTE, stat.Span.MINUTE, _ONE_MINUTE, stat.Span.MINUTE)
+
+
+def per_second(points: Collection[Figures]) -> float:
+    """Return how many attempts have ended a second in points that follow each other, or in a span."""
+    seconds = sum(point.seconds for point in points)
+    return sum(point.attempts for point in points) / seconds if seconds else 0.0
+
+
+def rates(alias: str) -> dict[str, float]:
+    """Return how many attempts end a second now, in each queue. Raises ``TimeLimitReached``."""
+    return {row.queue_name: per_second([row]) for row in breakdown(alias, _NOW, "queue", most=MOST_QUEUES)}
+
+
+def rate_text(per_second: float) -> str:
+    """Return a rate in words: "214 jobs/s", "2.5 jobs/s", "12 jobs/min", "< 0.1 jobs/min"."""
+    is_slow = per_second < 1
+    count = per_second * 60 if is_slow else per_second
+    digits = 1 if 0 < count < 9.95 else 0
+    is_tiny = 0 < count < 0.05
+    text = number_format(0.1 if is_tiny else round(count, digits), digits, use_l10n=True, force_grouping=True)
+    text = f"< {text}" if is_tiny else text
+    return (_("%(count)s jobs/min") if is_slow else _("%(count)s jobs/s")) % {"count": text}

@@ -1,0 +1,169 @@
+"""How many jobs are in each state, for the list of jobs. The history is never counted.
+
+The newest ``MOST`` jobs that are not over are read, and as many of the history. If there are no more, the
+counts are exact. If there are more, the states that have an index are counted up to ``MOST``, and the others
+are estimated by the planner. So this takes as long with ten million jobs as with twenty thousand. All who
+look at a list within a few seconds share one reading (``NOW``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from django.db import connections
+
+from ..models.job import Status
+from ..postgres.timeout import within
+from ..tasks.registry import KEPT_QUEUES
+from .queues import MOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["NOW", "Shared", "StateCount", "state_counts"]
+
+
+# ----------------------------------------------------------------------------
+# A reading of the database that all who want it within a few seconds share, in this process.
+
+T = TypeVar("T")
+
+
+class Shared(Generic[T]):
+    """What a function reads from a database, and returns for its alias."""
+
+    def __init__(self, read: Callable[[str], T], seconds: float) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._lock = Lock()
+        self._found: dict[str, tuple[float, T]] = {}
+
+    def of(self, alias: str) -> T:
+        """Return the reading, if it is fresh, or a new one.
+
+        Race: it gets old for several threads at once. One of them reads, and the others wait for it.
+        """
+        with self._lock:
+            until, found = self._found.get(alias, (0.0, None))
+            if found is None or monotonic() >= until:
+                found = self._read(alias)
+                self._found[alias] = monotonic() + self._seconds, found
+            return found
+
+    def forget(self) -> None:
+        """Read again, whoever asks next."""
+        with self._lock:
+            self._found.clear()
+
+
+PATIENCE = 0.5  # seconds that one statement may take
+SHARED_FOR = 5.0  # seconds
+
+_FOLDER = Path(__file__).parent
+_LIVE, _BUSY, _RING, _KEPT = (
+    (_FOLDER / f"states_{name}.sql").read_text(encoding="utf-8") for name in ("live", "busy", "ring", "kept")
+)
+_KEPT = KEPT_QUEUES + _KEPT
+#: An index is read no further than needed, and a bitmap would read it to its end. The estimate of a parallel
+#: plan is that of one process.
+_PLANS = """
+    SET LOCAL enable_seqscan TO off;
+    SET LOCAL enable_bitmapscan TO off;
+    SET LOCAL max_parallel_workers_per_gather TO 0
+"""
+_ESTIMATE = "EXPLAIN (FORMAT JSON) SELECT FROM pgqueue_job WHERE shelf {shelves} AND status = '{status}'"
+
+
+@dataclass(frozen=True, slots=True)
+class StateCount:
+    """How many jobs are in one state."""
+
+    number: int
+    is_exact: bool = True
+
+    def __add__(self, other: StateCount) -> StateCount:
+        return StateCount(self.number + other.number, self.is_exact and other.is_exact)
+
+
+Counts = dict[str, StateCount]
+
+
+def state_counts(alias: str) -> Counts:
+    """Return the counts by status. A status that could not be counted in time is missing."""
+    live, ring, kept = (within(alias, PATIENCE, partial(read, alias)) for read in (_live, _ring, _kept))
+    found = live or {}
+    if kept is not None:
+        found[Status.FAILED.value] = kept[Status.FAILED.value]  # there are none in the ring
+        if ring is not None:
+            found.update({status: ring[status] + kept[status] for status in ring})
+    return found
+
+
+#: The counts that all viewers in this process share.
+NOW = Shared(state_counts, SHARED_FOR)
+
+
+def _live(alias: str) -> Counts:
+    """Count the jobs that are not over."""
+    states = [status.value for status in Status if not status.is_terminal]
+    seen = _read(alias, _LIVE)
+    if sum(seen.values()) <= MOST:
+        return {status: StateCount(seen.get(status, 0)) for status in states}
+    busy = _read(alias, _BUSY)
+    found = {status: _up_to_most(alias, "= 0", status, number) for status, number in busy.items()}
+    waiting = {
+        status: _estimated(alias, "= 0", status, seen.get(status, 0))
+        for status in states
+        if status not in busy
+    }
+    return {**found, **waiting}
+
+
+def _ring(alias: str) -> Counts:
+    """Count the jobs in the ring of history, where no failed jobs are."""
+    states = [Status.DONE.value, Status.CANCELLED.value]
+    seen = _read(alias, _RING)
+    if sum(seen.values()) <= MOST:
+        return {status: StateCount(seen.get(status, 0)) for status in states}
+    return {status: _estimated(alias, "BETWEEN 1 AND 8", status, seen.get(status, 0)) for status in states}
+
+
+def _kept(alias: str) -> Counts:
+    """Count the jobs on the kept shelf: those that failed, and those of queues with their own retention."""
+    return {
+        status: _up_to_most(alias, "= 9", status, number) for status, number in _read(alias, _KEPT).items()
+    }
+
+
+def _read(alias: str, statement: str) -> dict[str, int]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_PLANS)
+        cursor.execute(statement, {"most": MOST + 1})
+        return dict(cursor.fetchall())
+
+
+def _up_to_most(alias: str, shelves: str, status: str, number: int) -> StateCount:
+    return StateCount(number) if number <= MOST else _estimated(alias, shelves, status, number)
+
+
+def _estimated(alias: str, shelves: str, status: str, seen: int) -> StateCount:
+    """Return what the planner estimates, at least the number of jobs that were seen."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_ESTIMATE.format(shelves=shelves, status=status))
+        [(plan,)] = cursor.fetchall()
+    # The planner never expects less than one row of a leaf.
+    rows = sum(number for number in _rows(plan[0]["Plan"]) if number > 1)
+    return StateCount(max(seen, rows), is_exact=False)
+
+
+def _rows(plan: dict[str, Any]) -> Iterator[int]:
+    """Yield the estimate for each leaf."""
+    if "Plans" not in plan:
+        yield plan["Plan Rows"]
+    for below in plan.get("Plans", ()):
+        yield from _rows(below)

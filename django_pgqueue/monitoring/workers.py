@@ -1,0 +1,169 @@
+"""Whether workers are alive, on the clock of the database.
+
+The state in the row of a worker is "running" until a supervisor recovers its jobs and deletes the row. After
+a complete outage, there is no such supervisor, so the state follows from the last heartbeat.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import (
+    Count,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Func,
+    IntegerField,
+    OuterRef,
+    Subquery,
+    TextChoices,
+    Value,
+)
+from django.db.models.functions import Coalesce, Now
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
+
+from .. import conf
+from ..models import LiveJob, Worker
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+__all__ = [
+    "Crew",
+    "Vital",
+    "busy_text",
+    "is_dead",
+    "listed",
+    "queues_text",
+    "state_text",
+    "vital",
+    "with_age",
+    "with_vitals",
+]
+
+
+class Vital(TextChoices):
+    """The state of a worker."""
+
+    RUNNING = "running", pgettext_lazy("worker", "running")
+    DRAINING = "draining", gettext_lazy("draining")
+    SILENT = "silent", gettext_lazy("silent")
+    DEAD = "dead", gettext_lazy("dead")
+
+
+def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
+    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and the ``busy``
+    slots.
+    """
+    running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
+    busy = Subquery(running.values("worker").annotate(n=Count("pk")).values("n"), output_field=IntegerField())
+    rows: QuerySet[Any] = with_age(workers).annotate(busy=Coalesce(busy, 0))
+    return rows
+
+
+def with_age(workers: QuerySet[Worker]) -> QuerySet[Any]:
+    """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and with the
+    ``allowed_silence``: the seconds after which it is looked at as a worker that may be dead.
+    """
+    settings = conf.current()
+    age = ExpressionWrapper(Now() - F("heartbeat_at"), output_field=DurationField())
+    allowed = Func(
+        F("started_jobs"),
+        Value(settings.heartbeat),
+        Value(settings.lease),
+        function="pgqueue_allowed_silence_v1",
+        output_field=FloatField(),
+    )
+    return workers.annotate(age=age, allowed_silence=allowed)
+
+
+def vital(worker: Any) -> Vital:
+    """Return the state of a worker ``with_vitals``, regardless of the state in its row.
+
+    It is dead if its last heartbeat is older than ``LEASE``, and silent if it has missed two heartbeats. A
+    worker in another language sends them at its own pace, so it is silent after half of ``LEASE``.
+    """
+    if is_dead(worker.age):
+        return Vital.DEAD
+    allowed = conf.current().lease / 2 if worker.supervisor is None else worker.allowed_silence
+    return Vital.SILENT if worker.age.total_seconds() > allowed else Vital(worker.state)
+
+
+def is_dead(age: timedelta) -> bool:
+    """Return whether a worker counts as dead if its last heartbeat is that old."""
+    return age > timedelta(seconds=conf.current().lease)
+
+
+def listed() -> QuerySet[Worker]:
+    """Return the workers that have a row and are not dead. Jobs of other workers are lost."""
+    lease = timedelta(seconds=conf.current().lease)
+    return Worker.objects.filter(heartbeat_at__gte=Now() - lease)
+
+
+def queues_text(worker: Worker) -> str:
+    """Return the queues that a worker serves, in words: "all", "all but never", "mail, slow"."""
+    if worker.queues:
+        return ", ".join(worker.queues)
+    if worker.exclude_queues:
+        return _("all but %(queues)s") % {"queues": ", ".join(worker.exclude_queues)}
+    return pgettext("queues", "all")
+
+
+def state_text(worker: Any) -> str:
+    """Return the state of a worker ``with_vitals``, and that it was asked to end, if it has not seen that
+    yet.
+    """
+    how = vital(worker)
+    asked = {"replace": _("to be replaced"), "stop": _("to be stopped")}.get(worker.drain)
+    if asked is None or how == Vital.DRAINING:
+        return str(how.label)
+    return _("%(state)s, %(asked)s") % {"state": how.label, "asked": asked}
+
+
+def busy_text(worker: Any) -> str:
+    """Return how many jobs a worker ``with_vitals`` runs, of how many it can run at the same time. It may
+    have claimed more short jobs, which wait in its memory.
+    """
+    ahead = worker.busy - worker.slots
+    text = _("%(busy)d of %(slots)d") % {"busy": min(worker.busy, worker.slots), "slots": worker.slots}
+    return text if ahead <= 0 else _("%(text)s, %(count)d claimed ahead") % {"text": text, "count": ahead}
+
+
+# ----------------------------------------------------------------------------
+# The workers of a database: how many are in which state, how many jobs they run, and which queues they
+# serve.
+
+
+class Crew:
+    """The workers, each with its state in ``vital``, read in one statement."""
+
+    def __init__(self, alias: str) -> None:
+        self.workers: list[Any] = list(with_vitals(Worker.objects.using(alias)).order_by("host", "pid", "pk"))
+        for worker in self.workers:
+            worker.vital = vital(worker)
+
+    def count(self, state: Vital) -> int:
+        """Return how many workers are in a state."""
+        return sum(worker.vital == state for worker in self.workers)
+
+    def serving(self, queue: str) -> int:
+        """Return how many workers claim jobs of a queue. Those that are silent or draining do not count."""
+        return sum(worker.vital == Vital.RUNNING and _serves(worker, queue) for worker in self.workers)
+
+    @property
+    def slots(self) -> int:
+        """How many jobs the workers that claim jobs can run at the same time."""
+        return sum(worker.slots for worker in self.workers if worker.vital == Vital.RUNNING)
+
+    @property
+    def busy(self) -> int:
+        """How many of these slots are in use. A worker may have claimed more short jobs than it has slots."""
+        return sum(min(worker.busy, worker.slots) for worker in self.workers if worker.vital == Vital.RUNNING)
+
+
+def _serves(worker: Worker, queue: str) -> bool:
+    return queue in worker.queues if worker.queues else queue not in worker.exclude_queues

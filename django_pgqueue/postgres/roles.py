@@ -1,0 +1,355 @@
+"""Two database roles with few rights: one that may only enqueue, and one for workers that owns nothing.
+
+The functions that enqueue become SECURITY DEFINER, so that the first role needs no right to any table.
+Whoever may call them can enqueue, so PUBLIC loses that right. All other functions run with the rights of
+their callers, so it does not matter who may call them. The second role may change rows, but no table,
+function or trigger. Emptying a shelf of history needs more, so ``pgqueue_rotate_v1`` is always SECURITY
+DEFINER.
+
+This makes the statements, for ``manage.py pgqueue roles``. They can be run again at any time. After a
+``migrate``, ``roles`` runs those that give rights.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.db import DatabaseError, connections, transaction
+
+__all__ = [
+    "CALLED",
+    "DEFINERS",
+    "WORKER_ONLY",
+    "Installation",
+    "Kept",
+    "after_migrate",
+    "before_migrate",
+    "forbidden",
+    "installation",
+    "kept_roles",
+    "lacking",
+    "shortened",
+    "statements_to_drop",
+    "statements_to_grant",
+    "statements_to_make",
+]
+
+
+CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_result_v1")
+"""The functions that run with the rights of their owner, and that only the two roles may call.
+
+``pgqueue_enqueue`` and ``pgqueue_result``, the stable names, call them with the rights of their callers.
+"""
+
+DEFINERS = (*CALLED, "pgqueue_wake_v1")
+"""Also a trigger that fires at the commit. Before PostgreSQL 18, it fires with the rights of the session.
+From then on it has those of the enqueue, so it must not look up names in the search path of the session.
+"""
+
+WORKER_ONLY = ("pgqueue_rotate_v1",)
+"""What runs with the rights of its owner in any case. Without roles, everybody may call it."""
+
+_NAMES = """
+    SELECT relation.relkind = 'S', relation.relname
+    FROM pg_class AS root JOIN pg_class AS relation USING (relnamespace)
+    WHERE root.oid = 'pgqueue_job'::regclass AND relation.relname LIKE 'pgqueue\\_%%'
+        AND relation.relkind IN ('r', 'p', 'S') AND relation.relowner = root.relowner
+    ORDER BY relation.relname
+"""
+_PLACE = """
+    SELECT quote_ident(place.nspname), quote_ident(current_database()), EXISTS (
+        SELECT FROM pg_class AS migrations
+        WHERE migrations.relnamespace = place.oid AND migrations.relname = 'django_migrations')
+    FROM pg_class AS root JOIN pg_namespace AS place ON place.oid = root.relnamespace
+    WHERE root.oid = 'pgqueue_job'::regclass
+"""
+_SIGNATURES = """
+    SELECT routine.oid::regprocedure::text FROM pg_proc AS routine JOIN pg_class AS root
+        ON root.oid = 'pgqueue_job'::regclass AND root.relnamespace = routine.pronamespace
+    WHERE routine.proname = ANY (%s) ORDER BY routine.proname
+"""
+# What a role can do in spite of everything: through PUBLIC, or another role whose member it is.
+_FORBIDDEN = """
+    SELECT 'create objects in the schema ' || place.nspname FROM pg_namespace AS place
+    WHERE place.oid = (SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
+        AND has_schema_privilege(%(role)s, place.oid, 'CREATE')
+    UNION ALL
+    SELECT lower(wanted.right) || ' rows of ' || relation.relname
+    FROM pg_class AS root JOIN pg_class AS relation USING (relnamespace)
+    CROSS JOIN unnest(%(rights)s::text[]) WITH ORDINALITY AS wanted ("right", place)
+    WHERE root.oid = 'pgqueue_job'::regclass AND relation.relname LIKE 'pgqueue\\_%%'
+        AND relation.relkind IN ('r', 'p')
+        AND CASE WHEN wanted.right IN ('DELETE', 'TRUNCATE')
+            THEN has_table_privilege(%(role)s, relation.oid, wanted.right)
+            ELSE has_any_column_privilege(%(role)s, relation.oid, wanted.right) END
+"""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What is installed in a database, with quoted names."""
+
+    schema: str
+    database: str
+    tables: list[str]
+    sequences: list[str]
+    called: list[str]
+    """The signatures of ``CALLED``."""
+    definers: list[str]
+    worker_only: list[str]
+    has_migrations: bool
+    """Whether Django's table of migrations is in the same schema."""
+
+
+def installation(alias: str) -> Installation:
+    """Return what is installed in the database."""
+    quote = connections[alias].ops.quote_name
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_PLACE)
+        schema, database, has_migrations = cursor.fetchone()
+        cursor.execute(_NAMES)
+        names = [(is_sequence, f"{schema}.{quote(name)}") for is_sequence, name in cursor.fetchall()]
+
+        def signatures(functions: tuple[str, ...]) -> list[str]:
+            cursor.execute(_SIGNATURES, (list(functions),))
+            found = [signature for (signature,) in cursor.fetchall()]
+            return [each if each.startswith(f"{schema}.") else f"{schema}.{each}" for each in found]
+
+        return Installation(
+            schema=schema,
+            database=database,
+            tables=[name for is_sequence, name in names if not is_sequence],
+            sequences=[name for is_sequence, name in names if is_sequence],
+            called=signatures(CALLED),
+            definers=signatures(DEFINERS),
+            worker_only=signatures(WORKER_ONLY),
+            has_migrations=has_migrations,
+        )
+
+
+def statements_to_make(found: Installation, enqueuer: str, worker: str) -> Iterator[str]:
+    """Yield the statements that make the roles. The names are quoted here."""
+    yield from (_create(_quoted(role)) for role in (enqueuer, worker))
+    # What somebody may have granted before.
+    both = f"{_quoted(enqueuer)}, {_quoted(worker)}"
+    yield f"REVOKE ALL ON FUNCTION {', '.join(found.called + found.worker_only)} FROM {both}"
+    yield f"REVOKE CREATE ON SCHEMA {found.schema} FROM {both}"
+    yield f"REVOKE ALL ON TABLE {', '.join(found.tables)} FROM {both}"
+    yield f"REVOKE ALL ON SEQUENCE {', '.join(found.sequences)} FROM {both}"
+    yield from statements_to_grant(found, [enqueuer, worker], [worker])
+
+
+def statements_to_grant(found: Installation, roles: Sequence[str], workers: Sequence[str]) -> Iterator[str]:
+    """Yield the statements that give roles their rights. ``roles``: all of them, also the ``workers``."""
+    called, worker_only = ", ".join(found.called), ", ".join(found.worker_only)
+    everyone = ", ".join(map(_quoted, roles))
+    for signature in found.definers:
+        yield f"ALTER FUNCTION {signature} SECURITY DEFINER SET search_path = {found.schema}, pg_temp"
+    yield f"REVOKE ALL ON FUNCTION {called}, {worker_only} FROM PUBLIC"
+    yield f"GRANT EXECUTE ON FUNCTION {called} TO {everyone}"
+    yield f"GRANT USAGE ON SCHEMA {found.schema} TO {everyone}"
+    if not workers:
+        return
+    those = ", ".join(map(_quoted, workers))
+    yield f"GRANT EXECUTE ON FUNCTION {worker_only} TO {those}"
+    yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {', '.join(found.tables)} TO {those}"
+    yield f"GRANT USAGE, SELECT ON SEQUENCE {', '.join(found.sequences)} TO {those}"
+    if found.has_migrations:
+        yield f"GRANT SELECT ON TABLE {found.schema}.django_migrations TO {those}"
+
+
+def statements_to_drop(found: Installation, enqueuer: str, worker: str) -> Iterator[str]:
+    """Yield the statements that take everything back. A role that something else needs stays, without rights
+    to the queue.
+    """
+    tables, sequences = ", ".join(found.tables), ", ".join(found.sequences)
+    functions = ", ".join(found.called + found.worker_only)
+    for signature in found.definers:
+        yield f"ALTER FUNCTION {signature} SECURITY INVOKER"
+    yield f"GRANT EXECUTE ON FUNCTION {functions} TO PUBLIC"
+    for role in (_quoted(enqueuer), _quoted(worker)):
+        taken = [
+            f"REVOKE ALL ON FUNCTION {functions} FROM {role}",
+            f"REVOKE ALL ON TABLE {tables} FROM {role}",
+            f"REVOKE ALL ON SEQUENCE {sequences} FROM {role}",
+            f"REVOKE ALL ON SCHEMA {found.schema} FROM {role}",
+        ]
+        if found.has_migrations:
+            taken.append(f"REVOKE ALL ON TABLE {found.schema}.django_migrations FROM {role}")
+        yield _drop(role, taken)
+
+
+def forbidden(alias: str, role: str, rights: list[str]) -> list[str]:
+    """Return what the role can do although it must not, in words: create objects, or use these rights to a
+    table.
+    """
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_FORBIDDEN, {"role": role, "rights": rights})
+        return [what for (what,) in cursor.fetchall()]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _create(role: str) -> str:
+    return f"""DO $make$ BEGIN
+    CREATE ROLE {role} NOLOGIN;
+EXCEPTION WHEN duplicate_object THEN
+    NULL;  -- it exists
+END $make$"""
+
+
+def _drop(role: str, taken: list[str]) -> str:
+    body = ";\n    ".join(taken)
+    return f"""DO $drop$ BEGIN
+    {body};
+    BEGIN
+        DROP ROLE {role};
+    EXCEPTION WHEN dependent_objects_still_exist THEN
+        RAISE NOTICE 'The role stays: it has rights to something else, or in another database.';
+    END;
+EXCEPTION WHEN undefined_object THEN
+    NULL;  -- there is no such role
+END $drop$"""
+
+
+# ----------------------------------------------------------------------------
+# Keep the roles of ``manage.py pgqueue roles`` working when a later version adds functions and tables.
+#
+# A new function or table has no rights for them. So after each ``migrate`` the roles get what they lack.
+# Nothing records their names: the rights that they have on the functions that enqueue, of whatever version,
+# tell who they are. Those who may also call ``WORKER_ONLY`` are workers. This only gives rights and takes
+# none from a role, since somebody may have granted more by hand.
+#
+# A ``migrate`` over several releases may create a version of a function and drop the one before. Therefore
+# the roles are looked up before it as well.
+
+logger = logging.getLogger(__name__)
+
+_FUNCTIONS = """
+    WITH place AS (
+        SELECT relnamespace AS schema, relowner AS owner FROM pg_class WHERE oid = to_regclass('pgqueue_job')
+    ), routine AS (
+        SELECT one.oid, one.proname::text AS name, regexp_replace(one.proname, '_v[0-9]+$', '') AS stem,
+            one.prosecdef AS is_definer, coalesce(one.proacl, acldefault('f', one.proowner)) AS rights
+        FROM place JOIN pg_proc AS one ON one.pronamespace = place.schema
+        WHERE one.proname LIKE 'pgqueue\\_%%'
+    )
+"""
+# Without SECURITY DEFINER, nobody has run the command. Somebody may still have granted a function by hand.
+_ROLES = """
+    SELECT pg_get_userbyid(given.grantee), bool_or(routine.stem = ANY (%(worker_only)s))
+    FROM place CROSS JOIN routine CROSS JOIN LATERAL aclexplode(routine.rights) AS given
+    WHERE (routine.stem = ANY (%(called)s) AND routine.is_definer OR routine.stem = ANY (%(worker_only)s))
+        AND given.grantee NOT IN (0, place.owner)
+        AND EXISTS (SELECT FROM routine AS made WHERE made.is_definer AND made.stem = ANY (%(called)s))
+    GROUP BY given.grantee ORDER BY 1
+"""
+_LACKING = """, role AS (
+        SELECT unnest(%(roles)s::text[]) AS name, unnest(%(are_workers)s::boolean[]) AS is_worker
+    )
+    SELECT routine.name || ' runs with the rights of its caller'
+    FROM routine WHERE routine.name = ANY (%(definers)s) AND NOT routine.is_definer
+    UNION ALL
+    SELECT 'everybody may call ' || routine.name
+    FROM routine WHERE (routine.name = ANY (%(called)s) OR routine.name = ANY (%(worker_only)s))
+        AND EXISTS (SELECT FROM aclexplode(routine.rights) AS given WHERE given.grantee = 0)
+    UNION ALL
+    SELECT role.name || ' may not call ' || routine.name
+    FROM role CROSS JOIN routine
+    WHERE (routine.name = ANY (%(called)s) OR routine.name = ANY (%(worker_only)s) AND role.is_worker)
+        AND NOT has_function_privilege(role.name, routine.oid, 'EXECUTE')
+    UNION ALL
+    SELECT role.name || ' lacks rights to ' || relation.relname
+    FROM role CROSS JOIN place JOIN pg_class AS relation ON relation.relnamespace = place.schema
+    WHERE role.is_worker AND relation.relname LIKE 'pgqueue\\_%%' AND relation.relowner = place.owner
+        AND CASE WHEN relation.relkind = 'S' THEN EXISTS (
+            SELECT FROM unnest(ARRAY['USAGE', 'SELECT']) AS needed ("right")
+            WHERE NOT has_sequence_privilege(role.name, relation.oid, needed.right))
+        WHEN relation.relkind IN ('r', 'p') THEN EXISTS (
+            SELECT FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed ("right")
+            WHERE NOT has_table_privilege(role.name, relation.oid, needed.right)) END
+"""
+
+
+class Kept(NamedTuple):
+    """The roles that there are."""
+
+    enqueuers: list[str]
+    workers: list[str]
+
+
+_before: dict[str, Kept] = {}
+"""What there was before the ``migrate`` that is running, by database."""
+
+
+def kept_roles(alias: str) -> Kept:
+    """Return the roles that the command has made in this database, by their rights."""
+    stems = {"called": _stems(CALLED), "worker_only": _stems(WORKER_ONLY)}
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_FUNCTIONS + _ROLES, stems)
+        found = dict(cursor.fetchall())
+    return Kept(
+        [name for name, is_worker in found.items() if not is_worker],
+        [name for name, is_worker in found.items() if is_worker],
+    )
+
+
+def lacking(alias: str, kept: Kept) -> list[str]:
+    """Return what these roles lack for the functions and tables of this version, in words."""
+    if not any(kept):
+        return []
+    parameters: dict[str, Any] = {
+        "roles": kept.enqueuers + kept.workers,
+        "are_workers": [False] * len(kept.enqueuers) + [True] * len(kept.workers),
+        "called": list(CALLED), "definers": list(DEFINERS), "worker_only": list(WORKER_ONLY),
+    }  # fmt: skip
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_FUNCTIONS + _LACKING, parameters)
+        return [what for (what,) in cursor.fetchall()]
+
+
+def before_migrate(*, using: str, **kwargs: Any) -> None:
+    """Remember the roles: the functions that tell who they are may be dropped."""
+    if connections[using].vendor == "postgresql":
+        _before[using] = kept_roles(using)
+
+
+def after_migrate(*, using: str, **kwargs: Any) -> None:
+    """Give the roles what they lack. A flush sends the same signal, without a plan, and changes no rights."""
+    if "plan" not in kwargs or connections[using].vendor != "postgresql":
+        return
+    now, before = kept_roles(using), _before.pop(using, Kept([], []))
+    workers = sorted({*now.workers, *before.workers})
+    kept = Kept(sorted({*now.enqueuers, *before.enqueuers} - {*workers}), workers)
+    lacks = lacking(using, kept)
+    found = installation(using) if lacks else None
+    if found is None or not found.called:
+        return
+    try:
+        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            for statement in statements_to_grant(found, [*kept.enqueuers, *workers], workers):
+                cursor.execute(statement)
+    except DatabaseError as error:
+        logger.warning(
+            "the database roles of the queue do not fit this version (%s), and this user cannot change that: "
+            "%s. Run manage.py pgqueue roles --apply with the owner of the tables",
+            shortened(lacks), str(error).strip(),
+        )  # fmt: skip
+    else:
+        logger.info("gave the database roles of the queue what they lacked: %s", shortened(lacks))
+
+
+def _stems(names: tuple[str, ...]) -> list[str]:
+    return [re.sub(r"_v\d+$", "", name) for name in names]
+
+
+def shortened(found: list[str]) -> str:
+    """Return the first three, and how many more there are."""
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"{', '.join(found[:3])}{more}"

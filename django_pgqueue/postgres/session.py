@@ -1,0 +1,396 @@
+"""The worker's own psycopg connection in autocommit mode, separate from Django's connections.
+
+On a direct connection the session is set up once (timeouts, generic plans), and its statements are prepared
+(``prepared``). Behind a transaction pooler, session state must not be used: statements are not prepared, and
+timeouts and the role are set in each transaction. A pooler is detected because ``pg_backend_pid()`` differs
+from the process id that the connection was given.
+
+A worker needs the primary and refuses a standby with a separate error. Both ends of a connection notice
+within half a minute that the other end has vanished (``liveness``), and the worker that its answer will not
+come (``answers``). The server then releases the locks of the worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from django.db import connections
+from psycopg.pq import TransactionStatus
+from psycopg.types.array import ListDumper
+from psycopg.types.string import TextLoader
+
+from .liveness import PatientConnection, client_parameters, tell_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from psycopg.adapt import PyFormat
+    from psycopg.types.array import BaseListDumper
+
+__all__ = [
+    "LOST_CONNECTION",
+    "PreparedStatements",
+    "Session",
+    "StalePreparedStatementError",
+    "StandbyError",
+    "connect",
+    "fetch_rows",
+    "is_standby",
+]
+
+
+# ----------------------------------------------------------------------------
+# The prepared statements of a worker's session: which are prepared, and when their plans are made anew.
+#
+# new --succeeds--> has run --runs again--> prepared has run, prepared --fails--> new (psycopg keeps what is
+# prepared, and it is used again later) prepared --its result has another type, or the server does not know
+# it--> the session must be replaced
+#
+# A statement that runs once is not prepared, since that would only cost a round trip. A statement that has
+# just failed is not, because when the first execution of a prepared statement fails, psycopg forgets the
+# statement, but the server keeps it: repeating it would fill the server's memory.
+
+#: Seconds after which plans are made anew.
+PLANS_LAST = 2.0
+#: The same in a session that does something only every ten seconds.
+PLANS_LAST_IDLE = 60.0
+
+#: How the server refuses a prepared statement: a migration has changed the type of a column that it returns,
+#: or somebody has run DISCARD ALL in the session, or a proxy has replaced the process of the server.
+_STALE = (
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.DuplicatePreparedStatement,
+)
+
+
+_BEGIN = ("BEGIN", None)
+_COMMIT = ("COMMIT", None)
+
+
+class StalePreparedStatementError(psycopg.OperationalError):
+    """A statement that the session has prepared cannot be used anymore, so the session must be replaced."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(
+            f"a prepared statement cannot be used anymore: {error.diag.message_primary}. The session is "
+            "replaced, which is normal after a migration; if it happens repeatedly, check whether there is a "
+            "pooler or proxy in between"
+        )
+
+
+class PreparedStatements:
+    """Runs the statements of one session, which must be a direct connection in autocommit mode."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._succeeded: set[str] = set()  # the statements that did not fail when they ran last
+        self._planned_at = monotonic()
+        connection.adapters.register_dumper(list, _UntypedListDumper)
+
+    def run(
+        self, *statements: tuple[str, Any], beside: Callable[[], None] | None = None
+    ) -> list[psycopg.Cursor[Any]]:
+        """Run statements in one round trip and one transaction, and return the cursor of each.
+
+        ``beside`` is called while the server works, if the statements could be sent. It must not use the
+        connection.
+
+        They are prepared if each of them may be. Raise ``StalePreparedStatementError`` if the session must be
+        replaced. The same errors of the server may have nothing to do with preparing. In the new session the
+        statement is not prepared when it runs first, so there its own error is raised.
+        """
+        if beside is not None:
+            # Without them, the transaction would end when the pipeline ends, which is after the call.
+            statements = (_BEGIN, *statements, _COMMIT)
+        texts = {text for text, _ in statements}
+        prepare = texts <= self._succeeded
+        # Not with prepare=False: psycopg would still count the statement. If it is later prepared in a
+        # pipeline that fails before it, psycopg believes that the server knows it.
+        self._connection.prepare_threshold = 0 if prepare else None
+        try:
+            cursors = self._send(statements, beside)
+        except psycopg.Error as error:
+            self._succeeded -= texts
+            self._connection.prepare_threshold = None
+            if self._connection.info.transaction_status == TransactionStatus.INERROR:
+                self._connection.execute("ROLLBACK")
+            if prepare and isinstance(error, _STALE):
+                raise StalePreparedStatementError(error) from error
+            raise
+        finally:
+            self._connection.prepare_threshold = None
+        self._succeeded |= texts
+        return cursors if beside is None else cursors[1:-1]
+
+    def refresh_plans(self, *, idle: bool = False) -> None:
+        """Let the server plan everything anew when it runs next, if the plans are some seconds old.
+
+        A plan that was made while the table of live jobs was empty reads the whole table. The server keeps
+        the plans of prepared statements, and those of functions, until the table is analyzed. Before that,
+        somebody may enqueue a million jobs. New plans are good ones: they know the size of the table.
+        """
+        now = monotonic()
+        if now - self._planned_at >= (PLANS_LAST_IDLE if idle else PLANS_LAST):
+            self._planned_at = now
+            self._connection.execute("DISCARD PLANS")
+
+    def _send(
+        self, statements: Sequence[tuple[str, Any]], beside: Callable[[], None] | None
+    ) -> list[psycopg.Cursor[Any]]:
+        if len(statements) == 1:
+            return [self._connection.execute(*statements[0])]
+        with self._connection.pipeline():
+            cursors = [self._connection.execute(*statement) for statement in statements]
+            if beside is not None:
+                beside()
+        return cursors
+
+
+class _UntypedListDumper(ListDumper):
+    """Sends a list without a type; the statement casts it.
+
+    psycopg's choice depends on the values: ``smallint[]``, ``integer[]``, ``bigint[]``, or no type for an
+    empty list. Each of them would be another prepared statement.
+    """
+
+    def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:  # noqa: A002 - psycopg's name
+        """Return the dumper for a list with these elements."""
+        dumper = super().upgrade(obj, format)
+        dumper.oid = 0
+        return dumper
+
+
+def fetch_rows(cursor: psycopg.Cursor[Any]) -> list[Any]:
+    """Return the rows of a statement; none if it does not return rows."""
+    return cursor.fetchall() if cursor.description else []
+
+
+logger = logging.getLogger(__name__)
+
+#: Milliseconds. A statement of the worker takes milliseconds. One that takes a minute holds up everything,
+#: and the process does nothing else while a statement waits for a lock.
+STATEMENT_TIMEOUT = 60_000
+LOCK_TIMEOUT = 2_000
+
+_SETTINGS = {
+    "statement_timeout": str(STATEMENT_TIMEOUT),
+    "lock_timeout": str(LOCK_TIMEOUT),
+    # A role or a database may have these for web requests. A worker listens for hours, and its transactions
+    # are idle only while its process is stopped.
+    "idle_session_timeout": "0",
+    "idle_in_transaction_session_timeout": str(2 * STATEMENT_TIMEOUT),
+    # Reports are the exception. Claims, heartbeats and recoveries that a server crash loses are repeated.
+    "synchronous_commit": "off",
+    # Times are returned as text and compared as text.
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+}
+#: PostgreSQL 17 and later: ends a transaction in which the process was stopped. It ends the whole session,
+#: not just the statement, and the server ignores the statement timeout if both are equal. So it is longer.
+_TRANSACTION_TIMEOUT = {"transaction_timeout": str(2 * STATEMENT_TIMEOUT)}
+
+
+class StandbyError(psycopg.OperationalError):
+    """The server is a standby."""
+
+    def __init__(self) -> None:
+        super().__init__("this server is a standby: a worker needs the primary and waits for it")
+
+
+#: Errors after which a worker reconnects and continues.
+LOST_CONNECTION = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,  # the primary has become a standby, or read-only
+)
+
+
+class Session:
+    """A connection, with what is known about it."""
+
+    def __init__(self, connection: psycopg.Connection[Any], *, pooled: bool, commit: str, role: str) -> None:
+        self.connection = connection
+        self.pooled = pooled
+        self.holds_lock = False
+        """Whether the session holds the lock which shows that its worker is alive."""
+        self._prepared = None if pooled else PreparedStatements(connection)
+        self._commit = commit  # the configured synchronous_commit
+        self._role = role
+
+    def set_up(self) -> None:
+        """Set the session's parameters, once. Behind a pooler each transaction sets them instead."""
+        self.connection.execute(*_set(self._settings(), local=False))
+        tell_server(self.connection)
+        self.connection.execute("SET plan_cache_mode TO force_generic_plan")
+        self.connection.execute("SET default_transaction_isolation TO 'read committed'")
+
+    def rows(self, query: str, parameters: Any = None) -> list[Any]:
+        """Run one statement and return its rows."""
+        (rows,) = self.run((query, parameters))
+        return rows
+
+    def row(self, query: str, parameters: Any = None) -> Any:
+        """Run one statement and return its only row."""
+        (row,) = self.rows(query, parameters)
+        return row
+
+    def value(self, query: str, parameters: Any = None) -> Any:
+        """Run one statement and return its only value."""
+        (value,) = self.row(query, parameters)
+        return value
+
+    def run(self, *statements: tuple[str, Any], durable: bool = False) -> list[list[Any]]:
+        """Run statements in one round trip and one transaction, and return the rows of each.
+
+        ``durable``: the commit waits for the disk, as far as the server is configured for that. This includes
+        all earlier commits.
+
+        Race: several statements leave the process one by one, followed by the end of their transaction. If
+        the process is stopped in between (SIGSTOP, a frozen container), it keeps their locks. A single
+        statement is sent together with the end of its transaction. So everything that others depend on, such
+        as heartbeats and recovery, is a single statement. For the rest, the session of a worker that is found
+        dead is terminated (``end_sessions_v1.sql``).
+        """
+        head = self._head(durable=durable)
+        if self._prepared:
+            answers = [fetch_rows(cursor) for cursor in self._prepared.run(*head, *statements)]
+        else:
+            answers = self._run_in_one_message(*head, *statements)
+        return answers[len(head) :]
+
+    def run_beside(
+        self, work: Callable[[], None], *statements: tuple[str, Any], durable: bool = False
+    ) -> list[psycopg.Cursor[Any]]:
+        """Like ``run``, but do ``work`` while the server works on the statements, and return their cursors,
+        so that the rows can be read later. ``work`` must not use the session, which must not be ``pooled``.
+        """
+        assert self._prepared is not None
+        head = self._head(durable=durable)
+        return self._prepared.run(*head, *statements, beside=work)[len(head) :]
+
+    def refresh_plans(self, *, idle: bool = False) -> None:
+        """Let the server plan statements and functions anew when they run next, unless it did so recently.
+
+        ``idle``: nothing has been found to do, so the plans may be older.
+
+        Behind a pooler, only functions keep plans, in sessions that do not belong to the worker.
+        """
+        if self._prepared:
+            self._prepared.refresh_plans(idle=idle)
+
+    def _run_in_one_message(self, *statements: tuple[str, Any]) -> list[list[Any]]:
+        """Use the simple protocol: the text contains the parameters, and all of it is one transaction.
+
+        Race: the last message of a pipeline, a Flush, comes after the end of the transaction. By then a
+        pooler may have taken the server connection back. It assigns another one for that message (pgbouncer
+        1.18 does), which never gets an answer, so a sleeping worker would keep it.
+        """
+        with psycopg.ClientCursor(self.connection) as cursor:
+            cursor.execute("; ".join(cursor.mogrify(*statement) for statement in statements))
+            answers = [fetch_rows(cursor)]
+            while cursor.nextset():
+                answers.append(fetch_rows(cursor))
+        return answers
+
+    def _head(self, *, durable: bool) -> list[tuple[str, Any]]:
+        """Return the statement that sets what a transaction needs, if it needs anything."""
+        settings = {} if self._prepared else self._settings()
+        if durable:
+            settings["synchronous_commit"] = self._commit
+        return [_set(settings, local=True)] if settings else []
+
+    def _settings(self) -> dict[str, str]:
+        newest = _TRANSACTION_TIMEOUT if self.connection.info.server_version >= 170_000 else {}
+        return {**_SETTINGS, **newest, **({"role": self._role} if self._role else {})}
+
+    def notifications(self) -> Sequence[psycopg.Notify]:
+        """Return the notifications since the last call, without waiting."""
+        return list(self.connection.notifies(timeout=0))
+
+    def close(self) -> None:
+        """Close the connection, in whatever state it is."""
+        try:
+            self.connection.close()
+        except psycopg.Error:  # pragma: no cover - the server is gone, and so is the connection
+            logger.debug("closing the connection failed", exc_info=True)
+
+
+def connect(alias: str, *, name: str = "pgqueue worker", standby: bool = False) -> Session:
+    """Open a new session of the database ``alias``. ``name``: its ``application_name``, unless OPTIONS set
+    another one.
+
+    Raise ``StandbyError`` if the server is a standby, unless ``standby`` allows one, and another
+    ``psycopg.OperationalError`` if no server can be reached.
+    """
+    parameters = _parameters(alias, name)
+    connection = PatientConnection.connect(**parameters, autocommit=True)
+    try:
+        role = connections[alias].settings_dict["OPTIONS"].get("assume_role") or ""
+        connection.not_known_yet(parameters)
+        session = _enter(connection, role, standby=standby)
+        if session.pooled:
+            connection.found_pooled()
+        else:
+            connection.found_direct(parameters)
+        return session
+    except BaseException:
+        connection.close()
+        raise
+
+
+def is_standby(alias: str) -> bool:
+    """Return whether a standby answers, if ``target_session_attrs`` makes the driver itself refuse it."""
+    parameters = _parameters(alias)
+    if parameters.pop("target_session_attrs", None) is None:
+        return False
+    try:
+        with psycopg.connect(**parameters, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    except psycopg.OperationalError:
+        return False
+    return row == (True,)
+
+
+def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
+    """Return the parameters of Django's own connections, with those that a worker adds."""
+    parameters = connections[alias].get_connection_params()
+    for unwanted in ("cursor_factory", "context", "autocommit"):
+        parameters.pop(unwanted, None)
+    # In a worker process, OPTIONS contain what is meant for the connections of tasks (``hosting``).
+    of_task = client_parameters(of_task=True).items()
+    parameters = {name: value for name, value in parameters.items() if (name, value) not in of_task}
+    return {
+        "application_name": name,
+        "connect_timeout": 10,
+        **client_parameters(),
+        **parameters,
+        "prepare_threshold": None,  # nothing is prepared before it is known that there is no pooler
+    }
+
+
+def _enter(connection: psycopg.Connection[Any], role: str, *, standby: bool) -> Session:
+    for name in ("jsonb", "timestamptz"):
+        # As text: the thread that runs the job converts the values that are needed.
+        connection.adapters.register_loader(name, TextLoader)
+    about = connection.execute(
+        "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
+    ).fetchone()
+    assert about is not None
+    backend_pid, in_recovery, commit = about
+    if in_recovery and not standby:
+        raise StandbyError
+    pooled = backend_pid != connection.info.backend_pid
+    session = Session(connection, pooled=pooled, commit=commit, role=role)
+    if not pooled:
+        session.set_up()
+    return session
+
+
+def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:
+    """Return the statement that sets these parameters; ``local``: in this transaction only."""
+    calls = ", ".join(["set_config(%s, %s, %s)"] * len(settings))
+    return f"SELECT {calls}", [each for setting in settings.items() for each in (*setting, local)]

@@ -1,0 +1,226 @@
+"""``@task``: turn a function into a `Task` and keep the types of its arguments.
+
+Declaring a task reads neither settings nor TASKS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from .keys import Concurrency, Group, Rate
+from .options import Backoff, ExceptionTypes, LogLevel, OnLost
+from .routing import IMPLICIT
+from .task import Task
+from .unique import Unique
+
+if TYPE_CHECKING:
+    from ..jobs.current import JobContext
+    from ..models.payload import JobPayload
+
+__all__ = ["task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M", bound="JobPayload")
+
+
+# In each pair of overloads the async one comes first, because a coroutine function is a function, too.
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class _ContextDecorator(Protocol):
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
+
+
+class _PayloadDecorator(Protocol[M]):
+    @overload
+    def __call__(self, function: Callable[[M], Coroutine[Any, Any, R]], /) -> Task[[M], R]: ...
+    @overload
+    def __call__(self, function: Callable[[M], R], /) -> Task[[M], R]: ...
+
+
+class _PayloadContextDecorator(Protocol[M]):
+    @overload
+    def __call__(self, function: Callable[[JobContext, M], Coroutine[Any, Any, R]], /) -> Task[[M], R]: ...
+    @overload
+    def __call__(self, function: Callable[[JobContext, M], R], /) -> Task[[M], R]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
+    group: Group | None = ...,
+    atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
+    unique: Unique | None = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _ContextDecorator: ...
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = ...,
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
+    group: Group | None = ...,
+    atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
+    unique: Unique | None = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _Decorator: ...
+@overload
+def task(
+    *,
+    payload: type[M],
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
+    group: Group | None = ...,
+    atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _PayloadContextDecorator[M]: ...
+@overload
+def task(
+    *,
+    payload: type[M],
+    queue_name: str = ...,
+    priority: int = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = ...,
+    max_attempts: int | None = ...,
+    timeout: int | None = ...,
+    backoff: Backoff | None = ...,
+    retry_on: ExceptionTypes | None = ...,
+    fail_on: ExceptionTypes | None = ...,
+    expires_after: timedelta | None = ...,
+    on_lost: OnLost = ...,
+    concurrency: Concurrency | int | None = ...,
+    rate: Rate | None = ...,
+    group: Group | None = ...,
+    atomic: bool = ...,
+    capture_logs: bool | LogLevel | None = ...,
+    database: str | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+) -> _PayloadDecorator[M]: ...
+def task(
+    function: Any = None,
+    /,
+    *,
+    queue_name: str = "default",
+    priority: int = 0,
+    backend: str = IMPLICIT,
+    takes_context: bool = False,
+    max_attempts: int | None = None,
+    timeout: int | None = None,
+    backoff: Backoff | None = None,
+    retry_on: Any = None,
+    fail_on: Any = None,
+    expires_after: timedelta | None = None,
+    on_lost: OnLost = "rerun",
+    concurrency: Concurrency | int | None = None,
+    rate: Rate | None = None,
+    group: Group | None = None,
+    atomic: bool = False,
+    capture_logs: bool | LogLevel | None = None,
+    unique: Unique | None = None,
+    database: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    payload: Any = None,
+) -> Any:
+    """Make a module-level function a task: ``@task``, or ``@task(queue_name="mail", max_attempts=5)``.
+
+    Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias in TASKS);
+    `database` (an alias in DATABASES); `metadata` (a JSON object that is stored with the job).
+
+    Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of seconds whose last
+    value is used for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for
+    no retry; `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start
+    within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `concurrency`: how many of its
+    jobs may run at once, or a `Concurrency` with a key; `rate`: how many may start in a period (see `Rate`);
+    `group`: whose jobs take turns (the name of an argument, or a callable);
+    `atomic`: run the function and the finish of its job in one transaction; `unique`: which calls are not
+    enqueued again (see `Unique`); `capture_logs`: True, or a level such as "WARNING", to keep what its jobs
+    log with them. With `takes_context` the function receives a JobContext as its first argument, `context`.
+    With `payload`, a model that inherits from `JobPayload`, the function takes an instance of it, and each
+    row of its table is a job.
+
+    Raise InvalidTask for a function that a worker could not find, and for invalid values.
+    """
+
+    def declare(func: Any) -> Task[..., Any]:
+        return Task(
+            func=func,
+            queue_name=queue_name,
+            priority=priority,
+            backend=backend,
+            takes_context=takes_context,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            backoff=backoff,
+            retry_on=retry_on,
+            fail_on=fail_on,
+            expires_after=expires_after,
+            on_lost=on_lost,
+            concurrency=concurrency,  # type: ignore[arg-type]  # the task makes a Concurrency of a number
+            rate=rate,
+            group=group,
+            atomic=atomic,
+            capture_logs=capture_logs,
+            unique=unique,
+            database=database,
+            metadata={} if metadata is None else metadata,
+            payload=payload,
+        )
+
+    return declare if function is None else declare(function)

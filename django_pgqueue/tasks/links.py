@@ -1,0 +1,168 @@
+"""What ties a call to jobs and batches: those that it waits for, and the batch that it belongs to.
+
+``task.using(after=..., if_failed=..., batch=...)`` checks what can be known without a database, and the
+enqueue checks the rest. A task stores it as one value, because only few calls have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from ..compat import InvalidTask, TaskResult
+from .link import Link
+from .task_results import MAX_ID, parse_id
+
+__all__ = [
+    "MOST_PARENTS", "BatchLike", "IfFailed", "Linkable", "Links", "changed_links", "check_conflict",
+    "check_links",
+]  # fmt: skip
+
+IfFailed = Literal["hold", "cancel", "run"]
+"""What a job does whose parent has failed: wait for its retry, be cancelled, or run."""
+
+#: A job that is to wait for more takes a batch. Edges are written, locked and deleted one by one.
+MOST_PARENTS = 100
+
+_BATCH_HINT = "Put them into a Batch, and pass that."
+
+
+class Links(NamedTuple):
+    """To what a call is tied."""
+
+    after: tuple[Link, ...] = ()
+    if_failed: IfFailed = "hold"
+    batch: Link | None = None
+
+
+@runtime_checkable
+class Linkable(Protocol):
+    """What a call can wait for, besides ids and results: a ``Job``, a ``Batch``."""
+
+    def as_link(self) -> Link:
+        """Return where it is. Raise ValueError if it is nowhere."""
+
+
+@runtime_checkable
+class BatchLike(Protocol):
+    """What a call can belong to: a ``Batch``, a ``JobBatch``."""
+
+    @property
+    def is_batch(self) -> bool:
+        """True."""
+
+    def as_link(self) -> Link:
+        """Return where it is. Raise ValueError if it is nowhere."""
+
+
+if TYPE_CHECKING:
+    Parent = Linkable | TaskResult[Any, Any] | int
+    After = Parent | Iterable[Parent]
+
+
+def changed_links(task: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    """Move ``after``, ``if_failed`` and ``batch`` from the changes of a task into its new ``links``."""
+    given = {name: changes.pop(name) for name in ("after", "if_failed", "batch") if name in changes}
+    if not given:
+        return changes
+    known = getattr(task, "links", None) or Links()
+    links = known._replace(**given)
+    if "if_failed" in given and not links.after and "after" not in given:
+        raise InvalidTask("if_failed says what a job does whose parent fails. Pass the parent: after=job.")
+    if links.batch is not None and links.batch.id in {link.id for link in links.after}:
+        raise InvalidTask(
+            f"The call is to belong to the batch {links.batch.id}, and to run after it. It would wait for "
+            "itself. Leave out batch= for a job that runs when the batch is over."
+        )
+    changes["links"] = None if links == Links() else links
+    return changes
+
+
+def check_conflict(links: Links | None, unique: Any) -> None:
+    """Refuse a unique key whose other job would have to change what it waits for, or its batch."""
+    if links is not None and unique is not None and unique.on_conflict in ("replace", "earliest"):
+        raise InvalidTask(
+            f"Unique(on_conflict={unique.on_conflict!r}) changes the job with the key, but that job keeps "
+            "what it waits for and its batch. Use on_conflict='existing' or 'raise' with after= or batch=."
+        )
+
+
+def after(value: Any) -> tuple[Link, ...]:
+    """Return what a call waits for, each once, in the order given. Raise InvalidTask."""
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, (Linkable, TaskResult, int, Iterable)):
+        raise InvalidTask(_not_a_parent(value))
+    values = [value] if isinstance(value, (Linkable, TaskResult, int)) else list(value)
+    found = tuple(dict.fromkeys(_parent(each) for each in values))
+    if len(found) > MOST_PARENTS:
+        raise InvalidTask(
+            f"after has {len(found):,} jobs, but a job can wait for {MOST_PARENTS}. {_BATCH_HINT}"
+        )
+    return found
+
+
+def if_failed(value: Any) -> IfFailed:
+    """Accept what a job does if a parent fails."""
+    if value not in ("hold", "cancel", "run"):
+        raise InvalidTask(f"if_failed must be 'hold', 'cancel' or 'run'. It is {value!r}.")
+    result: IfFailed = value
+    return result
+
+
+def batch(value: Any) -> Link:
+    """Return the batch that a call belongs to. Raise InvalidTask."""
+    if isinstance(value, BatchLike):
+        return _place(value)
+    if isinstance(value, int):
+        return _number("batch", value)
+    hint = " Open one: with Batch('name') as batch." if isinstance(value, str) else ""
+    raise InvalidTask(f"batch must be a Batch or its id. It is {value!r}.{hint}")
+
+
+def check_links(links: Links | None) -> Links | None:
+    """Accept what `changed_links` has made. This is not an option of a task."""
+    if links is not None and not isinstance(links, Links):
+        raise InvalidTask("links cannot be set. Use task.using(after=..., batch=...).")
+    return links
+
+
+def _parent(value: Any) -> Link:
+    if isinstance(value, Linkable):
+        return _place(value)
+    if isinstance(value, int):
+        return _number("after", value)
+    if isinstance(value, TaskResult):
+        return _of_result(value)
+    raise InvalidTask(_not_a_parent(value))
+
+
+def _place(value: Linkable) -> Link:
+    try:
+        return value.as_link()
+    except ValueError as error:
+        raise InvalidTask(str(error)) from None
+
+
+def _number(name: str, value: int) -> Link:
+    if isinstance(value, bool) or not 0 < value <= MAX_ID:
+        raise InvalidTask(f"{name} has {value!r}, which is not an id.")
+    return Link(None, value)
+
+
+def _of_result(result: Any) -> Link:
+    """Return the job of a result of our backend, whose ids look like that."""
+    try:
+        return Link(*parse_id(str(result.id)))
+    except ValueError:
+        raise InvalidTask(
+            f"after has the result {result.id!r} of the backend {result.backend!r}, which is not one of "
+            "django_pgqueue."
+        ) from None
+
+
+def _not_a_parent(value: Any) -> str:
+    hint = ""
+    if isinstance(value, str):
+        hint = " Pass the Job or the TaskResult, or the id as an int."
+    elif type(value).__name__ in ("BoundTask", "Task", "DjangoMadeTask"):
+        hint = " A task has no end, but its job has: pass what enqueue() has returned, or use chain()."
+    return f"after must be jobs, batches or their ids. It has {value!r:.200}.{hint}"

@@ -1,0 +1,75 @@
+"""Decide whether a failed attempt is retried, and how long to wait before the retry."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .options import is_delay
+
+if TYPE_CHECKING:
+    from ..compat import TaskResult
+    from .task import Task
+
+logger = logging.getLogger(__name__)
+
+
+def should_retry(task: Task[..., Any], exc: BaseException) -> bool:
+    """Return whether the task retries after `exc`. `fail_on` wins over `retry_on`; None there means all.
+
+    This does not consider how many attempts are left.
+    """
+    if task.fail_on is not None and isinstance(exc, task.fail_on):
+        return False
+    return task.retry_on is None or isinstance(exc, task.retry_on)
+
+
+def delay_before_retry(
+    task: Task[..., Any],
+    job_result_factory: Callable[[], TaskResult[..., Any]],
+    exc: BaseException,
+    attempt: int,
+    base: float,
+    ceiling: float,
+) -> float | None:
+    """Return the seconds to wait after the failed attempt number `attempt` (from 1); None: do not retry.
+
+    `job_result_factory` makes the TaskResult for a callable backoff and is not called otherwise. `base` and
+    `ceiling` (seconds) are used for a task without its own backoff. If a callable raises, or returns a value
+    that is not a delay, this is logged and the default backoff is used, so that the job is not lost.
+    """
+    backoff = task.backoff
+    if backoff is None:
+        return exponential(attempt, base, ceiling)
+    if isinstance(backoff, tuple):
+        delay: float = backoff[min(attempt, len(backoff)) - 1]
+        return delay
+    if not callable(backoff):
+        return backoff  # type: ignore[return-value]  # a sequence is kept as a tuple
+    try:
+        answer = backoff(exc, job_result_factory())
+    except BaseException:  # SystemExit, too: the attempt is over, and only its outcome matters
+        logger.exception("backoff of %s raised an exception; using the default backoff", task.module_path)
+        return exponential(attempt, base, ceiling)
+    if answer is None:
+        return None
+    if not is_delay(answer):
+        logger.error(
+            "backoff of %s returned %.100r instead of seconds or None; using the default backoff",
+            task.module_path,
+            answer,
+        )
+        return exponential(attempt, base, ceiling)
+    return float(answer)
+
+
+def exponential(attempt: int, base: float, ceiling: float) -> float:
+    """Double `base` for each attempt after the first, up to `ceiling`, and subtract up to half at random.
+
+    The random part keeps jobs that failed at the same time from being retried at the same time.
+    """
+    # Any realistic base reaches the ceiling before 2**63, and up to there floats do not overflow.
+    longest = min(ceiling, base * 2.0 ** min(attempt - 1, 63))
+    return longest * random.uniform(0.5, 1.0)

@@ -1,0 +1,157 @@
+"""Find the backend in TASKS for a task, and tell whether it is one of ours.
+
+The backend itself is on top of the package's layers and is not imported here. TASKS names it by its dotted
+path, and so does the entry of the implicit backend, which is used for tasks that name no backend if TASKS has
+none of ours.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from ..compat import BaseTaskBackend, DjangoTask, task_backends
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from typing_extensions import TypeIs
+
+    from ..compat import TaskResult
+
+__all__ = [
+    "IMPLICIT",
+    "QueueBackend",
+    "backend_class",
+    "default_backend",
+    "implicit_backend",
+    "is_ours",
+    "is_test",
+    "our_aliases",
+    "resolve",
+]
+
+IMPLICIT = "django_pgqueue"
+"""The `backend` of a task that names none; resolved at first use. Also the implicit backend's alias."""
+
+_IMPLICIT_ENTRY = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
+_STAND_INS = {
+    "dummy.DummyBackend": "django_pgqueue.testing.DummyBackend",
+    "immediate.ImmediateBackend": "django_pgqueue.testing.ImmediateBackend",
+}
+"""The backends for tests that act like those of Django, by the end of the paths of those."""
+
+
+class QueueBackend(BaseTaskBackend):
+    """What the rest of the package needs from its backend, `django_pgqueue.backend.PgQueueBackend`."""
+
+    @property
+    def keeper(self) -> Any:
+        """What takes the calls in tests (`lifecycle.calls.Keeper`). None: they are written."""
+        return None
+
+    @abstractmethod
+    def home(self) -> str:
+        """Return the alias of the database that jobs go to if their task names none."""
+
+    @abstractmethod
+    def check_queue(self, task: DjangoTask[..., Any]) -> None:
+        """Raise InvalidTask for a queue that QUEUES does not declare."""
+
+    @abstractmethod
+    def join(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
+        """Wait until the job of a result is over, and refresh the result."""
+
+    @abstractmethod
+    async def ajoin(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
+        """Like `join`, for async code."""
+
+
+@overload
+def is_ours(backend: BaseTaskBackend) -> TypeIs[QueueBackend]: ...
+@overload
+def is_ours(backend: type[BaseTaskBackend]) -> TypeIs[type[QueueBackend]]: ...
+def is_ours(backend: BaseTaskBackend | type[BaseTaskBackend]) -> bool:
+    """Return whether a backend, or a backend class, belongs to this package."""
+    return issubclass(backend if isinstance(backend, type) else type(backend), QueueBackend)
+
+
+def our_aliases() -> list[str]:
+    """Return the aliases of our backends in TASKS, ``"default"`` first, without those that fail to import."""
+    configured: Any = task_backends.settings
+    if not isinstance(configured, Mapping):  # check E004 reports it
+        return []
+    return [
+        alias
+        for alias in sorted(configured, key=lambda alias: alias != "default")
+        if (cls := backend_class(configured[alias])) is not None and is_ours(cls)
+    ]
+
+
+def backend_class(params: Any) -> type[BaseTaskBackend] | None:
+    """Return the class of an entry of TASKS; None if it cannot be imported, which a system check reports."""
+    try:
+        cls = import_string(params["BACKEND"])
+    except Exception:  # whatever the module raises while it is imported
+        return None
+    return cls if isinstance(cls, type) and issubclass(cls, BaseTaskBackend) else None
+
+
+def resolve(alias: str) -> BaseTaskBackend:
+    """Return the backend with this alias, which may be IMPLICIT. Raise InvalidTaskBackend if unknown."""
+    return default_backend() if alias == IMPLICIT else task_backends[alias]
+
+
+def default_backend() -> QueueBackend:
+    """Return the backend for tasks that name none.
+
+    This is ``TASKS["default"]`` if it is ours, else the first one that is ours, else the implicit backend.
+    If TASKS sets a backend of Django for tests as the default, tests use its stand-in as implicit backend.
+    """
+    global _default
+    tasks, tested = task_backends.settings, is_test()
+    # Django makes a new dict when TASKS is overridden.
+    if _default is None or _default[0] is not tasks or _default[1] != tested:
+        ours = our_aliases()
+        if ours:
+            backend = cast("QueueBackend", task_backends[ours[0]])
+        elif tested and settings.is_overridden("TASKS") and (path := _stand_in(tasks)):  # type: ignore[misc]
+            backend = _backend_at(path)
+        else:
+            backend = implicit_backend()
+        _default = tasks, tested, backend
+    return _default[2]
+
+
+# The settings, whether this is a test, and the backend that follows from them. All threads share it, as our
+# backend keeps no state.
+_default: tuple[Any, bool, QueueBackend] | None = None
+
+
+def implicit_backend() -> QueueBackend:
+    """Return the backend that accepts any queue and uses the router's database."""
+    return _backend_at(_IMPLICIT_ENTRY["BACKEND"])
+
+
+def is_test() -> bool:
+    """Return whether this process is in Django's test environment."""
+    utils = sys.modules.get("django.test.utils")  # if it is not imported, this is not a test
+    return hasattr(getattr(utils, "_TestState", None), "saved_data")
+
+
+@cache
+def _backend_at(path: str) -> QueueBackend:
+    backend: QueueBackend = import_string(path)(IMPLICIT, {})
+    return backend
+
+
+def _stand_in(tasks: Any) -> str | None:
+    path = str(tasks.get("default", {}).get("BACKEND")) if isinstance(tasks, Mapping) else ""
+    package = f"{BaseTaskBackend.__module__.partition('.backends')[0]}.backends."
+    return _STAND_INS.get(path.removeprefix(package)) if path.startswith(package) else None

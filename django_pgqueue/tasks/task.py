@@ -1,0 +1,455 @@
+"""`Task`: Django's own Task with a policy; its variants, its calls, and finding a task by its path.
+
+Declaring a task reads neither settings nor TASKS. Without ``backend=`` the backend is determined at first use
+(`routing.resolve`), and values that depend on a backend are validated by ``.using(...)`` and at enqueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from functools import cache
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.apps import apps
+from django.utils import timezone
+
+from ..compat import DjangoTask, GenericTask, InvalidTask
+from ..payloads import declare as payloads
+from . import keys, links, options
+from . import keys as grouping
+from .keys import Concurrency, Group, Rate, checked_rate
+from .links import BatchLike, Links
+from .misuse import Habits
+from .options import Backoff, OnLost
+from .paths import check_path, import_task
+from .routing import IMPLICIT, is_ours, resolve
+from .signatures import check_call
+from .unique import Unique, check_unique, with_key
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ..compat import BaseTaskBackend
+    from .links import After, IfFailed
+    from .task_results import QueueTaskResult
+
+__all__ = [
+    "AnyTask",
+    "BoundTask",
+    "DjangoMadeTask",
+    "Task",
+    "adopt",
+    "changed_values",
+    "checked_values",
+    "declared_tasks",
+    "differences",
+    "field_names",
+    "find_task",
+    "set_values",
+]
+
+
+# ----------------------------------------------------------------------------
+# The values of a task: those of its declaration, and those that ``task.using(...)`` changes for one call.
+#
+# Each value is validated and returned in the form in which the task stores it. In a call, None leaves an
+# option unchanged.
+
+
+@cache
+def field_names(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a class of tasks."""
+    return tuple(each.name for each in fields(cls))
+
+
+def set_values(task: DjangoTask[..., Any], **values: Any) -> None:
+    """Set fields of a task that is being made. Later it is immutable."""
+    for name, value in values.items():
+        object.__setattr__(task, name, value)
+
+
+def checked_values(task: Any) -> dict[str, Any]:
+    """Return the values of a task that is being declared. Raise InvalidTask for invalid ones."""
+    takes_context = options.flag("takes_context", task.takes_context)
+    atomic = options.flag("atomic", task.atomic)
+    options.check_function(task.func, takes_context=takes_context, atomic=atomic)
+    run_after, delta = options.run_after(task.run_after)
+    payload, func = payloads.checked(task), payloads.key_function(task)
+    return {
+        "priority": options.priority(task.priority),
+        "queue_name": options.queue_name(task.queue_name),
+        "backend": options.alias("backend", task.backend),
+        "database": options.alias("database", task.database),
+        "run_after": run_after,
+        "run_after_delta": options.run_after(task.run_after_delta)[1] if delta is None else delta,
+        "max_attempts": options.whole("max_attempts", task.max_attempts),
+        "timeout": options.whole("timeout", task.timeout),
+        "backoff": options.backoff(task.backoff),
+        "retry_on": options.exception_types("retry_on", task.retry_on),
+        "fail_on": options.exception_types("fail_on", task.fail_on),
+        "expires_after": options.expires_after(task.expires_after),
+        "on_lost": options.on_lost(task.on_lost),
+        "concurrency": keys.checked_concurrency(task.concurrency, func, takes_context=takes_context),
+        "concurrency_key": keys.checked_concurrency_key(task.concurrency_key),
+        "rate": checked_rate(task.rate, task.concurrency, func, takes_context=takes_context),
+        "group": grouping.checked_group(task.group, func, takes_context=takes_context),
+        "group_key": grouping.checked_group_key(task.group_key),
+        "unique": check_unique(task.unique, task.func, takes_context=takes_context),
+        "links": links.check_links(task.links),
+        "capture_logs": options.capture_logs(task.capture_logs),
+        "metadata": options.metadata(task.metadata),
+        "payload": payload,
+    }
+
+
+def changed_values(task: DjangoTask[..., Any], *, unique_key: str | None, **given: Any) -> dict[str, Any]:
+    """Return the new values of the fields of `task`. Raise InvalidTask for invalid ones."""
+    changes: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is not None:
+            changes.update(_CHANGES[name](task, value))
+    # Not in the table: the key goes into the new `unique` of the call, or into that of the task.
+    if unique_key is not None:
+        changes["unique"] = with_key(changes.get("unique", getattr(task, "unique", None)), unique_key)
+    changes = links.changed_links(task, changes)
+    links.check_conflict(
+        changes.get("links", getattr(task, "links", None)),
+        changes.get("unique", getattr(task, "unique", None)),
+    )
+    return changes
+
+
+def differences(one: DjangoTask[..., Any], other: DjangoTask[..., Any]) -> dict[str, Any]:
+    """Return the values of `other` that `one` does not have."""
+    names = (each.name for each in fields(other) if each.compare and each.name != "func")
+    return {name: getattr(other, name) for name in names if getattr(other, name) != getattr(one, name)}
+
+
+def _unique(task: Any, value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Unique) and getattr(task, "payload", None) is not None:
+        payloads.check_unique_of_call(task, value)
+    return {"unique": check_unique(value, task.func, takes_context=task.takes_context)}
+
+
+def _run_after(task: Any, value: Any) -> Mapping[str, Any]:
+    moment, delta = options.run_after(value)
+    return {"run_after": moment, "run_after_delta": delta}
+
+
+_CHANGES: dict[str, Any] = {
+    "priority": lambda task, value: {"priority": options.priority(value)},
+    "queue_name": lambda task, value: {"queue_name": options.queue_name(value)},
+    "run_after": _run_after,
+    "backend": lambda task, value: {"backend": options.alias("backend", value)},
+    "metadata": lambda task, value: {"metadata": {**task.metadata, **options.metadata(value)}},
+    "concurrency_key": lambda task, value: {"concurrency_key": keys.checked_concurrency_key(value)},
+    "group": lambda task, value: {"group_key": grouping.checked_group_key(value)},
+    "unique": _unique,
+    "database": lambda task, value: {"database": options.alias("database", value)},
+    "after": lambda task, value: {"after": links.after(value)},
+    "if_failed": lambda task, value: {"if_failed": links.if_failed(value)},
+    "batch": lambda task, value: {"batch": links.batch(value)},
+}
+
+
+# ----------------------------------------------------------------------------
+# ``AnyTask``: what the functions of this package take as a task.
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class AnyTask(Protocol[P, R_co]):
+    """What `enqueue` takes: a task of this package, or one made by Django's own decorator."""
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Declare the arguments and the result of the task."""
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Task(Habits, GenericTask[P, R]):
+    """A function that workers run, its policy, and the options of a call.
+
+    Tasks are immutable. ``@task`` makes them, and `using` makes a variant for one call.
+    """
+
+    # Declared again because Django 6.0 has no defaults for them.
+    priority: int = 0
+    queue_name: str = "default"
+    backend: str = IMPLICIT
+    run_after: datetime | None = None
+
+    run_after_delta: timedelta | None = None
+    """`run_after` given as a timedelta: counted from the enqueue, by the database's clock."""
+    max_attempts: int | None = None
+    """The number of attempts before the job fails; None: the setting MAX_ATTEMPTS."""
+    timeout: int | None = None
+    """How many whole seconds an attempt may run; None: the setting TIMEOUT."""
+    backoff: Backoff | None = None
+    """The wait before a retry (see `django_pgqueue.task`); None: as the queue or the settings define it."""
+    retry_on: tuple[type[BaseException], ...] | None = None
+    """The only exceptions that are retried; None: all are."""
+    fail_on: tuple[type[BaseException], ...] | None = None
+    """Exceptions that fail the job at once, even if `retry_on` includes them."""
+    expires_after: timedelta | None = None
+    """A job that has not started this long after it was enqueued, or after its `run_after`, is cancelled."""
+    on_lost: OnLost = "rerun"
+    """Whether a job whose worker died while running it runs again or fails."""
+    atomic: bool = False
+    """Whether the function and the finish of its job run in one transaction."""
+    unique: Unique | None = None
+    """Which calls are not enqueued again, and how long; None: every call is."""
+    database: str | None = None
+    """The database alias to enqueue on; None: that of the backend, or the one that the router returns."""
+    concurrency: Concurrency | None = None
+    """How many of its jobs, or of the jobs of each of its keys, may run at once; None: any number."""
+    concurrency_key: str | None = None
+    """The value of the key of a call, instead of the one that `concurrency` or `rate` computes."""
+    rate: Rate | None = None
+    """How many of its jobs, or of the jobs of each of its keys, may start in a period; None: any number."""
+    group: Group | None = None
+    """Whose job a call is: the name of an argument, or a callable; None: it has no group."""
+    group_key: str | None = None
+    """The group of a call, instead of the one that `group` computes."""
+    links: Links | None = None
+    """What a call waits for, and the batch that it belongs to; see `using`."""
+    capture_logs: bool | str | None = None
+    """Whether, or from which level, its logs are kept with its jobs; None: as CAPTURE_LOGS says."""
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """A JSON object that is stored with the job."""
+    payload: type[Any] | None = None
+    """The model whose rows are the calls; None: its calls have arguments."""
+
+    # Set once the path was found to lead to the function; it is not checked again for the task and variants.
+    _reachable: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        set_values(self, **checked_values(self), _reachable=False)
+        _declared[id(self)] = self
+
+    def get_backend(self) -> BaseTaskBackend:
+        """Return the backend in TASKS for this task. Raise InvalidTaskBackend for an unknown alias."""
+        return resolve(self.backend)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        database: str | None = None,
+        concurrency_key: str | None = None,
+        group: str | None = None,
+        unique: Unique | None = None,
+        unique_key: str | None = None,
+        after: After | None = None,
+        if_failed: IfFailed | None = None,
+        batch: BatchLike | int | None = None,
+    ) -> Self:
+        """Return a variant of this task for a call; None leaves an option unchanged.
+
+        `run_after` is an aware datetime, or a timedelta that is counted from the enqueue, so that a stored
+        variant never becomes outdated. `metadata` is merged key by key. `unique_key` takes the place of `by`
+        and `key` in `unique`, and `group` that of the computed one.
+
+        `after`: jobs and batches (or their ids) that must be over before the job runs. If one of them has
+        failed, the job waits for its retry ("hold"), is cancelled ("cancel") or runs ("run"), as `if_failed`
+        says. `batch`: the batch that the job belongs to. Raise InvalidTask for invalid values.
+        """
+        changes = changed_values(
+            self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
+            metadata=metadata, database=database, concurrency_key=concurrency_key, group=group,
+            unique=unique, unique_key=unique_key, after=after, if_failed=if_failed, batch=batch,
+        )  # fmt: skip
+        variant = self.with_values(changes)
+        # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
+        # The backend of a task that names none is ours, and restricts nothing but the queue.
+        if apps.ready and (queue_name is not None or variant.backend != IMPLICIT):
+            variant._validate_for_backend()
+        return variant
+
+    def with_values(self, changes: Mapping[str, Any], /) -> Self:
+        """Return a variant with other values. Nothing is validated: the caller has done that.
+
+        This is for values of an existing job, which were valid when it was enqueued, with the settings of
+        that time.
+        """
+        cls: Any = type(self)
+        variant = object.__new__(cls)
+        for name in field_names(cls):
+            object.__setattr__(variant, name, changes[name] if name in changes else getattr(self, name))
+        return variant  # type: ignore[no-any-return]
+
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> QueueTaskResult[P, R]:
+        """Enqueue one call through Django's interface. See `django_pgqueue.enqueue` for ours.
+
+        Raise the same exceptions as that function, such as TypeError for arguments that do not fit.
+        """
+        backend = self.get_backend()
+        return backend.enqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type,return-value]
+
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> QueueTaskResult[P, R]:
+        """Like `enqueue`, for async code."""
+        backend = self.get_backend()
+        return await backend.aenqueue(self._for(backend), args, kwargs)  # type: ignore[arg-type,return-value]
+
+    if TYPE_CHECKING:
+
+        def get_result(self, result_id: str) -> QueueTaskResult[P, R]:
+            """Return the result with this id."""
+
+        async def aget_result(self, result_id: str) -> QueueTaskResult[P, R]:
+            """Like `get_result`, for async code."""
+
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask:
+        """Return this task with arguments, for `enqueue_many`. Raise TypeError if they do not fit."""
+        check_call(self, args, kwargs)
+        return BoundTask(self, args, kwargs)
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function directly, from sync code."""
+        if iscoroutinefunction(self.func):
+            result: R = async_to_sync(self.func)(*args, **kwargs)
+            return result
+        return self.func(*args, **kwargs)
+
+    async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function directly, from async code."""
+        if iscoroutinefunction(self.func):
+            result: R = await self.func(*args, **kwargs)
+            return result
+        return await sync_to_async(self.func)(*args, **kwargs)
+
+    def check_reachable(self) -> None:
+        """Raise InvalidTask unless a worker that imports `module_path` gets this task.
+
+        The check needs a fully imported module, so it runs when the task is first enqueued. Its result is
+        kept.
+        """
+        if not self._reachable:
+            check_path(self)
+            object.__setattr__(self, "_reachable", True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the differences from the task found there: functions cannot be pickled."""
+        definition = find_task(self.module_path)
+        return _restore, (self.module_path, differences(definition, self))
+
+    def _for(self, backend: BaseTaskBackend) -> Self:
+        """Return this task as `backend` understands it: other backends do not know `run_after_delta`."""
+        if is_ours(backend):
+            return self
+        if self.links is not None:
+            raise InvalidTask(
+                f"{self.module_path} has after= or batch=, which the backend {self.backend!r} "
+                f"({type(backend).__name__}) does not know. Use a backend of django_pgqueue."
+            )
+        if self.run_after_delta is None:
+            return self
+        return self.with_values({"run_after": timezone.now() + self.run_after_delta, "run_after_delta": None})
+
+    def _validate_for_backend(self) -> None:
+        """Validate what can be validated before the task's module is fully imported."""
+        backend = self.get_backend()
+        if is_ours(backend):
+            backend.check_queue(self)
+        else:
+            backend.validate_task(self._for(backend))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTask:
+    """A task with the arguments of one call; `Task.bind` makes it, and `enqueue_many` takes it."""
+
+    task: Task[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+_declared: WeakValueDictionary[int, Task[..., Any]] = WeakValueDictionary()
+
+
+def declared_tasks() -> Iterator[Task[..., Any]]:
+    """Iterate over all declared tasks of this package that still exist, for the system checks. The one that
+    the admin uses for itself (``admin.bulk``) is not among them: it is no task of the project.
+    """
+    own = f"{__name__.partition('.')[0]}."
+    return (task for task in list(_declared.values()) if not task.module_path.startswith(own))
+
+
+def find_task(path: str) -> Task[..., Any]:
+    """Return the task at `path`. Raise UnknownTask, with the failed import as its cause."""
+    return adopt(import_task(path))
+
+
+def adopt(other: DjangoTask[P, R]) -> Task[P, R]:
+    """Return `other` as a Task of this package, with one attempt.
+
+    Django keeps its plain Task when a task of another backend is moved to ours by ``.using(backend=...)``.
+    """
+    if isinstance(other, Task):
+        return other
+    if not isinstance(other, DjangoTask):
+        raise InvalidTask(f"{other!r} is not a task. Decorate the function with @task.")
+    return Task(
+        func=other.func,
+        priority=other.priority,
+        queue_name=other.queue_name,
+        backend=other.backend,
+        run_after=other.run_after,
+        takes_context=other.takes_context,
+        max_attempts=1,
+    )
+
+
+def _restore(path: str, changes: dict[str, Any]) -> Task[..., Any]:
+    """Unpickle a task."""
+    found = find_task(path)
+    return found.with_values(changes) if changes else found
+
+
+# ----------------------------------------------------------------------------
+# ``DjangoMadeTask``: what Django's own ``@task`` makes if its backend is ours.
+#
+# From Django 6.1 on, and in ``django-tasks``, the decorator passes the options that it does not know to this
+# class, so a task may have a policy there as well. Django 6.0 refuses them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DjangoMadeTask(Task[P, R]):
+    """A task made by Django's own ``@task`` on our backend, which follows Django's contract.
+
+    It has one attempt and is validated against its backend when it is declared (Django's decorator has read
+    TASKS by then).
+    """
+
+    max_attempts: int | None = 1
+
+    def __new__(cls, **options: Any) -> Self:
+        """Raise TypeError for an option that tasks do not have."""
+        _check_names(options, [each.name for each in fields(cls)])  # a subclass may have more
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        Task.__post_init__(self)  # a slotted dataclass has no zero-argument super() before Python 3.14
+        self._validate_for_backend()
+
+
+def _check_names(given: Iterable[str], names: Iterable[str]) -> None:
+    known = [name for name in names if not name.startswith("_") and name != "links"]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name.lower(), known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"The options are {', '.join(sorted(known))}."
+            raise TypeError(f"task() got an unexpected keyword argument {name!r}. {hint}")

@@ -1,0 +1,99 @@
+"""`QueueTaskResult`: the TaskResult of Django that can wait for its job.
+
+It has no fields of its own, so that it is equal, copied and pickled like Django's.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from django.db import DEFAULT_DB_ALIAS
+
+from ..compat import GenericResult
+from ..exceptions import WrongBackend
+from ..redaction import redact, redact_call, redact_text
+from .routing import is_ours, resolve
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Self
+
+    from .routing import QueueBackend
+
+__all__ = ["LONGEST_ALIAS", "MAX_ID", "QueueTaskResult", "parse_id", "public_id"]
+
+
+#: The fields that are redacted.
+_REDACTED = ("args", "kwargs", "errors", "_return_value")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class QueueTaskResult(GenericResult[P, R]):
+    """A `TaskResult` of this package's backend, with two more methods."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Show the arguments, the result and the errors redacted, because this ends up in logs and shells."""
+        path, shown = self.task.module_path, copy(self)
+        args, kwargs = redact_call(self.args, self.kwargs, path)
+        errors = [replace(error, traceback=redact_text(error.traceback, path)) for error in self.errors]
+        result = redact(getattr(self, "_return_value", None), path)
+        for name, value in zip(_REDACTED, (args, kwargs, errors, result), strict=True):
+            object.__setattr__(shown, name, value)
+        return super(QueueTaskResult, shown).__repr__()
+
+    def join(self, timeout: float | timedelta | None = None) -> Self:
+        """Wait until the job is over, refresh this result, and return it. See `Job.join`.
+
+        Raise TimeoutError if it is not over after `timeout` (seconds or a timedelta; None: wait forever), and
+        TaskResultDoesNotExist if there is no such job.
+        """
+        self._backend().join(self, timeout)
+        return self
+
+    async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
+        """Like `join`, for async code."""
+        await self._backend().ajoin(self, timeout)
+        return self
+
+    def _backend(self) -> QueueBackend:
+        backend = resolve(self.backend)
+        if not is_ours(backend):
+            raise WrongBackend(
+                f"The result {self.id!r} cannot wait for its job: TASKS[{self.backend!r}] is not a backend "
+                "of django_pgqueue."
+            )
+        return backend
+
+
+# ----------------------------------------------------------------------------
+# The public id of a job: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
+
+MAX_ID = 2**63 - 1
+
+#: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
+LONGEST_ALIAS = 63 - len(f":{MAX_ID}")
+
+
+def public_id(job_id: int, alias: str | None) -> str:
+    """Return a job's public id: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
+
+    It contains the alias, not the backend, so that it means the same job whichever backend is asked.
+    """
+    return str(job_id) if alias in (None, DEFAULT_DB_ALIAS) else f"{alias}:{job_id}"
+
+
+def parse_id(public: str) -> tuple[str, int]:
+    """Return the alias and the number of an id. Raise ValueError."""
+    alias, colon, number = public.rpartition(":")  # an alias may contain colons, a number cannot
+    is_number = number.isascii() and number.isdigit() and len(number) <= 19
+    if not is_number or (colon and not alias) or not 0 < int(number) <= MAX_ID:
+        raise ValueError(
+            f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
+        )
+    return alias or DEFAULT_DB_ALIAS, int(number)
