@@ -22,11 +22,7 @@ from django_pgqueue.testing.calls import _ALLOWED
 from tests.browser.pictures import FOLDER, PICTURES
 from tests.chaos.scenarios import SCENARIOS
 
-from .shop import (
-    DOCS,
-    EXAMPLES,
-    PAGES,
-)
+from .shop import DOCS, EXAMPLES, PAGES
 
 
 def test_every_picture_of_the_admin_is_on_its_page_in_light_and_dark() -> None:

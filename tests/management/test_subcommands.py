@@ -21,13 +21,7 @@ from django_pgqueue.management import _subcommands, subcommands
 from django_pgqueue.management._output import Marks, cells, cut, marks_for, print_json, table
 from django_pgqueue.management.commands import pgqueue
 from django_pgqueue.models import Pause
-from tests.support.factories import (
-    ERROR,
-    JobFactory,
-    JobStatFactory,
-    ScheduleFactory,
-    WorkerFactory,
-)
+from tests.support.factories import ERROR, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
 from tests.support.failures import fold, note
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])

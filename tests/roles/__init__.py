@@ -1,0 +1,1 @@
+"""Two database roles with few rights, and what they can do."""

@@ -56,7 +56,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it is about prepared statements": [
         "tests/plans/test_prepared.py",
-        "tests/test_prepared.py",
+        "tests/postgres/test_prepared.py",
         "tests/worker/producer/test_prepared.py",
     ],
     "it is about claims that overlap with reports, which they do only on a direct connection": [
@@ -76,12 +76,12 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
     ],
     "it is about a direct connection that is cut off": [
         "tests/races/test_reconnect.py",
-        "tests/test_answers.py",
+        "tests/postgres/test_liveness.py",
     ],
     "it is about what a worker sets for its session": [
-        "tests/test_session.py::test_both_ends_find_out",
+        "tests/postgres/test_session.py::test_both_ends_find_out",
         "tests/worker/executor/test_half_open.py",
-        "tests/test_session.py::test_a_session_that_cannot_be_set_up",
+        "tests/postgres/test_session.py::test_a_session_that_cannot_be_set_up",
     ],
     "it finds Django's session by its process id, or by its application_name": [
         "tests/worker/executor/test_async_slots.py::test_a_job_that_holds_something_keeps_its_thread",
@@ -101,7 +101,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_again_at_once_and_beats",
         "tests/worker/test_reconnect.py::test_a_supervisor_tries_at_least_once_each_heartbeat",
         "tests/worker/test_reconnect.py::test_a_supervisor_whose_prepared_statements_are_gone",
-        "tests/test_poller.py::test_the_server_ends_the_connections",
+        "tests/jobs/test_poller.py::test_the_server_ends_the_connections",
     ],
     "its tasks leave something in their session, which others would find there": [
         "tests/worker/executor/test_hostile.py::test_what_a_job_leaves",

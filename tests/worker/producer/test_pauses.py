@@ -20,15 +20,7 @@ from django_pgqueue.worker.producer.pauses import PauseRow, Pauses
 from tests.app import worker_tasks as tasks
 from tests.app.tasks import noop
 from tests.support.rows import claimed
-from tests.support.workers import (
-    DEADLINE,
-    RunningWorker,
-    fresh,
-    make_producer,
-    run_due,
-    until,
-    working,
-)
+from tests.support.workers import DEADLINE, RunningWorker, fresh, make_producer, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -105,7 +105,7 @@ def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCapt
     delay = policy.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600)  # type: ignore[arg-type, return-value]
     assert delay is not None
     assert 7.5 <= delay <= 15
-    assert "backoff of tests.test_policy.run" in caplog.text
+    assert "backoff of tests.tasks.test_retry.run" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_what_becomes_of_a_job_whose_parent_fails(
     run()
     assert status_of(parent, child) == ["failed", after_the_failure]
     assert [*SEEN] == ([[(parent.pk, "failed")]] if if_failed == "run" else [])
-    monkeypatch.setattr("tests.lifecycle.test_batches.broken.func.__code__", (lambda: None).__code__)
+    monkeypatch.setattr("tests.jobs.test_batches.broken.func.__code__", (lambda: None).__code__)
     assert retry(parent) == 1
     run()
     assert status_of(parent, child) == ["done", after_the_retry]
@@ -183,7 +183,7 @@ def test_failed_members_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
         held = enqueue(collect.using(after=batch))
         told = enqueue(collect.using(after=batch, if_failed="run"))
     run()
-    monkeypatch.setattr("tests.lifecycle.test_batches.broken.func.__code__", (lambda: None).__code__)
+    monkeypatch.setattr("tests.jobs.test_batches.broken.func.__code__", (lambda: None).__code__)
     assert batch.retry_failed() == 1
     assert not batch.is_over
     run()

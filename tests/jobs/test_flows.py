@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import Edge, Job, JobBatch, Queue, Tally
-from tests.support.flows import (
+from tests.support.flows import (  # fmt: skip
     after,
     batch_call,
     close,
@@ -22,7 +22,7 @@ from tests.support.flows import (
     reason,
     status,
     upkeep,
-)  # fmt: skip
+)
 from tests.support.jobs import add, cancel, claim, edit, finish, retry, value
 from tests.support.keys import set_limit
 from tests.support.sessions import Connect, Connection

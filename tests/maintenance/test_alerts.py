@@ -263,7 +263,7 @@ def alert() -> Alert:
 def test_a_receiver_that_raises_does_not_keep_alerts_from_others(
     settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = "tests.upkeep.test_alerts"
+    path = "tests.maintenance.test_alerts"
     settings.PGQUEUE = {"ALERTS": [f"{path}.explode", f"{path}.missing", f"{path}.receive"]}
 
     def by_signal(alert: Alert, **_: Any) -> None:
@@ -283,7 +283,7 @@ def test_a_receiver_that_raises_does_not_keep_alerts_from_others(
 def test_a_receiver_that_hangs_holds_up_nothing(
     settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings.PGQUEUE = {"ALERTS": "tests.upkeep.test_alerts.hang"}
+    settings.PGQUEUE = {"ALERTS": "tests.maintenance.test_alerts.hang"}
     rounds = AlertRounds("default")
     rounds.run(1.0)
     assert vars(rounds)["_thread"] is None, "its own workers are not registered yet"

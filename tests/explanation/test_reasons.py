@@ -406,7 +406,7 @@ def test_what_a_worker_has_left_behind() -> None:
         jobs["paused"] = enqueue(noop)
         pause(task=noop)
         unknown = Job.objects.create(task_path="tests.app.gone.task")
-        no_task = Job.objects.create(task_path="tests.test_why.HOUR")
+        no_task = Job.objects.create(task_path="tests.explanation.test_reasons.HOUR")
         run_due()
     finally:
         BODIES.clear()

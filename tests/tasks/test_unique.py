@@ -33,7 +33,7 @@ def wide(text: str) -> None: ...
 def key(func: Callable[..., Any], *args: Any, by: Any = None, **kwargs: Any) -> str:
     unique = Unique(by=by)
     declared: Task[..., Any] = make_task(unique=unique, takes_context=func is with_context)(func)
-    return unique_key(unique, declared, args, kwargs).removeprefix("tests.test_unique.")
+    return unique_key(unique, declared, args, kwargs).removeprefix("tests.tasks.test_unique.")
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_the_key_of_a_call(found: Callable[[], str], expected: str) -> None:
 
 
 def test_a_key_that_would_be_too_long_ends_in_a_hash() -> None:
-    fits = key(wide, "x" * (200 - len('tests.test_unique.wide(text="")')))
+    fits = key(wide, "x" * (200 - len('tests.tasks.test_unique.wide(text="")')))
     assert "#" not in fits
     one, other = key(wide, "x" * 500 + "1"), key(wide, "x" * 500 + "2")
     assert one != other
     for long in (one, other):
-        assert len("tests.test_unique." + long) == 200
+        assert len("tests.tasks.test_unique." + long) == 200
         assert long.startswith('wide(text="xxx')
         assert long[-65] == "#"
     assert one == key(wide, "x" * 500 + "1")
@@ -142,7 +142,7 @@ def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: p
 
     hidden.__qualname__ = "hidden"
     hidden.__signature__ = "none"  # type: ignore[attr-defined]
-    with pytest.raises(InvalidTask, match=r"signature of tests\.test_unique\.hidden cannot be read"):
+    with pytest.raises(InvalidTask, match=r"signature of tests\.tasks\.test_unique\.hidden cannot be read"):
         task(unique=Unique())(hidden)
     declared: Task[..., Any] = task(unique=Unique(by=lambda number: number))(hidden)
     assert declared.unique is not None
@@ -155,9 +155,9 @@ def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: p
     [
         (
             lambda document_id: document_id / 0,
-            "by of tests.test_unique.index raised ZeroDivisionError: division",
+            "by of tests.tasks.test_unique.index raised ZeroDivisionError: division",
         ),
-        (lambda: 1, "by of tests.test_unique.index raised TypeError"),
+        (lambda: 1, "by of tests.tasks.test_unique.index raised TypeError"),
         (lambda document_id: None, "returned None. Return what the job is unique by"),
         (lambda document_id: timezone.now(), "cannot be written as JSON"),
         (lambda document_id: float("nan"), "cannot be written as JSON"),

@@ -97,7 +97,7 @@ def pickled(value: Any) -> Any:
 def in_a_fresh_process(code: str, *options: str) -> str:
     done = subprocess.run(
         [sys.executable, *options, "-c", code],
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
@@ -182,7 +182,7 @@ print(type(early.theirs).__name__)
 
 def test_attributes() -> None:
     assert send.func.__name__ == "send"
-    assert send.module_path == "tests.test_definition.send"
+    assert send.module_path == "tests.tasks.test_task.send"
     assert (send.queue_name, send.priority, send.metadata) == ("mail", 10, {"team": "shop", "level": 1})
     assert (send.max_attempts, send.timeout, send.backoff, send.retry_on, send.fail_on) == (None,) * 5
     assert (send.expires_after, send.on_lost, send.atomic, send.database) == (None, "rerun", False, None)
@@ -248,7 +248,7 @@ def test_bind_reserves_no_name() -> None:
 
 
 def test_bind_refuses_a_call_that_the_function_does_not_take() -> None:
-    words = r"^tests\.test_definition\.send\(\) missing a required argument: 'order_id'$"
+    words = r"^tests\.tasks\.test_task\.send\(\) missing a required argument: 'order_id'$"
     for variant in (send, send.using(priority=5)):
         with pytest.raises(TypeError, match=words):
             variant.bind(note="x")  # type: ignore[call-arg]
@@ -281,7 +281,7 @@ def test_what_no_worker_could_find_is_refused(function: Any, reason: str) -> Non
         task(queue_name="mail")(function)
 
 
-@pytest.mark.parametrize("function", [5, "tests.test_definition.plain", [], 0])
+@pytest.mark.parametrize("function", [5, "tests.tasks.test_task.plain", [], 0])
 def test_what_is_no_function_is_refused(function: Any) -> None:
     with pytest.raises(InvalidTask, match="not an ordinary function"):
         task(function)
@@ -556,7 +556,7 @@ def test_a_path_that_leads_nowhere() -> None:
     def gone(x: int) -> None: ...
 
     gone.__qualname__ = "gone"
-    with pytest.raises(InvalidTask, match=r"tests.test_definition.gone cannot be imported by a worker"):
+    with pytest.raises(InvalidTask, match=r"tests.tasks.test_task.gone cannot be imported by a worker"):
         implicit_backend().validate_task(task(gone))
 
 
@@ -593,18 +593,18 @@ def test_a_bad_verdict_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_find_task() -> None:
-    assert find_task("tests.test_definition.send") is send
+    assert find_task("tests.tasks.test_task.send") is send
 
 
 @pytest.mark.parametrize(
     ("path", "cause"),
     [
-        ("tests.test_definition.nonsense", ImportError),
+        ("tests.tasks.test_task.nonsense", ImportError),
         ("no_such_module.run", ModuleNotFoundError),
         ("nonsense", ImportError),
         ("", ImportError),
-        ("tests.test_definition.replaced", type(None)),
-        ("tests.test_definition.Holder", type(None)),
+        ("tests.tasks.test_task.replaced", type(None)),
+        ("tests.tasks.test_task.Holder", type(None)),
     ],
 )
 def test_find_task_says_why_not(path: str, cause: type) -> None:
@@ -648,10 +648,10 @@ def test_a_task_of_another_backend_is_adopted(of_another_backend: Any) -> None:
     assert isinstance(adopted, Task)
     assert (adopted.backend, adopted.priority, adopted.max_attempts) == ("pg", 5, 1)
     assert adopt(adopted) is adopted
-    found = find_task("tests.test_definition.plain")
+    found = find_task("tests.tasks.test_task.plain")
     assert isinstance(found, Task)
     assert found.func is of_another_backend.func
-    assert find_task("tests.test_definition.plain").call(1) is None
+    assert find_task("tests.tasks.test_task.plain").call(1) is None
 
 
 def test_a_plain_task_with_a_bad_time_gets_a_clear_error(of_another_backend: Any) -> None:

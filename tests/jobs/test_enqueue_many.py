@@ -162,7 +162,7 @@ def test_a_task_that_no_worker_finds_is_named_too() -> None:
 
     lost.__module__, lost.__qualname__ = __name__, "lost"
     with pytest.raises(
-        InvalidTask, match=r"^item 1: tests\.lifecycle\.test_enqueue_many\.lost cannot be imported"
+        InvalidTask, match=r"^item 1: tests\.jobs\.test_enqueue_many\.lost cannot be imported"
     ):
         enqueue_many([noop.bind(), task(lost).bind()])
 

@@ -133,7 +133,7 @@ class JobsToOther:
 
 @pytest.mark.django_db(databases=["default", "other"])
 def test_a_router_says_where_jobs_lie(settings: Any) -> None:
-    settings.DATABASE_ROUTERS = ["tests.lifecycle.test_enqueue.JobsToOther"]
+    settings.DATABASE_ROUTERS = ["tests.jobs.test_enqueue.JobsToOther"]
     job = enqueue(noop)
     assert job._state.db == "other"
     assert Job.objects.get(pk=job.pk).status == "pending"

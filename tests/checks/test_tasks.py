@@ -133,7 +133,7 @@ def test_e018_a_context_variable_that_is_none(name: str, words: str) -> None:
     [
         ("no.such.receiver", "cannot be imported: No module named 'no'"),
         ("tests.settings.DATABASES", "is of type dict and cannot be called"),
-        ("tests.test_checks.queue_of", "cannot be called with one argument, the alert: "),
+        ("tests.checks.test_tasks.queue_of", "cannot be called with one argument, the alert: "),
         ("asyncio.sleep", "is async"),
         ("builtins.print", ""),
     ],
@@ -254,7 +254,7 @@ execute_from_command_line(sys.argv)
 def test_a_command_shows_what_is_wrong_with_tasks_and_no_traceback(command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", BROKEN_PROJECT, command],
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
@@ -391,7 +391,7 @@ except ImportError as error:
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,

@@ -103,7 +103,7 @@ def test_the_words(called: Any, args: Any, kwargs: Any, words: str) -> None:
     with pytest.raises(TypeError) as caught:
         check_call(called, args, kwargs)
     assert type(caught.value) is TypeError
-    assert str(caught.value).startswith(f"tests.test_signatures.{words}")
+    assert str(caught.value).startswith(f"tests.tasks.test_signatures.{words}")
 
 
 def test_the_context_is_not_among_the_arguments() -> None:

@@ -1,0 +1,1 @@
+"""Tests of what tells why a job does not run."""

@@ -1,0 +1,1 @@
+"""Tests of what the admin, the commands and the metrics show."""

@@ -1,0 +1,1 @@
+"""Tests of what is about PostgreSQL alone: sessions, dead connections, clocks, settings."""

@@ -1,0 +1,1 @@
+"""Tests of what people declare: tasks, their options, keys and links."""
