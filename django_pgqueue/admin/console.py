@@ -19,13 +19,11 @@ from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Work
 from .display import page_zone
 
 if TYPE_CHECKING:
-    from django.contrib.admin import AdminSite
+    from django.contrib.admin import AdminSite, ModelAdmin
     from django.db.models import Model
     from django.forms import Media
     from django.http import HttpRequest
     from django.utils.functional import _StrPromise
-
-    from .base import DatabaseAdmin
 
 __all__ = ["Tab", "bar", "console_page", "navigation"]
 
@@ -64,7 +62,7 @@ class Tab:
 
 
 def console_page(
-    admin: DatabaseAdmin[Any],
+    admin: ModelAdmin[Any],
     request: HttpRequest,
     template: str,
     title: str,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from django.http import QueryDict
 
-    from .bulk.actions import Action
-
 __all__ = ["action_words", "filter_words", "is_noted", "note", "note_all", "note_each"]
 
 _LONGEST_NAME = 200  # characters, of LogEntry.object_repr
@@ -36,10 +34,9 @@ _TOLD_TERMS = {"id", "key", "batch", "fingerprint"}
 _HIDDEN = "…"
 
 
-def action_words(action: Action, details: str = "") -> str:
+def action_words(label: object, details: str = "") -> str:
     """Return which action it was. ``details``: the new values of an edit, in words."""
-    label = f"{action.label} ({details})" if details else str(action.label)
-    return _("Action: %(action)s.") % {"action": label}
+    return _("Action: %(action)s.") % {"action": f"{label} ({details})" if details else label}
 
 
 def filter_words(query: QueryDict, meaning: str) -> str:

@@ -41,9 +41,11 @@ from ..models import LiveJob
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+BATCH = 500  # jobs in one claim
+
 
 # ----------------------------------------------------------------------------
-# What a claim (``claim.py``) returns: the rows of the claimed jobs, and what the gate did with others.
+# What a claim returns: the rows of the claimed jobs, and what the gate did with others.
 
 
 class Claimed(NamedTuple):

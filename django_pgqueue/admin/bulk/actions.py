@@ -126,7 +126,7 @@ class Action:
                 told += held.changed() if found <= MOST_LOGGED else []
         logger.info("%s by user %s: %d jobs changed", self.permission, request.user.pk, changed)
         if changed:
-            words = action_words(self, "" if form is None else form.words())
+            words = action_words(self.label, "" if form is None else form.words())
             filters = filter_words(request.GET, str(getattr(request, MEANING, "")))
             if found <= MOST_LOGGED:
                 note_each(request.user.pk, told, words, filters)

@@ -170,7 +170,7 @@ def start(
     alias = admin.writes_to
     with transaction.atomic(using=alias):
         job = enqueue(task.run.using(database=alias, queue_name=_queue()), *order.sealed())
-        words = [_("Started in the background."), action_words(action, order.details)]
+        words = [_("Started in the background."), action_words(action.label, order.details)]
         if order.filters:
             words.append(_("Filters: %(filters)s.") % {"filters": order.filters})
         words.append(
@@ -209,7 +209,8 @@ def act_here(
         words += " " + _("The time for one request is over. Repeat the action for the rest.")
     if changed:
         filters = filter_words(request.GET, task.meaning_in(request))
-        note_all(request.user.pk, action_words(action, "" if form is None else form.words()), words, filters)
+        what = action_words(action.label, "" if form is None else form.words())
+        note_all(request.user.pk, what, words, filters)
     admin.message_user(request, words, messages.SUCCESS if changed and is_whole else messages.WARNING)
 
 

@@ -225,4 +225,4 @@ class _Work:
         order = self._order
         if get_user_model()._default_manager.filter(pk=order.user).exists():
             row = Job(pk=self._job.pk, task_path=self._job.task_path)
-            note(order.user, f"{what} {action_words(order.kind, order.details)} {words}", row)
+            note(order.user, f"{what} {action_words(order.kind.label, order.details)} {words}", row)

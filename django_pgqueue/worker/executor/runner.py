@@ -107,9 +107,9 @@ if TYPE_CHECKING:
     from ...jobs.claim import Claimed
     from ...tasks.task import Task
     from ..processes.started_jobs import StartedJobs
-    from .calls import Companions
     from .isolation import Isolation
     from .outcomes import Backoffs
+    from .payloads import Companions
     from .task_signals import Announcer
 
     HandOver = Callable[[list[RunningJob]], None]

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ...jobs.finish import Outcome
     from ...models import Job
     from ...tasks.task import Task
-    from .calls import Companions, PayloadReader
     from .log_capture import LogCapture
+    from .payloads import Companions, PayloadReader
     from .timeouts import Timeout
 
 __all__ = ["RunningJob"]

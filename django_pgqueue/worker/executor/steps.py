@@ -13,7 +13,7 @@ import zlib
 from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import timedelta
 
-    from .running_job import RunningJob
+    from ...jobs.claim import Claimed
+    from ...tasks.task import Task
+    from .progress import JobProgress
 
 __all__ = ["JobSteps"]
 
@@ -51,10 +53,23 @@ class _Stored(NamedTuple):
     result: str | None
 
 
+class _Running(Protocol):
+    """What the steps need of a ``RunningJob``."""
+
+    row: Claimed
+    task: Task[..., Any]
+    alias: str
+    forgiven_attempts: int
+    suspended: Suspended | None
+
+    @property
+    def progress(self) -> JobProgress: ...
+
+
 class JobSteps:
     """The steps of one attempt of a job."""
 
-    def __init__(self, running: RunningJob) -> None:
+    def __init__(self, running: _Running) -> None:
         self._running = running
         self._used: set[str] = set()
         self._recorded = 0

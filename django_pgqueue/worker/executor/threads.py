@@ -30,9 +30,9 @@ from django.db import connections
 
 from ... import conf
 from . import fork, outcomes
-from .calls import Companions, PayloadReader
 from .connections import close_unused, tidy_up
 from .outcomes import Result
+from .payloads import Companions, PayloadReader
 from .sync_threads import JobThread, SyncThreads
 
 if TYPE_CHECKING:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ...jobs.claim import BATCH
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -88,7 +90,6 @@ class Demand:
 
 AHEAD = 0.05  # seconds
 MOST = 1_000  # jobs claimed and not finished
-BATCH = 500  # jobs in one claim
 UNKNOWN = 1.0  # assumed seconds of a job until the first one was measured
 HELD_CHARACTERS = 32_000_000  # of JSON in the rows of these jobs
 _BATCH_WEIGHT = 0.3  # of the newest batch in the averages

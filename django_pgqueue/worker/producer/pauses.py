@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...jobs.claim import BATCH
 from ..executor.outcomes import REASON_LIMIT
-from .demand import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,8 +10,8 @@ import pytest
 
 from django_pgqueue.jobs.claim import Claimed
 from django_pgqueue.jobs.finish import Outcome
-from django_pgqueue.worker.executor.calls import Companions
 from django_pgqueue.worker.executor.outcomes import Result
+from django_pgqueue.worker.executor.payloads import Companions
 from django_pgqueue.worker.executor.runner import Runner
 from django_pgqueue.worker.executor.task_signals import Announcer
 from django_pgqueue.worker.executor.threads import Executor

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.jobs.claim import Claimed
-from django_pgqueue.worker.producer.demand import AHEAD, BATCH, HELD_CHARACTERS, MOST, BatchSize
+from django_pgqueue.jobs.claim import BATCH, Claimed
+from django_pgqueue.worker.producer.demand import AHEAD, HELD_CHARACTERS, MOST, BatchSize
 from tests.support.rows import claimed
 
 

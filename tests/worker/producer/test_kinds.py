@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.jobs.claim import Claimed
+from django_pgqueue.jobs.claim import BATCH, Claimed
 from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.worker.executor.outcomes import Result
 from django_pgqueue.worker.producer import demand
-from django_pgqueue.worker.producer.demand import BATCH, HOARD_SECONDS, PAUSE, TwoKinds
+from django_pgqueue.worker.producer.demand import HOARD_SECONDS, PAUSE, TwoKinds
 from tests.support.rows import claimed
 
 THREADS, SLOTS = 4, 2_000
