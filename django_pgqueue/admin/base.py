@@ -29,131 +29,13 @@ from .paused import paused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django.db.models import QuerySet
     from django.http import HttpRequest
 
 __all__ = ["SECONDS", "DatabaseAdmin", "ReadOnlyAdmin", "limited", "readable"]
 
 
-# ----------------------------------------------------------------------------
-# Control characters in the texts of the pages, written out.
-#
-# Names, arguments and messages of errors come from anywhere. They may contain characters that no browser
-# shows, or that turn around what follows: after U+202E, ``gpj.exe`` is read as ``exe.jpg``. All pages of the
-# admin classes pass through here, so that none has to think of it. Only texts change: addresses, and what a
-# form sends back, keep the characters.
-
-#: Not the marks U+200E, U+200F and U+061C, nor the joiners: texts in Arabic, Hebrew and Persian need them.
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-#: What is not text to read: tags with their attributes, and fields, whose text is sent back.
-_MARKUP = re.compile(r"(<textarea\b.*?</textarea\s*>|<[^>]*>)", re.IGNORECASE | re.DOTALL)
-
-
-def readable(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Return a view whose pages have no control characters in their texts."""
-
-    @wraps(view)
-    def with_readable_texts(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        response = view(request, *args, **kwargs)
-        if isinstance(response, SimpleTemplateResponse):
-            response.add_post_render_callback(_write_out)
-        elif isinstance(response, HttpResponse):
-            _write_out(response)
-        return response
-
-    return with_readable_texts
-
-
-def _write_out(response: HttpResponse) -> None:
-    """Write out the control characters of a page, as JSON does."""
-    if not response.headers.get("Content-Type", "").startswith("text/html"):
-        return
-    html = response.content.decode(response.charset)
-    if not _CONTROLS.search(html):
-        return
-    parts = _MARKUP.split(html)
-    parts[::2] = [_CONTROLS.sub(_escape, part) for part in parts[::2]]
-    response.content = "".join(parts).encode(response.charset)
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
-
-
-# ----------------------------------------------------------------------------
-# A time limit for each statement of a page.
-#
-# The parts of a page that may have to read many rows have shorter limits, and the page is shown without
-# them. This limit is for all other statements, which are fast unless something holds them up: a migration
-# that has locked a table, or a server at its end. Without it, each look at the page would keep one more
-# process and one more connection waiting.
-#
-# Only pages that are read are limited. What changes rows has to wait for their locks.
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.http import HttpRequest
-
-    View = Callable[..., HttpResponseBase]
-
-
-SECONDS = 5.0  # for one statement
-
-
-def limited(admin: DatabaseAdmin[Any], view: View) -> View:
-    """Return a view of an admin class whose statements have the time limit."""
-
-    @wraps(view)
-    def within_limit(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if request.method not in {"GET", "HEAD"} or not admin.admin_site.has_permission(request):
-            return view(request, *args, **kwargs)
-        try:
-            with time_limit(admin.database, SECONDS):
-                response = view(request, *args, **kwargs)
-        except TimeLimitReached:
-            return _too_slow(admin, request)
-        if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-            _limit_rendering(admin, request, response)
-        return response
-
-    return within_limit
-
-
-def _limit_rendering(
-    admin: DatabaseAdmin[Any], request: HttpRequest, response: SimpleTemplateResponse
-) -> None:
-    """A template also reads rows, and it is rendered after the view: a middleware may change its context."""
-    render = response.render
-
-    def render_within_limit() -> HttpResponseBase:
-        del response.render  # a cache could not pickle it
-        try:
-            with time_limit(admin.database, SECONDS):
-                return render()
-        except TimeLimitReached:
-            return _too_slow(admin, request).render()
-
-    response.render = render_within_limit  # type: ignore[method-assign, assignment]
-
-
-def _too_slow(admin: DatabaseAdmin[Any], request: HttpRequest) -> SimpleTemplateResponse:
-    """Return a page that reads nothing from the tables of the queue."""
-    page = console_page(
-        admin,
-        request,
-        "admin/django_pgqueue/too_slow.html",
-        _("The database is too slow"),
-        seconds=int(SECONDS),
-        database_url=page_url(admin.admin_site, request, JobStat, "database"),
-    )
-    page.status_code = 503
-    return page
-
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse
-
     ModelAdmin = admin.ModelAdmin
 else:
 
@@ -278,3 +160,115 @@ def _is_field(opts: Any, name: str) -> bool:
     except FieldDoesNotExist:
         return False
     return True
+
+
+# ----------------------------------------------------------------------------
+# Control characters in the texts of the pages, written out.
+#
+# Names, arguments and messages of errors come from anywhere. They may contain characters that no browser
+# shows, or that turn around what follows: after U+202E, ``gpj.exe`` is read as ``exe.jpg``. All pages of the
+# admin classes pass through here, so that none has to think of it. Only texts change: addresses, and what a
+# form sends back, keep the characters.
+
+#: Not the marks U+200E, U+200F and U+061C, nor the joiners: texts in Arabic, Hebrew and Persian need them.
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+#: What is not text to read: tags with their attributes, and fields, whose text is sent back.
+_MARKUP = re.compile(r"(<textarea\b.*?</textarea\s*>|<[^>]*>)", re.IGNORECASE | re.DOTALL)
+
+
+def readable(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Return a view whose pages have no control characters in their texts."""
+
+    @wraps(view)
+    def with_readable_texts(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        response = view(request, *args, **kwargs)
+        if isinstance(response, SimpleTemplateResponse):
+            response.add_post_render_callback(_write_out)
+        elif isinstance(response, HttpResponse):
+            _write_out(response)
+        return response
+
+    return with_readable_texts
+
+
+def _write_out(response: HttpResponse) -> None:
+    """Write out the control characters of a page, as JSON does."""
+    if not response.headers.get("Content-Type", "").startswith("text/html"):
+        return
+    html = response.content.decode(response.charset)
+    if not _CONTROLS.search(html):
+        return
+    parts = _MARKUP.split(html)
+    parts[::2] = [_CONTROLS.sub(_escape, part) for part in parts[::2]]
+    response.content = "".join(parts).encode(response.charset)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+# ----------------------------------------------------------------------------
+# A time limit for each statement of a page.
+#
+# The parts of a page that may have to read many rows have shorter limits, and the page is shown without
+# them. This limit is for all other statements, which are fast unless something holds them up: a migration
+# that has locked a table, or a server at its end. Without it, each look at the page would keep one more
+# process and one more connection waiting.
+#
+# Only pages that are read are limited. What changes rows has to wait for their locks.
+
+if TYPE_CHECKING:
+    View = Callable[..., HttpResponseBase]
+
+
+SECONDS = 5.0  # for one statement
+
+
+def limited(admin: DatabaseAdmin[Any], view: View) -> View:
+    """Return a view of an admin class whose statements have the time limit."""
+
+    @wraps(view)
+    def within_limit(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.method not in {"GET", "HEAD"} or not admin.admin_site.has_permission(request):
+            return view(request, *args, **kwargs)
+        try:
+            with time_limit(admin.database, SECONDS):
+                response = view(request, *args, **kwargs)
+        except TimeLimitReached:
+            return _too_slow(admin, request)
+        if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
+            _limit_rendering(admin, request, response)
+        return response
+
+    return within_limit
+
+
+def _limit_rendering(
+    admin: DatabaseAdmin[Any], request: HttpRequest, response: SimpleTemplateResponse
+) -> None:
+    """A template also reads rows, and it is rendered after the view: a middleware may change its context."""
+    render = response.render
+
+    def render_within_limit() -> HttpResponseBase:
+        del response.render  # a cache could not pickle it
+        try:
+            with time_limit(admin.database, SECONDS):
+                return render()
+        except TimeLimitReached:
+            return _too_slow(admin, request).render()
+
+    response.render = render_within_limit  # type: ignore[method-assign, assignment]
+
+
+def _too_slow(admin: DatabaseAdmin[Any], request: HttpRequest) -> SimpleTemplateResponse:
+    """Return a page that reads nothing from the tables of the queue."""
+    page = console_page(
+        admin,
+        request,
+        "admin/django_pgqueue/too_slow.html",
+        _("The database is too slow"),
+        seconds=int(SECONDS),
+        database_url=page_url(admin.admin_site, request, JobStat, "database"),
+    )
+    page.status_code = 503
+    return page

@@ -58,7 +58,6 @@ __all__ = [
 # and its text for the legend. Nothing else is sent, so no JSON and no inline script are needed.
 
 Number = float | None
-
 _SCRIPTS: list[Any] = [  # the stubs know only texts
     Script(f"django_pgqueue/{name}.js", defer=True) for name in ("uplot/uPlot.iife.min", "charts")
 ]
@@ -129,40 +128,51 @@ class Chart:
 
 
 # ----------------------------------------------------------------------------
-# A bar that shows how much of something is used, drawn by the server as SVG. The number is always beside it,
-# so screen readers skip the bar.
+# The charts of a task or a queue over a span: attempts, and percentiles of waiting and running times.
+
+_LINES = ((0.5, "main", "solid"), (0.95, "second", "dashed"))
 
 
-def gauge(share: float, *, alarm: bool = False) -> str:
-    """Return the bar for a share from 0 to 1; more than that is a full bar."""
-    width = round(100 * min(max(share, 0.0), 1.0))
-    return format_html(
-        '<svg class="pgqueue-gauge{}" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"'
-        ' focusable="false"><rect class="pgqueue-gauge-all" width="100" height="8"/>'
-        '<rect class="pgqueue-gauge-used" width="{}" height="8"/></svg>',
-        " pgqueue-gauge-alarm" if alarm else "",
-        width,
-    )
+def span_charts(points: Sequence[Figures]) -> list[Chart]:
+    """Return the charts of these points."""
+    times = [point.start for point in points]
+    attempts = Chart("attempts", _("Attempts"), times, [
+        _counts(pgettext("number of jobs", "done"), [point.done for point in points]),
+        Series(_("failed or retried"), failed := [float(point.failed + point.retried) for point in points],
+               [display.number(int(count)) for count in failed], "alarm"),
+    ], kind="bars")  # fmt: skip
+    waited = [point.wait_histogram for point in points]
+    ran = [point.run_histogram for point in points]
+    return [
+        attempts,
+        Chart(
+            "waited",
+            _("Waited, from due to started"),
+            times,
+            _percentiles(points, waited, "waited"),
+            unit="seconds",
+        ),
+        Chart(
+            "ran", _("Ran, from started to ended"), times, _percentiles(points, ran, "ran"), unit="seconds"
+        ),
+    ]
 
 
-# ----------------------------------------------------------------------------
-# Percentiles from the histograms of ``JobStat`` in words.
+def _counts(label: str, counts: list[int]) -> Series:
+    return Series(label, [float(count) for count in counts], [display.number(count) for count in counts])
 
 
-def percentile_text(histogram: Sequence[int], share: float) -> str:
-    """Format the percentile in a suitable unit; empty if there were no jobs."""
-    seconds = percentile(histogram, share)
-    if seconds is None:
-        return ""
-    if math.isinf(seconds):
-        return _("over %(period)s") % {"period": display.span(HISTOGRAM_BOUNDS[-1])}
-    return display.span(seconds)
-
-
-def pair_text(histogram: Sequence[int]) -> str:
-    """Format the median and the 95th percentile. Neither of them breaks between its number and its unit."""
-    texts = [percentile_text(histogram, share) or "-" for share in (0.5, 0.95)]
-    return ", ".join(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts)
+def _percentiles(points: Sequence[Figures], histograms: list[Sequence[int]], name: str) -> list[Series]:
+    return [
+        Series(
+            f"p{round(100 * share)}",
+            [getattr(point, name)(share) for point in points],
+            [percentile_text(histogram, share) for histogram in histograms],
+            color,  # type: ignore[arg-type]
+            stroke,  # type: ignore[arg-type]
+        )
+        for share, color, stroke in _LINES
+    ]
 
 
 # ----------------------------------------------------------------------------
@@ -246,48 +256,37 @@ def sparkline(values: Sequence[float | None], color: str = "main") -> str:
 
 
 # ----------------------------------------------------------------------------
-# The charts of a task or a queue over a span: attempts, and percentiles of waiting and running times.
-
-_LINES = ((0.5, "main", "solid"), (0.95, "second", "dashed"))
-
-
-def span_charts(points: Sequence[Figures]) -> list[Chart]:
-    """Return the charts of these points."""
-    times = [point.start for point in points]
-    attempts = Chart("attempts", _("Attempts"), times, [
-        _counts(pgettext("number of jobs", "done"), [point.done for point in points]),
-        Series(_("failed or retried"), failed := [float(point.failed + point.retried) for point in points],
-               [display.number(int(count)) for count in failed], "alarm"),
-    ], kind="bars")  # fmt: skip
-    waited = [point.wait_histogram for point in points]
-    ran = [point.run_histogram for point in points]
-    return [
-        attempts,
-        Chart(
-            "waited",
-            _("Waited, from due to started"),
-            times,
-            _percentiles(points, waited, "waited"),
-            unit="seconds",
-        ),
-        Chart(
-            "ran", _("Ran, from started to ended"), times, _percentiles(points, ran, "ran"), unit="seconds"
-        ),
-    ]
+# A bar that shows how much of something is used, drawn by the server as SVG. The number is always beside it,
+# so screen readers skip the bar.
 
 
-def _counts(label: str, counts: list[int]) -> Series:
-    return Series(label, [float(count) for count in counts], [display.number(count) for count in counts])
+def gauge(share: float, *, alarm: bool = False) -> str:
+    """Return the bar for a share from 0 to 1; more than that is a full bar."""
+    width = round(100 * min(max(share, 0.0), 1.0))
+    return format_html(
+        '<svg class="pgqueue-gauge{}" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"'
+        ' focusable="false"><rect class="pgqueue-gauge-all" width="100" height="8"/>'
+        '<rect class="pgqueue-gauge-used" width="{}" height="8"/></svg>',
+        " pgqueue-gauge-alarm" if alarm else "",
+        width,
+    )
 
 
-def _percentiles(points: Sequence[Figures], histograms: list[Sequence[int]], name: str) -> list[Series]:
-    return [
-        Series(
-            f"p{round(100 * share)}",
-            [getattr(point, name)(share) for point in points],
-            [percentile_text(histogram, share) for histogram in histograms],
-            color,  # type: ignore[arg-type]
-            stroke,  # type: ignore[arg-type]
-        )
-        for share, color, stroke in _LINES
-    ]
+# ----------------------------------------------------------------------------
+# Percentiles from the histograms of ``JobStat`` in words.
+
+
+def percentile_text(histogram: Sequence[int], share: float) -> str:
+    """Format the percentile in a suitable unit; empty if there were no jobs."""
+    seconds = percentile(histogram, share)
+    if seconds is None:
+        return ""
+    if math.isinf(seconds):
+        return _("over %(period)s") % {"period": display.span(HISTOGRAM_BOUNDS[-1])}
+    return display.span(seconds)
+
+
+def pair_text(histogram: Sequence[int]) -> str:
+    """Format the median and the 95th percentile. Neither of them breaks between its number and its unit."""
+    texts = [percentile_text(histogram, share) or "-" for share in (0.5, 0.95)]
+    return ", ".join(text.replace(" ", "\N{NO-BREAK SPACE}") for text in texts)

@@ -59,181 +59,9 @@ __all__ = [
 
 
 # ----------------------------------------------------------------------------
-# The part of a traceback that lies in the code of the project: its frames without those of libraries.
-
-_FRAME = re.compile(r'^(\s*(?:\| )?)  File "(?P<file>[^"]*)", line \d+')
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "\\site-packages\\", "\\Lib\\")
-
-
-def application_part(traceback: str) -> str:
-    """Return the traceback without the frames of libraries; empty if there are none, or no others."""
-    kept: list[str] = []
-    left_out = frames = 0
-    skipping = False
-    for line in traceback.splitlines():
-        frame = _FRAME.match(line)
-        if frame:
-            skipping = any(part in frame["file"] for part in _LIBRARIES)
-            left_out += skipping
-            frames += not skipping
-        elif skipping and not line.startswith("    "):
-            skipping = False  # the line of the exception, or a heading
-        if not skipping:
-            kept.append(line)
-    return "\n".join(kept) if left_out and frames else ""
-
-
-# ----------------------------------------------------------------------------
-# What the pages of failures show of a group: texts, the sparkline, the chart, and its jobs.
-
-MOST_JOBS = 10_000
-_SHOWN = 3  # tasks and versions of a group on the list
-
-# Each count reads an index of these jobs.
-_JOBS = """
-    SELECT
-        (SELECT count(*) FROM (SELECT FROM pgqueue_job_kept AS job
-            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
-                AND job.status = 'failed'
-            LIMIT %(most)s) AS failed),
-        (SELECT count(*) FROM (SELECT FROM pgqueue_job_live AS job
-            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
-            LIMIT %(most)s) AS live)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class JobsOfGroup:
-    """How many jobs of a group there are now, in words; empty if there are none."""
-
-    failed: str
-    live: str
-
-
-def jobs_of(alias: str, fingerprint: str) -> JobsOfGroup:
-    """Count the jobs of a group, up to ``MOST_JOBS``. Raises ``TimeLimitReached``."""
-    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
-        cursor.execute(_JOBS, {"fingerprint": fingerprint, "most": MOST_JOBS + 1})
-        failed, live = cursor.fetchone()
-    return JobsOfGroup(
-        ngettext("%(number)s job has failed", "%(number)s jobs have failed", failed) % _number(failed)
-        if failed
-        else "",
-        ngettext(
-            "%(number)s job waits for another attempt or runs",
-            "%(number)s jobs wait for another attempt or run",
-            live,
-        )
-        % _number(live)
-        if live
-        else "",
-    )
-
-
-def row(group: GroupFigures, url: str, span: Span) -> dict[str, Any]:
-    """Return what the list shows of a group."""
-    return {
-        "url": url,
-        "kind": breakable(group.error_class) or _("without an error"),
-        "message": group.message,
-        "failed": display.number(group.failed),
-        "retried": display.number(group.retried),
-        "attempts": group.attempts,
-        "spark": sparkline([point.attempts for point in group.points], "alarm"),
-        "tasks": _few(group.tasks),
-        "versions": _few(group.versions),
-        "first_seen": display.time(group.first_seen),
-        "last_seen": display.time(group.last_seen),
-        "muted": _muted(group),
-    }
-
-
-def detail(group: GroupFigures, span: Span) -> dict[str, Any]:
-    """Return what the page of a group shows."""
-    short = application_part(group.traceback)
-    return {
-        "group": group,
-        "message": group.message,
-        "kind": breakable(group.error_class),
-        "first_seen": display.time(group.first_seen),
-        "last_seen": display.time(group.last_seen),
-        "total_failed": display.number(group.total_failed),
-        "total_retried": display.number(group.total_retried),
-        "muted": _muted(group),
-        "chart": _chart(group),
-        "trace": short or group.traceback,
-        "full_trace": group.traceback if short else "",
-    }
-
-
-def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
-    """Return the name and the counts of each part. Those without a name have none to tell."""
-    return [
-        (breakable(part.name), display.number(part.failed), display.number(part.retried))
-        for part in found
-        if part.name
-    ]
-
-
-def _chart(group: GroupFigures) -> Chart:
-    def of(label: str, counts: list[int], color: Any) -> Series:
-        return Series(label, counts, [display.number(count) for count in counts], color)
-
-    points = group.points
-    series = [
-        of(pgettext("number of jobs", "failed"), [point.failed for point in points], "alarm"),
-        of(pgettext("number of jobs", "retried"), [point.retried for point in points], "quiet"),
-    ]
-    starts = [point.start for point in points]
-    return Chart("pgqueue-failures", _("Failed attempts"), starts, series, kind="bars")
-
-
-def _few(names: Sequence[str]) -> dict[str, Any]:
-    left = len(names) - _SHOWN
-    more = ngettext("and %(count)d more", "and %(count)d more", left) % {"count": left} if left > 0 else ""
-    return {"names": [breakable(name) for name in names[:_SHOWN]], "more": more}
-
-
-def _muted(group: GroupFigures) -> str:
-    if group.muted_at is None:
-        return ""
-    text = _("muted by %(author)s at %(time)s") if group.muted_by else _("muted at %(time)s")
-    return display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
-
-
-def _number(count: int) -> dict[str, str]:
-    return {"number": display.number(MOST_JOBS) + "+" if count > MOST_JOBS else display.number(count)}
-
-
-# ----------------------------------------------------------------------------
-# The block of the largest groups of failures, for the overview and the page of a task.
-
-MOST_IN_BLOCK = 5
-
-
-def failure_block(admin: DatabaseAdmin[Any], span: Span = DAY, task: str = "") -> dict[str, Any]:
-    """Return what ``failures_block.html`` shows as ``failures``, of all tasks or of one. ``admin`` is the
-    admin of jobs.
-    """
-    site, prefix = admin.admin_site, f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
-
-    def url(page: str, *arguments: str) -> str:
-        return reverse(f"{prefix}_{page}", args=arguments, current_app=site.name)
-
-    found = within(
-        admin.database, PATIENCE, lambda: groups(admin.database, span, task=task, most=MOST_IN_BLOCK)
-    )
-    if found is None:
-        return {"url": url("failures"), "is_slow": True, "groups": []}
-    rows = [row(each, url("failure", quote(each.fingerprint)), span) for each in found]
-    return {"url": url("failures"), "is_slow": False, "groups": rows}
-
-
-# ----------------------------------------------------------------------------
 # The pages of failures by group: the list, one group, and the buttons that mute a group.
 
 M = TypeVar("M", bound=Model)
-
 MUTE = "django_pgqueue.mute_failuregroup"
 MOST_GROUPS = 100  # groups on the list
 _TEMPLATES = "admin/django_pgqueue"
@@ -396,3 +224,173 @@ def _given(request: HttpRequest, name: str) -> str:
 def _choices(names: list[str], chosen: str) -> list[str]:
     names = names[:200]
     return names if not chosen or chosen in names else [chosen, *names]
+
+
+# ----------------------------------------------------------------------------
+# The block of the largest groups of failures, for the overview and the page of a task.
+
+MOST_IN_BLOCK = 5
+
+
+def failure_block(admin: DatabaseAdmin[Any], span: Span = DAY, task: str = "") -> dict[str, Any]:
+    """Return what ``failures_block.html`` shows as ``failures``, of all tasks or of one. ``admin`` is the
+    admin of jobs.
+    """
+    site, prefix = admin.admin_site, f"admin:{admin.opts.app_label}_{admin.opts.model_name}"
+
+    def url(page: str, *arguments: str) -> str:
+        return reverse(f"{prefix}_{page}", args=arguments, current_app=site.name)
+
+    found = within(
+        admin.database, PATIENCE, lambda: groups(admin.database, span, task=task, most=MOST_IN_BLOCK)
+    )
+    if found is None:
+        return {"url": url("failures"), "is_slow": True, "groups": []}
+    rows = [row(each, url("failure", quote(each.fingerprint)), span) for each in found]
+    return {"url": url("failures"), "is_slow": False, "groups": rows}
+
+
+# ----------------------------------------------------------------------------
+# What the pages of failures show of a group: texts, the sparkline, the chart, and its jobs.
+
+MOST_JOBS = 10_000
+_SHOWN = 3  # tasks and versions of a group on the list
+# Each count reads an index of these jobs.
+_JOBS = """
+    SELECT
+        (SELECT count(*) FROM (SELECT FROM pgqueue_job_kept AS job
+            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
+                AND job.status = 'failed'
+            LIMIT %(most)s) AS failed),
+        (SELECT count(*) FROM (SELECT FROM pgqueue_job_live AS job
+            WHERE job.error_fingerprint = %(fingerprint)s AND job.error_fingerprint <> ''
+            LIMIT %(most)s) AS live)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobsOfGroup:
+    """How many jobs of a group there are now, in words; empty if there are none."""
+
+    failed: str
+    live: str
+
+
+def jobs_of(alias: str, fingerprint: str) -> JobsOfGroup:
+    """Count the jobs of a group, up to ``MOST_JOBS``. Raises ``TimeLimitReached``."""
+    with time_limit(alias, SPAN_TIMEOUT), connections[alias].cursor() as cursor:
+        cursor.execute(_JOBS, {"fingerprint": fingerprint, "most": MOST_JOBS + 1})
+        failed, live = cursor.fetchone()
+    return JobsOfGroup(
+        ngettext("%(number)s job has failed", "%(number)s jobs have failed", failed) % _number(failed)
+        if failed
+        else "",
+        ngettext(
+            "%(number)s job waits for another attempt or runs",
+            "%(number)s jobs wait for another attempt or run",
+            live,
+        )
+        % _number(live)
+        if live
+        else "",
+    )
+
+
+def row(group: GroupFigures, url: str, span: Span) -> dict[str, Any]:
+    """Return what the list shows of a group."""
+    return {
+        "url": url,
+        "kind": breakable(group.error_class) or _("without an error"),
+        "message": group.message,
+        "failed": display.number(group.failed),
+        "retried": display.number(group.retried),
+        "attempts": group.attempts,
+        "spark": sparkline([point.attempts for point in group.points], "alarm"),
+        "tasks": _few(group.tasks),
+        "versions": _few(group.versions),
+        "first_seen": display.time(group.first_seen),
+        "last_seen": display.time(group.last_seen),
+        "muted": _muted(group),
+    }
+
+
+def detail(group: GroupFigures, span: Span) -> dict[str, Any]:
+    """Return what the page of a group shows."""
+    short = application_part(group.traceback)
+    return {
+        "group": group,
+        "message": group.message,
+        "kind": breakable(group.error_class),
+        "first_seen": display.time(group.first_seen),
+        "last_seen": display.time(group.last_seen),
+        "total_failed": display.number(group.total_failed),
+        "total_retried": display.number(group.total_retried),
+        "muted": _muted(group),
+        "chart": _chart(group),
+        "trace": short or group.traceback,
+        "full_trace": group.traceback if short else "",
+    }
+
+
+def parts_rows(found: Sequence[Part]) -> list[tuple[Any, str, str]]:
+    """Return the name and the counts of each part. Those without a name have none to tell."""
+    return [
+        (breakable(part.name), display.number(part.failed), display.number(part.retried))
+        for part in found
+        if part.name
+    ]
+
+
+def _chart(group: GroupFigures) -> Chart:
+    def of(label: str, counts: list[int], color: Any) -> Series:
+        return Series(label, counts, [display.number(count) for count in counts], color)
+
+    points = group.points
+    series = [
+        of(pgettext("number of jobs", "failed"), [point.failed for point in points], "alarm"),
+        of(pgettext("number of jobs", "retried"), [point.retried for point in points], "quiet"),
+    ]
+    starts = [point.start for point in points]
+    return Chart("pgqueue-failures", _("Failed attempts"), starts, series, kind="bars")
+
+
+def _few(names: Sequence[str]) -> dict[str, Any]:
+    left = len(names) - _SHOWN
+    more = ngettext("and %(count)d more", "and %(count)d more", left) % {"count": left} if left > 0 else ""
+    return {"names": [breakable(name) for name in names[:_SHOWN]], "more": more}
+
+
+def _muted(group: GroupFigures) -> str:
+    if group.muted_at is None:
+        return ""
+    text = _("muted by %(author)s at %(time)s") if group.muted_by else _("muted at %(time)s")
+    return display.filled(text, time=display.time(group.muted_at), author=group.muted_by)
+
+
+def _number(count: int) -> dict[str, str]:
+    return {"number": display.number(MOST_JOBS) + "+" if count > MOST_JOBS else display.number(count)}
+
+
+# ----------------------------------------------------------------------------
+# The part of a traceback that lies in the code of the project: its frames without those of libraries.
+
+_FRAME = re.compile(r'^(\s*(?:\| )?)  File "(?P<file>[^"]*)", line \d+')
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "\\site-packages\\", "\\Lib\\")
+
+
+def application_part(traceback: str) -> str:
+    """Return the traceback without the frames of libraries; empty if there are none, or no others."""
+    kept: list[str] = []
+    left_out = frames = 0
+    skipping = False
+    for line in traceback.splitlines():
+        frame = _FRAME.match(line)
+        if frame:
+            skipping = any(part in frame["file"] for part in _LIBRARIES)
+            left_out += skipping
+            frames += not skipping
+        elif skipping and not line.startswith("    "):
+            skipping = False  # the line of the exception, or a heading
+        if not skipping:
+            kept.append(line)
+    return "\n".join(kept) if left_out and frames else ""

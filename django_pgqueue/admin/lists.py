@@ -55,221 +55,6 @@ __all__ = [
 
 
 # ----------------------------------------------------------------------------
-# The names of queues and tasks for filters, found without reading the history.
-
-_TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
-
-
-def queue_names(alias: str) -> list[str]:
-    """Return the queues that the overview shows."""
-    return sorted(queues_in_use(alias))
-
-
-def task_paths(alias: str) -> list[str]:
-    """Return the tasks that this process can find, that have live jobs, or that ran within a day.
-
-    There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are read,
-    so a task that has not run yet, and that this process cannot find, may be missing.
-    """
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_TASKS, {"window": BACKLOG_WINDOW})
-        found = {path for (path,) in cursor.fetchall()}
-    return sorted(found | set(known_tasks()))
-
-
-# ----------------------------------------------------------------------------
-# Orders of a list that are supported by an index, and places in them.
-#
-# An order is a list of columns that ends with the key. A place consists of the values of a row in these
-# columns. In the URL, it is a list of integers, the key first: ``p=7``, or ``p=7:1767225600000000`` for a
-# row with a time. A leading minus requests the rows before the place instead of those after it.
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ADDRESS = re.compile(r"(-?)(\d{1,18}(?::-?\d{1,18})*)", re.ASCII)
-
-
-class Column(NamedTuple):
-    """One column of an order."""
-
-    name: str
-    descending: bool = False
-    is_time: bool = False
-
-
-class Place(NamedTuple):
-    """The row after which a page starts, or before which it ends: its values in the columns of the order."""
-
-    values: tuple[Any, ...]
-    backward: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Columns that end with the key, and the parts of a table that have an index on them."""
-
-    columns: tuple[Column, ...]
-    split: Callable[[QuerySet[Any]], list[QuerySet[Any]]] = lambda rows: [rows]
-    """Splits rows into parts, each of which has an index in this order."""
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return [column.name for column in self.columns]
-
-    def keys(
-        self, rows: QuerySet[Any], place: Place | None, limit: int, *, skip: int = 0
-    ) -> list[tuple[Any, ...]]:
-        """Return the values of up to ``limit`` rows after the place, without the first ``skip`` of them.
-
-        Each range of the index of each part is read separately, and only as far as needed. With an OR over
-        the columns, PostgreSQL would read the index from its start.
-        """
-        names, backward = self.names, place is not None and place.backward
-        ordered = [f"{'-' if column.descending != backward else ''}{column.name}" for column in self.columns]
-        ranges = [
-            part.filter(bound).order_by(*ordered).values_list(*names)
-            for part in self.split(rows)
-            for bound in (self._after(place.values, backward) if place else [Q()])
-        ]
-        if not ranges:
-            return []
-        first, *others = [some[:limit] for some in ranges]
-        if others:
-            first = first.union(*others, all=True).order_by(*ordered)[:limit]
-        return list(first[skip:]) if skip else list(first)
-
-    def up_to(self, values: tuple[Any, ...], backward: bool) -> Q:
-        """Return a condition for the rows up to a place. The bound on the first column ends an index scan."""
-        lead = self.columns[0]
-        bound = Q(**{f"{lead.name}__{self._comparison(lead, not backward)}e": values[0]})
-        flipped = [*self._after(values, not backward), Q(**dict(zip(self.names, values, strict=True)))]
-        return bound & reduce(or_, flipped)
-
-    def _after(self, values: tuple[Any, ...], backward: bool) -> list[Q]:
-        """Return the ranges that together contain all rows after a place, the nearest one first."""
-        ranges = []
-        for length in reversed(range(len(values))):
-            equal = dict(zip(self.names[:length], values[:length], strict=True))
-            column = self.columns[length]
-            ranges.append(
-                Q(**equal, **{f"{column.name}__{self._comparison(column, backward)}": values[length]})
-            )
-        return ranges
-
-    @staticmethod
-    def _comparison(column: Column, backward: bool) -> str:
-        return "lt" if column.descending != backward else "gt"
-
-    def address(self, values: tuple[Any, ...], *, backward: bool = False) -> str:
-        """Return a place in the form for the URL."""
-        *others, key = (
-            (value - _EPOCH) // timedelta(microseconds=1) if column.is_time else value
-            for column, value in zip(self.columns, values, strict=True)
-        )
-        return f"{'-' if backward else ''}{':'.join(map(str, [key, *others]))}"
-
-
-NEWEST = Order((Column("pk", descending=True),))
-
-
-def read_place(order: Order, address: str) -> Place | None:
-    """Return the place in a URL; None for the first page and for an invalid place."""
-    matched = _ADDRESS.fullmatch(address)
-    if matched is None:
-        return None
-    key, *others = map(int, matched[2].split(":"))
-    if len(others) + 1 != len(order.columns) or (key < 2 and not matched[1]):
-        return None
-    try:
-        values = tuple(
-            _EPOCH + timedelta(microseconds=number) if column.is_time else number
-            for column, number in zip(order.columns, [*others, key], strict=True)
-        )
-    except OverflowError:
-        return None
-    return Place(values, backward=bool(matched[1]))
-
-
-# ----------------------------------------------------------------------------
-# Spans of time in the address of a list: a period that ends now, such as ``finished=day``, or from one time
-# to another, such as ``finished=2026-11-23T10:00..2026-11-23T12:00``.
-#
-# Of the two times, one may be missing. The second one is not in the span. A day stands for its midnight, and
-# a time without an offset is in the current time zone.
-
-PERIODS = {
-    "hour": (timedelta(hours=1), gettext_lazy("last hour")),
-    "day": (timedelta(days=1), gettext_lazy("last 24 hours")),
-    "week": (timedelta(days=7), gettext_lazy("last 7 days")),
-}
-
-_BETWEEN = ".."
-#: In an address, "+" is a space.
-_OFFSET = re.compile(r"(T\S*) (?=\d\d(:?\d\d)?$)")
-
-
-class Span(NamedTuple):
-    """From one time to another; None if it has no start or no end."""
-
-    start: datetime | None
-    end: datetime | None
-
-    def __str__(self) -> str:
-        start, end = (display.stored_time(each) if each else "" for each in self)
-        if not end:
-            return _("since %(start)s") % {"start": start}
-        if not start:
-            return _("before %(end)s") % {"end": end}
-        return _("from %(start)s to %(end)s") % {"start": start, "end": end}
-
-
-def read_span(text: str) -> Span | None:
-    """Return the span that a text names; None if it is not one with two dots."""
-    start, dots, end = text.partition(_BETWEEN)
-    if not dots or not (start or end):
-        return None
-    try:
-        return Span(_moment(start), _moment(end))
-    except (ValueError, OverflowError):
-        return None
-
-
-def is_span(text: str) -> bool:
-    """Return whether a text is the name of a period, or from one time to another."""
-    return text in PERIODS or read_span(text) is not None
-
-
-def within_span(column: str, text: str, now: Any) -> Q:
-    """Return the condition that a time is in the span that a text names; an empty one if it names none."""
-    if text in PERIODS:
-        return Q(**{f"{column}__gte": now - PERIODS[text][0]})
-    found = Q()
-    start, end = read_span(text) or Span(None, None)
-    if start is not None:
-        found &= Q(**{f"{column}__gte": start})
-    if end is not None:
-        found &= Q(**{f"{column}__lt": end})
-    return found
-
-
-def _moment(text: str) -> datetime | None:
-    """Return the time, in the current time zone if it has no offset. Raise ValueError if it is not a time."""
-    text = _OFFSET.sub(r"\1+", text.strip())
-    if not text:
-        return None
-    day = parse_date(text)
-    moment = parse_datetime(text) if day is None else datetime.combine(day, time.min)
-    if moment is None:
-        raise ValueError(text)
-    if timezone.is_aware(moment) != settings.USE_TZ:
-        moment = timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
-    # Beyond these years, a time has no equal in every zone.
-    if not 1 < moment.year < MAXYEAR:
-        raise ValueError(text)
-    return moment
-
-
-# ----------------------------------------------------------------------------
 # A list that stays fast with any number of rows, because it never counts all rows and uses no OFFSET.
 #
 # A page starts after a row, in the order of an index (``orders``), so that the hundredth page costs as much
@@ -399,3 +184,217 @@ class KeysetChangeList(ChangeList):
         if values is None:
             return None
         return self.get_query_string({PAGE_VAR: self.order.address(values, backward=backward)})
+
+
+# ----------------------------------------------------------------------------
+# Orders of a list that are supported by an index, and places in them.
+#
+# An order is a list of columns that ends with the key. A place consists of the values of a row in these
+# columns. In the URL, it is a list of integers, the key first: ``p=7``, or ``p=7:1767225600000000`` for a
+# row with a time. A leading minus requests the rows before the place instead of those after it.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ADDRESS = re.compile(r"(-?)(\d{1,18}(?::-?\d{1,18})*)", re.ASCII)
+
+
+class Column(NamedTuple):
+    """One column of an order."""
+
+    name: str
+    descending: bool = False
+    is_time: bool = False
+
+
+class Place(NamedTuple):
+    """The row after which a page starts, or before which it ends: its values in the columns of the order."""
+
+    values: tuple[Any, ...]
+    backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Columns that end with the key, and the parts of a table that have an index on them."""
+
+    columns: tuple[Column, ...]
+    split: Callable[[QuerySet[Any]], list[QuerySet[Any]]] = lambda rows: [rows]
+    """Splits rows into parts, each of which has an index in this order."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    def keys(
+        self, rows: QuerySet[Any], place: Place | None, limit: int, *, skip: int = 0
+    ) -> list[tuple[Any, ...]]:
+        """Return the values of up to ``limit`` rows after the place, without the first ``skip`` of them.
+
+        Each range of the index of each part is read separately, and only as far as needed. With an OR over
+        the columns, PostgreSQL would read the index from its start.
+        """
+        names, backward = self.names, place is not None and place.backward
+        ordered = [f"{'-' if column.descending != backward else ''}{column.name}" for column in self.columns]
+        ranges = [
+            part.filter(bound).order_by(*ordered).values_list(*names)
+            for part in self.split(rows)
+            for bound in (self._after(place.values, backward) if place else [Q()])
+        ]
+        if not ranges:
+            return []
+        first, *others = [some[:limit] for some in ranges]
+        if others:
+            first = first.union(*others, all=True).order_by(*ordered)[:limit]
+        return list(first[skip:]) if skip else list(first)
+
+    def up_to(self, values: tuple[Any, ...], backward: bool) -> Q:
+        """Return a condition for the rows up to a place. The bound on the first column ends an index scan."""
+        lead = self.columns[0]
+        bound = Q(**{f"{lead.name}__{self._comparison(lead, not backward)}e": values[0]})
+        flipped = [*self._after(values, not backward), Q(**dict(zip(self.names, values, strict=True)))]
+        return bound & reduce(or_, flipped)
+
+    def _after(self, values: tuple[Any, ...], backward: bool) -> list[Q]:
+        """Return the ranges that together contain all rows after a place, the nearest one first."""
+        ranges = []
+        for length in reversed(range(len(values))):
+            equal = dict(zip(self.names[:length], values[:length], strict=True))
+            column = self.columns[length]
+            ranges.append(
+                Q(**equal, **{f"{column.name}__{self._comparison(column, backward)}": values[length]})
+            )
+        return ranges
+
+    @staticmethod
+    def _comparison(column: Column, backward: bool) -> str:
+        return "lt" if column.descending != backward else "gt"
+
+    def address(self, values: tuple[Any, ...], *, backward: bool = False) -> str:
+        """Return a place in the form for the URL."""
+        *others, key = (
+            (value - _EPOCH) // timedelta(microseconds=1) if column.is_time else value
+            for column, value in zip(self.columns, values, strict=True)
+        )
+        return f"{'-' if backward else ''}{':'.join(map(str, [key, *others]))}"
+
+
+NEWEST = Order((Column("pk", descending=True),))
+
+
+def read_place(order: Order, address: str) -> Place | None:
+    """Return the place in a URL; None for the first page and for an invalid place."""
+    matched = _ADDRESS.fullmatch(address)
+    if matched is None:
+        return None
+    key, *others = map(int, matched[2].split(":"))
+    if len(others) + 1 != len(order.columns) or (key < 2 and not matched[1]):
+        return None
+    try:
+        values = tuple(
+            _EPOCH + timedelta(microseconds=number) if column.is_time else number
+            for column, number in zip(order.columns, [*others, key], strict=True)
+        )
+    except OverflowError:
+        return None
+    return Place(values, backward=bool(matched[1]))
+
+
+# ----------------------------------------------------------------------------
+# Spans of time in the address of a list: a period that ends now, such as ``finished=day``, or from one time
+# to another, such as ``finished=2026-11-23T10:00..2026-11-23T12:00``.
+#
+# Of the two times, one may be missing. The second one is not in the span. A day stands for its midnight, and
+# a time without an offset is in the current time zone.
+
+PERIODS = {
+    "hour": (timedelta(hours=1), gettext_lazy("last hour")),
+    "day": (timedelta(days=1), gettext_lazy("last 24 hours")),
+    "week": (timedelta(days=7), gettext_lazy("last 7 days")),
+}
+_BETWEEN = ".."
+#: In an address, "+" is a space.
+_OFFSET = re.compile(r"(T\S*) (?=\d\d(:?\d\d)?$)")
+
+
+class Span(NamedTuple):
+    """From one time to another; None if it has no start or no end."""
+
+    start: datetime | None
+    end: datetime | None
+
+    def __str__(self) -> str:
+        start, end = (display.stored_time(each) if each else "" for each in self)
+        if not end:
+            return _("since %(start)s") % {"start": start}
+        if not start:
+            return _("before %(end)s") % {"end": end}
+        return _("from %(start)s to %(end)s") % {"start": start, "end": end}
+
+
+def read_span(text: str) -> Span | None:
+    """Return the span that a text names; None if it is not one with two dots."""
+    start, dots, end = text.partition(_BETWEEN)
+    if not dots or not (start or end):
+        return None
+    try:
+        return Span(_moment(start), _moment(end))
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_span(text: str) -> bool:
+    """Return whether a text is the name of a period, or from one time to another."""
+    return text in PERIODS or read_span(text) is not None
+
+
+def within_span(column: str, text: str, now: Any) -> Q:
+    """Return the condition that a time is in the span that a text names; an empty one if it names none."""
+    if text in PERIODS:
+        return Q(**{f"{column}__gte": now - PERIODS[text][0]})
+    found = Q()
+    start, end = read_span(text) or Span(None, None)
+    if start is not None:
+        found &= Q(**{f"{column}__gte": start})
+    if end is not None:
+        found &= Q(**{f"{column}__lt": end})
+    return found
+
+
+def _moment(text: str) -> datetime | None:
+    """Return the time, in the current time zone if it has no offset. Raise ValueError if it is not a time."""
+    text = _OFFSET.sub(r"\1+", text.strip())
+    if not text:
+        return None
+    day = parse_date(text)
+    moment = parse_datetime(text) if day is None else datetime.combine(day, time.min)
+    if moment is None:
+        raise ValueError(text)
+    if timezone.is_aware(moment) != settings.USE_TZ:
+        moment = timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
+    # Beyond these years, a time has no equal in every zone.
+    if not 1 < moment.year < MAXYEAR:
+        raise ValueError(text)
+    return moment
+
+
+# ----------------------------------------------------------------------------
+# The names of queues and tasks for filters, found without reading the history.
+
+_TASKS = (Path(__file__).parent / "tasks.sql").read_text(encoding="utf-8")
+
+
+def queue_names(alias: str) -> list[str]:
+    """Return the queues that the overview shows."""
+    return sorted(queues_in_use(alias))
+
+
+def task_paths(alias: str) -> list[str]:
+    """Return the tasks that this process can find, that have live jobs, or that ran within a day.
+
+    There is no index on the task. Only both ends of a backlog that is longer than twice ``WINDOW`` are read,
+    so a task that has not run yet, and that this process cannot find, may be missing.
+    """
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_TASKS, {"window": BACKLOG_WINDOW})
+        found = {path for (path,) in cursor.fetchall()}
+    return sorted(found | set(known_tasks()))

@@ -16,47 +16,6 @@ from ..postgres.clock import local
 __all__ = ["Facts", "Moment", "Reference", "Sentence", "count", "plain"]
 
 
-# ----------------------------------------------------------------------------
-# The parts of a sentence about a job, so that a page can make links of the ids in it.
-#
-# A ``Sentence`` is a translated text with named places. What stands there is a string, a moment, a reference
-# to something that may have a page, another sentence, or a list of these.
-
-
-class Moment(NamedTuple):
-    """A moment, shown in the current time zone."""
-
-    at: datetime
-
-
-class Reference(NamedTuple):
-    """Something that may have a page: a job, a batch, a worker, a limit."""
-
-    kind: str
-    key: Any
-    text: str
-
-
-class Sentence(NamedTuple):
-    """A translated text, and what stands at its places."""
-
-    text: str
-    values: dict[str, Any] = {}
-
-
-def plain(part: Any) -> str:
-    """Return a part as text."""
-    if isinstance(part, Sentence):
-        return part.text % {name: plain(value) for name, value in part.values.items()}
-    if isinstance(part, Moment):
-        return f"{local(part.at):%Y-%m-%d %H:%M:%S}"
-    if isinstance(part, Reference):
-        return part.text
-    if isinstance(part, list):
-        return ", ".join(plain(each) for each in part)
-    return str(part)
-
-
 MOST_COUNTED = 1000
 _A_LIFETIME = timedelta(days=50 * 365)  # what waits for a signal at any time is due in almost a century
 
@@ -144,3 +103,44 @@ def count(number: int) -> str:
     if number > MOST_COUNTED:
         return _("more than %(count)s") % {"count": number_format(MOST_COUNTED, force_grouping=True)}
     return number_format(number, force_grouping=True)
+
+
+# ----------------------------------------------------------------------------
+# The parts of a sentence about a job, so that a page can make links of the ids in it.
+#
+# A ``Sentence`` is a translated text with named places. What stands there is a string, a moment, a reference
+# to something that may have a page, another sentence, or a list of these.
+
+
+class Moment(NamedTuple):
+    """A moment, shown in the current time zone."""
+
+    at: datetime
+
+
+class Reference(NamedTuple):
+    """Something that may have a page: a job, a batch, a worker, a limit."""
+
+    kind: str
+    key: Any
+    text: str
+
+
+class Sentence(NamedTuple):
+    """A translated text, and what stands at its places."""
+
+    text: str
+    values: dict[str, Any] = {}
+
+
+def plain(part: Any) -> str:
+    """Return a part as text."""
+    if isinstance(part, Sentence):
+        return part.text % {name: plain(value) for name, value in part.values.items()}
+    if isinstance(part, Moment):
+        return f"{local(part.at):%Y-%m-%d %H:%M:%S}"
+    if isinstance(part, Reference):
+        return part.text
+    if isinstance(part, list):
+        return ", ".join(plain(each) for each in part)
+    return str(part)

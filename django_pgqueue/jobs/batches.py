@@ -34,131 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["ROWS", "Batch", "BatchRows", "BatchStore", "achain", "chain"]
 
 
-# ----------------------------------------------------------------------------
-# The batches as rows: what ``Batch`` calls to open, close, cancel, retry and count one.
-
-_OPEN_SQL = "SELECT pgqueue_open_batch_v1(%s)"
-_CLOSE_SQL = "SELECT pgqueue_close_batch_v1(%s)"
-_CANCEL_SQL = "SELECT pgqueue_cancel_batch_v1(%s)"
-_RETRY_SQL = "SELECT pgqueue_retry_batch_v1(%s)"
-
-
-class BatchStore(Protocol):
-    """Where batches are. In tests it may be the memory."""
-
-    in_memory: bool
-    """Whether there are no rows."""
-
-    def open(self, alias: str, name: str) -> int:
-        """Open a batch, and return its id."""
-
-    def close(self, alias: str, batch: int) -> None:
-        """Let it end when none of its jobs is live."""
-
-    def cancel(self, alias: str, batch: int) -> int:
-        """Cancel its jobs, and return how many."""
-
-    def retry(self, alias: str, batch: int) -> int:
-        """Run its failed jobs again, and return how many."""
-
-    def row(self, alias: str, batch: int) -> JobBatch:
-        """Read it. Raise ``JobBatch.DoesNotExist``."""
-
-    def counts(self, alias: str, batch: int) -> BatchCounts:
-        """Count its jobs."""
-
-
-class BatchRows:
-    """The store that workers see."""
-
-    in_memory = False
-
-    def open(self, alias: str, name: str) -> int:
-        """Open a batch, and return its id."""
-        return int(_call(alias, _OPEN_SQL, [name]))
-
-    def close(self, alias: str, batch: int) -> None:
-        """Let it end when none of its jobs is live."""
-        _call(alias, _CLOSE_SQL, [batch])
-
-    def cancel(self, alias: str, batch: int) -> int:
-        """Cancel its jobs, and return how many."""
-        return int(_call(alias, _CANCEL_SQL, [batch]))
-
-    def retry(self, alias: str, batch: int) -> int:
-        """Run its failed jobs again, and return how many."""
-        return int(_call(alias, _RETRY_SQL, [batch]))
-
-    def row(self, alias: str, batch: int) -> JobBatch:
-        """Read it. Raise ``JobBatch.DoesNotExist``."""
-        try:
-            return JobBatch.objects.using(alias).get(pk=batch)
-        except JobBatch.DoesNotExist:
-            raise JobBatch.DoesNotExist(
-                f"Batch {batch} is not in the database {alias!r}. Either the transaction that opened it has "
-                "not committed or was rolled back, or the batch is over and no longer kept."
-            ) from None
-
-    def counts(self, alias: str, batch: int) -> BatchCounts:
-        """Count its jobs."""
-        return counts_of(alias, [batch])[batch]
-
-
-#: The store of calls that are written.
-ROWS = BatchRows()
-
-
-def _call(alias: str, query: str, parameters: Sequence[Any]) -> Any:
-    try:
-        with connections[alias].cursor() as cursor:
-            cursor.execute(query, parameters)
-            (value,) = cursor.fetchone()
-    except MISTAKES as error:
-        explanation = explained(error, alias)
-        if isinstance(explanation, ParentGone):  # for a new job, the batch would be a parent
-            explanation = JobBatch.DoesNotExist(str(explanation))
-        raise explanation from error.__cause__
-    return value
-
-
-# ----------------------------------------------------------------------------
-# ``chain()``: jobs that run one after another.
-
-
-def chain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
-    """Enqueue calls (``task.bind(...)``) of which each waits for the one before, all or none.
-
-    Return their jobs in this order. ``if_failed``: what a job does if the one before it has failed: "hold"
-    waits for its retry, "cancel" cancels the rest of the chain, and "run" continues with it. A call that has
-    an `after` of its own waits for that, too.
-
-    Raise the same exceptions as ``enqueue()``, and ``TypeError`` for something that is not a call.
-    """
-    if not calls:
-        raise TypeError("chain() takes calls such as task.bind(1), and got none.")
-    for call in calls:
-        if not isinstance(call, BoundTask):
-            raise TypeError(
-                f"chain() takes calls such as task.bind(1), not {call!r:.200}. "
-                "For a list of calls, write chain(*calls)."
-            )
-    options = call_options(as_ours(calls[0].task))
-    jobs: list[Job] = []
-    with nullcontext() if in_memory(options.keeper) else transaction.atomic(using=options.alias):
-        for call in calls:
-            task = as_ours(call.task)
-            if jobs:
-                own = task.links.after if task.links is not None else ()
-                task = task.using(after=[*own, jobs[-1]], if_failed=if_failed)
-            jobs.append(enqueue_task(task, call.args, call.kwargs))
-    return jobs
-
-
-async def achain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
-    """Like ``chain()``, for async code."""
-    return await sync_to_async(chain)(*calls, if_failed=if_failed)
-
-
 _LONGEST_NAME = 200
 _NOT_OPEN = (
     "It was never opened, or its block was rolled back. Write: with Batch(...) as batch, or Batch.open(...)."
@@ -424,3 +299,128 @@ class Batch:
         keeper = default_backend().keeper
         store: BatchStore = ROWS if keeper is None else keeper.batches
         return store
+
+
+# ----------------------------------------------------------------------------
+# The batches as rows: what ``Batch`` calls to open, close, cancel, retry and count one.
+
+_OPEN_SQL = "SELECT pgqueue_open_batch_v1(%s)"
+_CLOSE_SQL = "SELECT pgqueue_close_batch_v1(%s)"
+_CANCEL_SQL = "SELECT pgqueue_cancel_batch_v1(%s)"
+_RETRY_SQL = "SELECT pgqueue_retry_batch_v1(%s)"
+
+
+class BatchStore(Protocol):
+    """Where batches are. In tests it may be the memory."""
+
+    in_memory: bool
+    """Whether there are no rows."""
+
+    def open(self, alias: str, name: str) -> int:
+        """Open a batch, and return its id."""
+
+    def close(self, alias: str, batch: int) -> None:
+        """Let it end when none of its jobs is live."""
+
+    def cancel(self, alias: str, batch: int) -> int:
+        """Cancel its jobs, and return how many."""
+
+    def retry(self, alias: str, batch: int) -> int:
+        """Run its failed jobs again, and return how many."""
+
+    def row(self, alias: str, batch: int) -> JobBatch:
+        """Read it. Raise ``JobBatch.DoesNotExist``."""
+
+    def counts(self, alias: str, batch: int) -> BatchCounts:
+        """Count its jobs."""
+
+
+class BatchRows:
+    """The store that workers see."""
+
+    in_memory = False
+
+    def open(self, alias: str, name: str) -> int:
+        """Open a batch, and return its id."""
+        return int(_call(alias, _OPEN_SQL, [name]))
+
+    def close(self, alias: str, batch: int) -> None:
+        """Let it end when none of its jobs is live."""
+        _call(alias, _CLOSE_SQL, [batch])
+
+    def cancel(self, alias: str, batch: int) -> int:
+        """Cancel its jobs, and return how many."""
+        return int(_call(alias, _CANCEL_SQL, [batch]))
+
+    def retry(self, alias: str, batch: int) -> int:
+        """Run its failed jobs again, and return how many."""
+        return int(_call(alias, _RETRY_SQL, [batch]))
+
+    def row(self, alias: str, batch: int) -> JobBatch:
+        """Read it. Raise ``JobBatch.DoesNotExist``."""
+        try:
+            return JobBatch.objects.using(alias).get(pk=batch)
+        except JobBatch.DoesNotExist:
+            raise JobBatch.DoesNotExist(
+                f"Batch {batch} is not in the database {alias!r}. Either the transaction that opened it has "
+                "not committed or was rolled back, or the batch is over and no longer kept."
+            ) from None
+
+    def counts(self, alias: str, batch: int) -> BatchCounts:
+        """Count its jobs."""
+        return counts_of(alias, [batch])[batch]
+
+
+#: The store of calls that are written.
+ROWS = BatchRows()
+
+
+def _call(alias: str, query: str, parameters: Sequence[Any]) -> Any:
+    try:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(query, parameters)
+            (value,) = cursor.fetchone()
+    except MISTAKES as error:
+        explanation = explained(error, alias)
+        if isinstance(explanation, ParentGone):  # for a new job, the batch would be a parent
+            explanation = JobBatch.DoesNotExist(str(explanation))
+        raise explanation from error.__cause__
+    return value
+
+
+# ----------------------------------------------------------------------------
+# ``chain()``: jobs that run one after another.
+
+
+def chain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
+    """Enqueue calls (``task.bind(...)``) of which each waits for the one before, all or none.
+
+    Return their jobs in this order. ``if_failed``: what a job does if the one before it has failed: "hold"
+    waits for its retry, "cancel" cancels the rest of the chain, and "run" continues with it. A call that has
+    an `after` of its own waits for that, too.
+
+    Raise the same exceptions as ``enqueue()``, and ``TypeError`` for something that is not a call.
+    """
+    if not calls:
+        raise TypeError("chain() takes calls such as task.bind(1), and got none.")
+    for call in calls:
+        if not isinstance(call, BoundTask):
+            raise TypeError(
+                f"chain() takes calls such as task.bind(1), not {call!r:.200}. "
+                "For a list of calls, write chain(*calls)."
+            )
+    options = call_options(as_ours(calls[0].task))
+    jobs: list[Job] = []
+    with nullcontext() if in_memory(options.keeper) else transaction.atomic(using=options.alias):
+        for call in calls:
+            task = as_ours(call.task)
+            if jobs:
+                own = task.links.after if task.links is not None else ()
+                task = task.using(after=[*own, jobs[-1]], if_failed=if_failed)
+            jobs.append(enqueue_task(task, call.args, call.kwargs))
+    return jobs
+
+
+async def achain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
+    """Like ``chain()``, for async code."""
+    return await sync_to_async(chain)(*calls, if_failed=if_failed)

@@ -45,61 +45,6 @@ __all__ = [
 ]
 
 
-# ----------------------------------------------------------------------------
-# Check the links of a call against its database, and write them as the SQL functions take them.
-#
-# Whether the jobs and batches exist, and what has become of them, only the database knows.
-
-
-def link_options(links: Links, alias: str, *, in_memory: bool) -> dict[str, Any] | None:
-    """Return the ``options`` for the links of a call that goes to the database ``alias``.
-
-    Raise InvalidTask if one of them is elsewhere. In memory there is only one place.
-    """
-    if not in_memory:
-        for link in links.after:
-            _check_place(f"after has the job or batch {link.id}", link, alias)
-        if links.batch is not None:
-            _check_place(f"The batch {links.batch.id} is", links.batch, alias)
-    options: dict[str, Any] = {}
-    if links.after:
-        options["after"] = [link.id for link in links.after]
-        options["if_failed"] = links.if_failed
-    if links.batch is not None:
-        options["batch"] = links.batch.id
-    return options or None
-
-
-def _check_place(what: str, link: Link, alias: str) -> None:
-    if not link.is_row:
-        raise InvalidTask(
-            f"{what} in memory: dummy_jobs() or DummyBackend has kept it there. It will never be over."
-        )
-    if link.alias not in (None, alias):
-        raise InvalidTask(
-            f"{what} in the database {link.alias!r}, but this call goes to {alias!r}. They must be in the "
-            f"same one. Enqueue with .using(database={link.alias!r}), or let one job enqueue the other."
-        )
-
-
-# ----------------------------------------------------------------------------
-# Atomic tasks: the body and the finish of the job are one transaction, so the effect happens exactly once.
-#
-# This is true only for what the body writes on the connection of its job. So the job of an atomic task must
-# be in the database that the task works on: the one that its decorator names, or ``default``.
-
-
-def check_atomic(task: Task[..., Any], alias: str) -> None:
-    """Raise ``InvalidTask`` if the job of an atomic task would be in a different database than its work."""
-    works_on = find_task(task.module_path).database or DEFAULT_DB_ALIAS
-    if alias != works_on:
-        raise InvalidTask(
-            f"{task.module_path} is atomic and works on the database {works_on!r}, but its job would be in "
-            f"{alias!r}, and one transaction cannot span both. Enqueue it on {works_on!r}, or declare the "
-            f"task with @task(atomic=True, database={alias!r})."
-        )
-
-
 #: The exceptions that the checks of a call raise, besides TypeError and ValueError.
 _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
 
@@ -322,3 +267,58 @@ def _name_item(error: Exception, place: int) -> None:
     checked = type(error) in (TypeError, ValueError) or isinstance(error, _CHECKED)
     if checked and error.args == (str(error),):
         error.args = (f"item {place}: {error}",)
+
+
+# ----------------------------------------------------------------------------
+# Check the links of a call against its database, and write them as the SQL functions take them.
+#
+# Whether the jobs and batches exist, and what has become of them, only the database knows.
+
+
+def link_options(links: Links, alias: str, *, in_memory: bool) -> dict[str, Any] | None:
+    """Return the ``options`` for the links of a call that goes to the database ``alias``.
+
+    Raise InvalidTask if one of them is elsewhere. In memory there is only one place.
+    """
+    if not in_memory:
+        for link in links.after:
+            _check_place(f"after has the job or batch {link.id}", link, alias)
+        if links.batch is not None:
+            _check_place(f"The batch {links.batch.id} is", links.batch, alias)
+    options: dict[str, Any] = {}
+    if links.after:
+        options["after"] = [link.id for link in links.after]
+        options["if_failed"] = links.if_failed
+    if links.batch is not None:
+        options["batch"] = links.batch.id
+    return options or None
+
+
+def _check_place(what: str, link: Link, alias: str) -> None:
+    if not link.is_row:
+        raise InvalidTask(
+            f"{what} in memory: dummy_jobs() or DummyBackend has kept it there. It will never be over."
+        )
+    if link.alias not in (None, alias):
+        raise InvalidTask(
+            f"{what} in the database {link.alias!r}, but this call goes to {alias!r}. They must be in the "
+            f"same one. Enqueue with .using(database={link.alias!r}), or let one job enqueue the other."
+        )
+
+
+# ----------------------------------------------------------------------------
+# Atomic tasks: the body and the finish of the job are one transaction, so the effect happens exactly once.
+#
+# This is true only for what the body writes on the connection of its job. So the job of an atomic task must
+# be in the database that the task works on: the one that its decorator names, or ``default``.
+
+
+def check_atomic(task: Task[..., Any], alias: str) -> None:
+    """Raise ``InvalidTask`` if the job of an atomic task would be in a different database than its work."""
+    works_on = find_task(task.module_path).database or DEFAULT_DB_ALIAS
+    if alias != works_on:
+        raise InvalidTask(
+            f"{task.module_path} is atomic and works on the database {works_on!r}, but its job would be in "
+            f"{alias!r}, and one transaction cannot span both. Enqueue it on {works_on!r}, or declare the "
+            f"task with @task(atomic=True, database={alias!r})."
+        )

@@ -40,8 +40,6 @@ def current_job() -> CurrentJob:
 # ``JobContext``: what a task with ``takes_context=True`` receives, Django's ``TaskContext`` with the job.
 
 if TYPE_CHECKING:
-    from ..models.current import CurrentJob
-
     Context = TaskContext[Any, Any]
 else:
     Context = TaskContext

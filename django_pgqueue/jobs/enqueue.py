@@ -39,115 +39,13 @@ if TYPE_CHECKING:
 __all__ = ["MISTAKES", "explained", "new_job", "other_job", "warn_of_other_transaction"]
 
 
-# ----------------------------------------------------------------------------
-# The ``Job`` that a call has made, or has found.
-
-
-def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
-    """Return the job that a call has made, without reading it. Of its parents, none is over."""
-    options = call.options
-    links = options.links or {}
-    waits = "after" in links
-    job = Job(
-        id=pk, shelf=0, status=Job.Status.BLOCKED if waits else Job.Status.PENDING,
-        task_path=options.task_path, args=json.loads(call.args),
-        kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
-        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
-        max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
-        forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
-        waiting_reason="", errors=[], error_fingerprint="",
-        limit_key=call.limit_key, group_key=call.group_key,
-        line=pk if call.limit_key is not None and run_after <= now else None,
-        unique_key=call.unique_key,
-        unique_scope=options.unique.scope if options.unique is not None else None,
-        context=None if call.context is None else json.loads(call.context),
-        batch_id=links.get("batch"), parent_ids=links.get("after"),
-    )  # fmt: skip
-    job.enqueue_outcome = "created"
-    return job
-
-
-def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
-    """Return the job that has the unique key of a call, or one that has parents, as it is now.
-
-    Within the window of the key it may be over, and its retention as well. Then only its id is known, and
-    reading another field raises ``Job.DoesNotExist``.
-    """
-    job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
-    job.enqueue_outcome = outcome
-    return job
-
-
-# ----------------------------------------------------------------------------
-# Explain the mistakes that only the database notices when a job is enqueued.
-
-logger = logging.getLogger(__name__)
-
-_said: set[tuple[str, str]] = set()
-
-
-MISTAKES = (ProgrammingError, IntegrityError, SynchronousOnlyOperation)
-#: What the functions in ``sql/`` raise with codes of their own.
-_REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchOver, "23Q06": ParentGone, "23Q07": InvalidTask}
-
-
-def explained(error: Exception, alias: str) -> Exception:
-    """Return what to raise instead of one of the ``MISTAKES``: if the migrations have not run, or if async
-    code calls a function for sync code, an error of the same type that says what to do; if the database
-    refuses the call, the exception of this package for that.
-    """
-    if isinstance(error, SynchronousOnlyOperation):
-        return SynchronousOnlyOperation(
-            "A job cannot be enqueued like this in async code. Write await aenqueue(...), or call the "
-            "function that uses transaction.atomic() with sync_to_async."
-        )
-    code = getattr(error.__cause__, "sqlstate", "")
-    if code in _REFUSALS:
-        return _REFUSALS[code](_message(error))
-    if code == "42883":  # undefined function
-        return ProgrammingError(
-            f"The database {alias!r} has no functions of this version of django_pgqueue. "
-            f"Run: manage.py migrate django_pgqueue --database={alias}"
-        )
-    return error
-
-
-def _message(error: Exception) -> str:
-    """Return what a function said, and how to mend it, without the place in its code."""
-    diagnostics = getattr(error.__cause__, "diag", None)
-    first, *more = (
-        (getattr(diagnostics, name, None) or "").rstrip(".")
-        for name in ("message_primary", "message_detail", "message_hint")
-    )
-    return ". ".join(filter(None, [first.removeprefix("pgqueue: "), *more])) + "."
-
-
-def warn_of_other_transaction(connection: BaseDatabaseWrapper) -> None:
-    """Log, once, that a transaction is open in another database only: the job does not belong to it.
-
-    Only with DEBUG, because looking for such a transaction takes 8 µs.
-    """
-    if not settings.DEBUG or connection.in_atomic_block or len(connections.settings) == 1:
-        return
-    for other in connections.all(initialized_only=True):
-        if other.in_atomic_block and (connection.alias, other.alias) not in _said:
-            _said.add((connection.alias, other.alias))
-            logger.warning(
-                "a job was enqueued in the database %r at once: the open transaction is in the database %r, "
-                "and neither a rollback nor a commit there affects the job",
-                connection.alias, other.alias,
-            )  # fmt: skip
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
-
 #: Jobs in one statement of ``enqueue_many``: enough to make the round trip cheap, but not a huge statement.
 CHUNK = 2_000
 #: Characters of JSON after which a statement takes no more jobs. PostgreSQL refuses messages of 1 GB, and the
 #: client holds several copies of a statement while it sends it.
 CHUNK_CHARACTERS = 4_000_000
-
 _ONE = (
     "SELECT id, run_after, expires_at, enqueued_at, outcome FROM pgqueue_enqueue_v1("
     "%s, %s::jsonb, %s::jsonb, %s::jsonb, %s, %s::integer, %s::timestamptz, %s::double precision, NULL,"
@@ -187,10 +85,14 @@ async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
 
 @overload
 def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
+
+
 @overload
 def enqueue_many(
     calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
 ) -> list[tuple[int, EnqueueOutcome]]: ...
+
+
 def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
     """Enqueue many calls (``task.bind(...)``), all or none, and return their ids in the same order.
 
@@ -205,10 +107,14 @@ def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> An
 
 @overload
 async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
+
+
 @overload
 async def aenqueue_many(
     calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
 ) -> list[tuple[int, EnqueueOutcome]]: ...
+
+
 async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
     """Like ``enqueue_many()``, for async code."""
     return await sync_to_async(_enqueue_many)(calls, outcomes)
@@ -387,3 +293,100 @@ def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, 
     except MISTAKES as error:
         raise explained(error, alias) from error.__cause__
     return row
+
+
+# ----------------------------------------------------------------------------
+# The ``Job`` that a call has made, or has found.
+
+
+def new_job(call: Call, pk: int, run_after: datetime, expires_at: datetime | None, now: datetime) -> Job:
+    """Return the job that a call has made, without reading it. Of its parents, none is over."""
+    options = call.options
+    links = options.links or {}
+    waits = "after" in links
+    job = Job(
+        id=pk, shelf=0, status=Job.Status.BLOCKED if waits else Job.Status.PENDING,
+        task_path=options.task_path, args=json.loads(call.args),
+        kwargs=json.loads(call.kwargs), metadata=json.loads(options.metadata), queue_name=options.queue_name,
+        priority=options.priority, run_after=run_after, expires_at=expires_at, enqueued_at=now,
+        max_attempts=options.max_attempts, timeout=options.timeout, on_lost=options.on_lost, attempts=0,
+        forgiven_attempts=0, crash_count=0, lost_in_a_row=0, marks=0, current_step="",
+        waiting_reason="", errors=[], error_fingerprint="",
+        limit_key=call.limit_key, group_key=call.group_key,
+        line=pk if call.limit_key is not None and run_after <= now else None,
+        unique_key=call.unique_key,
+        unique_scope=options.unique.scope if options.unique is not None else None,
+        context=None if call.context is None else json.loads(call.context),
+        batch_id=links.get("batch"), parent_ids=links.get("after"),
+    )  # fmt: skip
+    job.enqueue_outcome = "created"
+    return job
+
+
+def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
+    """Return the job that has the unique key of a call, or one that has parents, as it is now.
+
+    Within the window of the key it may be over, and its retention as well. Then only its id is known, and
+    reading another field raises ``Job.DoesNotExist``.
+    """
+    job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
+    job.enqueue_outcome = outcome
+    return job
+
+
+# ----------------------------------------------------------------------------
+# Explain the mistakes that only the database notices when a job is enqueued.
+
+logger = logging.getLogger(__name__)
+_said: set[tuple[str, str]] = set()
+MISTAKES = (ProgrammingError, IntegrityError, SynchronousOnlyOperation)
+#: What the functions in ``sql/`` raise with codes of their own.
+_REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchOver, "23Q06": ParentGone, "23Q07": InvalidTask}
+
+
+def explained(error: Exception, alias: str) -> Exception:
+    """Return what to raise instead of one of the ``MISTAKES``: if the migrations have not run, or if async
+    code calls a function for sync code, an error of the same type that says what to do; if the database
+    refuses the call, the exception of this package for that.
+    """
+    if isinstance(error, SynchronousOnlyOperation):
+        return SynchronousOnlyOperation(
+            "A job cannot be enqueued like this in async code. Write await aenqueue(...), or call the "
+            "function that uses transaction.atomic() with sync_to_async."
+        )
+    code = getattr(error.__cause__, "sqlstate", "")
+    if code in _REFUSALS:
+        return _REFUSALS[code](_message(error))
+    if code == "42883":  # undefined function
+        return ProgrammingError(
+            f"The database {alias!r} has no functions of this version of django_pgqueue. "
+            f"Run: manage.py migrate django_pgqueue --database={alias}"
+        )
+    return error
+
+
+def _message(error: Exception) -> str:
+    """Return what a function said, and how to mend it, without the place in its code."""
+    diagnostics = getattr(error.__cause__, "diag", None)
+    first, *more = (
+        (getattr(diagnostics, name, None) or "").rstrip(".")
+        for name in ("message_primary", "message_detail", "message_hint")
+    )
+    return ". ".join(filter(None, [first.removeprefix("pgqueue: "), *more])) + "."
+
+
+def warn_of_other_transaction(connection: BaseDatabaseWrapper) -> None:
+    """Log, once, that a transaction is open in another database only: the job does not belong to it.
+
+    Only with DEBUG, because looking for such a transaction takes 8 µs.
+    """
+    if not settings.DEBUG or connection.in_atomic_block or len(connections.settings) == 1:
+        return
+    for other in connections.all(initialized_only=True):
+        if other.in_atomic_block and (connection.alias, other.alias) not in _said:
+            _said.add((connection.alias, other.alias))
+            logger.warning(
+                "a job was enqueued in the database %r at once: the open transaction is in the database %r, "
+                "and neither a rollback nor a commit there affects the job",
+                connection.alias, other.alias,
+            )  # fmt: skip

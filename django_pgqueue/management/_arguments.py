@@ -22,7 +22,7 @@ from ..tasks.results import parse_id
 from ..tasks.routing import default_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = [
     "at_least",
@@ -188,8 +188,6 @@ def iso(time: datetime | None) -> str | None:
 # The ids of jobs on the command line: ``5``, or ``other:5`` for a job in another database.
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     JobId = tuple[str, int]
     """The alias that an id names, empty if it names none, and the number."""
 

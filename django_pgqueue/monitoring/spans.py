@@ -44,35 +44,6 @@ __all__ = [
 ]
 
 
-# ----------------------------------------------------------------------------
-# Percentiles from the histograms of ``JobStat``.
-
-SHARES = (0.5, 0.95, 0.99)
-
-
-def percentile(histogram: Sequence[int], share: float) -> float | None:
-    """Return the time in seconds that this share of the jobs did not exceed; None if there were no jobs.
-
-    The jobs are assumed to be spread evenly within a class of the histogram. Each bound is twice the previous
-    one, so the result is between half and twice the true value. In the first class, up to one millisecond,
-    the error is at most one millisecond. The class after the last bound returns infinity.
-    """
-    total = sum(histogram)
-    if not total:
-        return None
-    rank = share * total
-    below = 0
-    for place, (count, up_to) in enumerate(zip(histogram, accumulate(histogram), strict=True)):
-        if count and up_to >= rank:
-            if place >= len(HISTOGRAM_BOUNDS):
-                break
-            upper: float = HISTOGRAM_BOUNDS[place]
-            lower: float = HISTOGRAM_BOUNDS[place - 1] if place else 0.0
-            return lower + (upper - lower) * (rank - below) / count
-        below = up_to
-    return math.inf
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """How far back to look."""
@@ -195,6 +166,35 @@ def _read(alias: str, statement: str, parameters: dict[str, Any]) -> list[Figure
 
 
 # ----------------------------------------------------------------------------
+# Percentiles from the histograms of ``JobStat``.
+
+SHARES = (0.5, 0.95, 0.99)
+
+
+def percentile(histogram: Sequence[int], share: float) -> float | None:
+    """Return the time in seconds that this share of the jobs did not exceed; None if there were no jobs.
+
+    The jobs are assumed to be spread evenly within a class of the histogram. Each bound is twice the previous
+    one, so the result is between half and twice the true value. In the first class, up to one millisecond,
+    the error is at most one millisecond. The class after the last bound returns infinity.
+    """
+    total = sum(histogram)
+    if not total:
+        return None
+    rank = share * total
+    below = 0
+    for place, (count, up_to) in enumerate(zip(histogram, accumulate(histogram), strict=True)):
+        if count and up_to >= rank:
+            if place >= len(HISTOGRAM_BOUNDS):
+                break
+            upper: float = HISTOGRAM_BOUNDS[place]
+            lower: float = HISTOGRAM_BOUNDS[place - 1] if place else 0.0
+            return lower + (upper - lower) * (rank - below) / count
+        below = up_to
+    return math.inf
+
+
+# ----------------------------------------------------------------------------
 # A few points over a span for many queues or tasks at once, for the small charts in lists.
 
 _SQL = "".join((_FOLDER / f"{name}.sql").read_text(encoding="utf-8") for name in ("parts", "trends"))
@@ -240,9 +240,8 @@ def trends(alias: str, span: Span, by: Literal["queue", "task"], names: Iterable
 # An attempt counts however it ended, so a job that is tried twice counts twice.
 
 MOST_QUEUES = 1_000
-_ONE_MINUTE = timedelta(minutes=1)
 #: The last full minute, and the one that is not over. These are few rows, one for each queue.
-_NOW = Span("now", _ONE_MINUTE, _ONE_MINUTE, stat.Span.MINUTE, _ONE_MINUTE, stat.Span.MINUTE)
+_NOW = Span("now", _MINUTE, _MINUTE, stat.Span.MINUTE, _MINUTE, stat.Span.MINUTE)
 
 
 def per_second(points: Collection[Figures]) -> float:

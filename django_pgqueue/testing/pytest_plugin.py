@@ -25,9 +25,9 @@ pytest.register_assert_rewrite("django_pgqueue.testing.assertions")
 def _pgqueue_forget_jobs() -> Iterator[None]:
     """Forget the jobs of dummy mode after each test, if there can be any."""
     yield
-    memory = sys.modules.get("django_pgqueue.testing.modes")
-    if memory is not None:
-        memory.clear_jobs()
+    modes = sys.modules.get("django_pgqueue.testing.modes")
+    if modes is not None:
+        modes.clear_jobs()
 
 
 @pytest.fixture
@@ -51,10 +51,9 @@ def immediate_jobs() -> Iterator[None]:
 def dummy_jobs() -> Iterator[list[Any]]:
     """Keep jobs in memory, in this list, and run none. This needs no database."""
     from . import modes
-    from . import modes as memory
 
     with modes.dummy_jobs():
-        yield memory.JOBS
+        yield modes.JOBS
 
 
 @pytest.fixture

@@ -14,6 +14,54 @@ if TYPE_CHECKING:
 __all__ = ["configure_logging", "format_error", "logging_restored", "shorten"]
 
 
+_LOGGERS = ("django_pgqueue", "django_pgqueue.job")
+_AT_VERBOSITY = {
+    # verbosity: (level of the package, level of the lines about single jobs)
+    0: (logging.WARNING, logging.ERROR),
+    1: (logging.INFO, logging.WARNING),
+    2: (logging.INFO, logging.INFO),
+    3: (logging.DEBUG, logging.DEBUG),
+}
+MOST_BYTES = 64 * 2**10
+"""Of an exception. The messages of exceptions may be of any size, and each attempt prints one."""
+
+
+class _Formatter(logging.Formatter):
+    """Prints exceptions faster, because a worker may print thousands of similar ones, and cuts long ones."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is that of logging
+        _, error, frames = ei
+        if error is None:
+            return super().formatException(ei)
+        return shorten(format_error(error, frames).removesuffix("\n"), MOST_BYTES)
+
+
+def configure_logging(verbosity: int) -> None:
+    """Log to standard error at the level for ``--verbosity``, unless handlers are configured."""
+    logger = logging.getLogger("django_pgqueue")
+    if logger.hasHandlers():
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s [%(process)d] %(message)s"))
+    logger.addHandler(handler)
+    package, jobs = _AT_VERBOSITY[verbosity]
+    logger.setLevel(package)
+    logging.getLogger("django_pgqueue.job").setLevel(jobs)
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """Undo ``configure_logging`` at the end, for a program that continues after the command."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
+
+
 # ----------------------------------------------------------------------------
 # Print exceptions as the standard library does, but several times faster.
 #
@@ -23,7 +71,6 @@ __all__ = ["configure_logging", "format_error", "logging_restored", "shorten"]
 # they are the code that runs.
 
 MOST = 1_000  # places whose text is kept
-
 _CUT = "\n... {} bytes left out ...\n"
 _texts: dict[tuple[object, ...], str] = {}
 
@@ -69,53 +116,3 @@ class _Frames(traceback.StackSummary):
                     _texts.clear()
                 _texts[place] = text
         return text
-
-
-_LOGGERS = ("django_pgqueue", "django_pgqueue.job")
-_AT_VERBOSITY = {
-    # verbosity: (level of the package, level of the lines about single jobs)
-    0: (logging.WARNING, logging.ERROR),
-    1: (logging.INFO, logging.WARNING),
-    2: (logging.INFO, logging.INFO),
-    3: (logging.DEBUG, logging.DEBUG),
-}
-
-
-MOST_BYTES = 64 * 2**10
-"""Of an exception. The messages of exceptions may be of any size, and each attempt prints one."""
-
-
-class _Formatter(logging.Formatter):
-    """Prints exceptions faster, because a worker may print thousands of similar ones, and cuts long ones."""
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is that of logging
-        _, error, frames = ei
-        if error is None:
-            return super().formatException(ei)
-        return shorten(format_error(error, frames).removesuffix("\n"), MOST_BYTES)
-
-
-def configure_logging(verbosity: int) -> None:
-    """Log to standard error at the level for ``--verbosity``, unless handlers are configured."""
-    logger = logging.getLogger("django_pgqueue")
-    if logger.hasHandlers():
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s [%(process)d] %(message)s"))
-    logger.addHandler(handler)
-    package, jobs = _AT_VERBOSITY[verbosity]
-    logger.setLevel(package)
-    logging.getLogger("django_pgqueue.job").setLevel(jobs)
-
-
-@contextmanager
-def logging_restored() -> Iterator[None]:
-    """Undo ``configure_logging`` at the end, for a program that continues after the command."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
-    try:
-        yield
-    finally:
-        for logger, level, handlers in before:
-            logger.setLevel(level)
-            logger.handlers[:] = handlers

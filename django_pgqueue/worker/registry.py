@@ -19,26 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Registration", "resident_memory"]
 
 
-# ----------------------------------------------------------------------------
-# How much memory this process uses.
-
-_STATM = Path("/proc/self/statm")
-
-
-def resident_memory() -> int | None:
-    """Return the bytes of this process that are in memory now; None if the system does not tell, as outside
-    Linux.
-    """
-    try:
-        pages = int(_STATM.read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of these, so keep it below 15
 END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow
-
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
         holds_lock, memory, started_at, heartbeat_at)
@@ -145,3 +127,20 @@ def _version() -> str:
         return version("dj-pgqueue")
     except PackageNotFoundError:  # run from a checkout that is not installed
         return "unknown"
+
+
+# ----------------------------------------------------------------------------
+# How much memory this process uses.
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_memory() -> int | None:
+    """Return the bytes of this process that are in memory now; None if the system does not tell, as outside
+    Linux.
+    """
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None

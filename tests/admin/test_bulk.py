@@ -18,9 +18,7 @@ from django_pgqueue import cancel, enqueue, pause, retry
 from django_pgqueue.admin.bulk import actions, confirm, selection
 from django_pgqueue.admin.bulk import order as bulk_order
 from django_pgqueue.admin.bulk import start as bulk_start
-from django_pgqueue.admin.bulk import start as deadline
 from django_pgqueue.admin.bulk import task as bulk
-from django_pgqueue.admin.bulk import task as bulk_walk
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.jobs.steps import MOST_STEPS
 from django_pgqueue.models import Job
@@ -35,7 +33,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_start, "MOST_AT_ONCE", 2)
-    monkeypatch.setattr(bulk_walk, "FIRST_SIZE", 2)
+    monkeypatch.setattr(bulk, "FIRST_SIZE", 2)
 
 
 @pytest.fixture
@@ -203,7 +201,7 @@ def test_it_stops_when_it_is_cancelled_and_goes_on_when_it_is_retried(
 ) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
     job = confirmed(root, ask(root, "cancel_jobs", jobs[0], across=True))
-    take = bulk_walk.take
+    take = bulk.take
 
     def cancel_after_the_first(*args: Any) -> Any:
         taken = take(*args)
@@ -284,7 +282,7 @@ def test_who_loses_the_permission_meanwhile_is_stopped(monkeypatch: pytest.Monke
     client = staff("view_job", "cancel_job")
     jobs = JobFactory.create_batch(5, scheduled=True)
     job = confirmed(client, ask(client, "cancel_jobs", *jobs))
-    take = bulk_walk.take
+    take = bulk.take
 
     def fire(*args: Any) -> Any:
         User.objects.update(is_active=False)
@@ -365,7 +363,7 @@ def test_the_request_stops_after_its_time(root: Client, monkeypatch: pytest.Monk
 
 def test_the_request_stops_within_a_statement(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for text may read for minutes before it finds the next jobs."""
-    chunks = iter([bulk_walk.take])
+    chunks = iter([bulk.take])
 
     def slow_take(*args: Any) -> Any:
         if (take := next(chunks, None)) is not None:
@@ -375,7 +373,7 @@ def test_the_request_stops_within_a_statement(root: Client, monkeypatch: pytest.
         return None
 
     monkeypatch.setattr(bulk_start, "take", slow_take)
-    monkeypatch.setattr(deadline, "_LEAST", 0.2)
+    monkeypatch.setattr(bulk_start, "_LEAST", 0.2)
     monkeypatch.setattr(bulk_start, "SECONDS", 1.0)
     jobs = JobFactory.create_batch(5, scheduled=True)
     page = ask(root, "cancel_jobs", *jobs)
@@ -418,7 +416,7 @@ def test_chunks_grow_so_that_the_steps_of_a_job_are_enough_for_ten_million_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
-    sizes = [bulk_walk.size_of(number) for number in range(MOST_STEPS - 2)]
+    sizes = [bulk.size_of(number) for number in range(MOST_STEPS - 2)]
     assert sizes[0] == 500
     assert sum(sizes) > 10_000_000
 

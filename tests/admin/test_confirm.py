@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone, translation
 
 from django_pgqueue import cancel
-from django_pgqueue.admin import lists as changelist
+from django_pgqueue.admin import lists
 from django_pgqueue.admin.bulk import confirm, effects, selection
 from django_pgqueue.admin.jobs import search
 from django_pgqueue.models import Job, LiveJob
@@ -272,7 +272,7 @@ def test_a_search_for_text_is_counted_in_a_window(root: Client, monkeypatch: pyt
 
 
 def test_of_a_long_history_the_last_jobs_are_looked_at(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changelist, "WINDOW", 3)
+    monkeypatch.setattr(lists, "WINDOW", 3)
     waiting = JobFactory.create_batch(6)
     failed = JobFactory.create_batch(6, failed=True)
     page = ask(root, "retry_jobs", failed[0], query="queue=default", across=True)

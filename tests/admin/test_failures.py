@@ -11,9 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
 
-from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin import failures as failure_pages
-from django_pgqueue.admin import failures as failure_rows
+from django_pgqueue.admin import JobAdmin, failures
 from django_pgqueue.admin.failures import application_part, failure_block
 from django_pgqueue.models import FailureGroup, Job
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -72,7 +70,7 @@ def test_the_list(root: Client, one: Any) -> None:
 
 
 def test_the_list_ends_and_says_so(root: Client, one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure_pages, "MOST_GROUPS", 1)
+    monkeypatch.setattr(failures, "MOST_GROUPS", 1)
     page = body(root, url("failures"))
     assert len(cells(page)) == 1
     assert "Only the largest groups are shown" in page
@@ -178,8 +176,8 @@ def test_pages_that_take_too_long_say_so(root: Client, one: Any, monkeypatch: py
     def slow(*_: Any, **__: Any) -> Any:
         raise TimeLimitReached
 
-    monkeypatch.setattr(failure_pages, "groups", slow)
-    monkeypatch.setattr(failure_pages, "jobs_of", slow)
+    monkeypatch.setattr(failures, "groups", slow)
+    monkeypatch.setattr(failures, "jobs_of", slow)
     for address in (url("failures"), url("failure", "f")):
         assert "did not answer in time" in body(root, address)
 
@@ -193,10 +191,10 @@ def test_messages_and_tracebacks_are_redacted(root: Client, one: Any, settings: 
 
 
 def test_counts_of_jobs_end_at_a_limit(one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure_rows, "MOST_JOBS", 1)
+    monkeypatch.setattr(failures, "MOST_JOBS", 1)
     for _ in range(2):
         JobFactory.create(failed=True, error_fingerprint="f")
-    assert failure_rows.jobs_of("default", "f").failed == "1+ jobs have failed"
+    assert failures.jobs_of("default", "f").failed == "1+ jobs have failed"
 
 
 def test_the_block_of_the_overview(one: Any) -> None:

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.admin.workers import admin as worker_page
+from django_pgqueue.admin.workers import admin
 from django_pgqueue.admin.workers.fleet import Fleet
 from django_pgqueue.jobs.progress import HAS_PROGRESS
 from django_pgqueue.models import Job, JobProgress
@@ -188,7 +188,7 @@ def test_the_page_of_a_worker_lists_its_running_jobs(root: Client) -> None:
 
 def test_the_jobs_of_a_worker_are_for_those_who_may_see_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     worker(id=7)
-    monkeypatch.setattr(worker_page, "MOST_JOBS", 2)
+    monkeypatch.setattr(admin, "MOST_JOBS", 2)
     assert "No jobs are running." in body(staff("view_worker", "view_job"), url("change", 7, model="worker"))
     JobFactory.create_batch(3, running=True, worker=7, task_path="shop.tasks.secret")
     assert "secret" not in body(staff("view_worker"), url("change", 7, model="worker"))
@@ -247,7 +247,7 @@ def test_a_history_that_is_too_slow_does_not_keep_the_page(
     def fail(*args: Any) -> Any:
         raise TimeLimitReached
 
-    monkeypatch.setattr(worker_page, "ended_by", fail)
+    monkeypatch.setattr(admin, "ended_by", fail)
     assert "What it has ended could not be read in time." in body(
         root, url("change", worker().pk, model="worker")
     )

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin import lists as changelist
-from django_pgqueue.admin.jobs import search as job_orders
+from django_pgqueue.admin import lists
+from django_pgqueue.admin.jobs import search
 from django_pgqueue.models import Job
 from tests.support.factories import JobFactory
 
@@ -90,7 +90,7 @@ def test_pages_in_the_order_of_a_state_forth_and_back(root: Client, state: str, 
 def test_a_filter_that_no_index_serves_looks_at_so_many_rows_in_this_order(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changelist.KeysetChangeList, "window", 4)
+    monkeypatch.setattr(lists.KeysetChangeList, "window", 4)
     rare = JobFactory.create(done=True, task_path="rare.task", finished_at=ago(100))
     for n in range(10):
         JobFactory.create(done=True, finished_at=ago(n), shelf=9 if n % 2 else 3)
@@ -101,7 +101,7 @@ def test_a_filter_that_no_index_serves_looks_at_so_many_rows_in_this_order(
 def test_a_rare_state_of_waiting_jobs_is_looked_for_in_parts(
     root: Client, monkeypatch: pytest.MonkeyPatch, status: str, others: str
 ) -> None:
-    monkeypatch.setattr(changelist.KeysetChangeList, "window", 4)
+    monkeypatch.setattr(lists.KeysetChangeList, "window", 4)
     rare = JobFactory.create(status=status, run_after=ago(-100))
     for n in range(10):
         JobFactory.create(
@@ -125,7 +125,7 @@ def seen_while_looking_back(root: Client, **query: str) -> list[list[int]]:
 
 
 def test_with_many_queues_the_newest_come_first(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_orders, "MOST_QUEUES", 2)
+    monkeypatch.setattr(search, "MOST_QUEUES", 2)
     jobs = [JobFactory.create(queue_name=name, priority=n) for n, name in enumerate("cba")]
     newest_first = [job.pk for job in reversed(jobs)]
     assert listed(root, status="pending") == newest_first
@@ -148,14 +148,14 @@ def test_jobs_that_change_or_vanish_while_the_page_is_read(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, changed, same = (JobFactory.create(run_after=ago(seconds)) for seconds in (3, 2, 1))
-    rows_of = changelist.KeysetChangeList._rows
+    rows_of = lists.KeysetChangeList._rows
 
     def meanwhile(self: Any, keys: list[int]) -> list[Any]:
         Job.objects.filter(pk=gone.pk)._raw_delete("default")
         Job.objects.filter(pk=changed.pk).update(status="running", worker=7, lease=1)
         return rows_of(self, keys)
 
-    monkeypatch.setattr(changelist.KeysetChangeList, "_rows", meanwhile)
+    monkeypatch.setattr(lists.KeysetChangeList, "_rows", meanwhile)
     response = root.get(url("changelist"), {"status": "pending"})
     shown = [(row.pk, row.status) for row in response.context["cl"].result_list]
     assert shown == [(changed.pk, "running"), (same.pk, "pending")]

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue
 from django_pgqueue.admin import links_for
-from django_pgqueue.admin.job_page import links as own_links
+from django_pgqueue.admin.job_page import links as links_module
 from django_pgqueue.admin.job_page.errors import MOST_LINES
 from django_pgqueue.admin.job_page.timeline import parts_of, timeline_of
 from django_pgqueue.models import Job
@@ -189,10 +189,10 @@ def test_a_panel_that_fails_does_not_hide_the_page(root: Client, caplog: pytest.
 
 @pytest.fixture
 def own() -> Iterator[None]:
-    before = dict(own_links._declared)
+    before = dict(links_module._declared)
     yield
-    own_links._declared.clear()
-    own_links._declared.update(before)
+    links_module._declared.clear()
+    links_module._declared.update(before)
 
 
 @pytest.mark.django_db

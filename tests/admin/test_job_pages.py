@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin import display
-from django_pgqueue.admin.jobs import texts as job_texts
+from django_pgqueue.admin.jobs import texts
 from tests.support.factories import ERROR, JobFactory, QueueFactory, WorkerFactory
 
 from .helpers import STATES, ask, body, staff, url
@@ -162,8 +162,8 @@ def test_pages_ask_a_bounded_number_of_questions(
 
 
 def test_names_break_between_their_words_only() -> None:
-    assert job_texts.breakable("shop.tasks.send_<b>") == "shop.<wbr>tasks.<wbr>send_&lt;b&gt;"
-    assert job_texts.breakable("GatewayDown") == "Gateway<wbr>Down"
+    assert texts.breakable("shop.tasks.send_<b>") == "shop.<wbr>tasks.<wbr>send_&lt;b&gt;"
+    assert texts.breakable("GatewayDown") == "Gateway<wbr>Down"
 
 
 def test_the_page_that_asks_has_one_way_back_where_nothing_would_change(root: Client) -> None:

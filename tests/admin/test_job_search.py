@@ -11,9 +11,9 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.admin import lists as changelist
+from django_pgqueue.admin import lists
 from django_pgqueue.admin.bulk import confirm
-from django_pgqueue.admin.jobs import search as job_search
+from django_pgqueue.admin.jobs import search
 from django_pgqueue.admin.lists import KeysetChangeList
 from django_pgqueue.postgres.timeout import TimeLimitReached, time_limit
 from tests.support.factories import ERROR, JobFactory
@@ -106,9 +106,9 @@ def test_a_search_that_takes_too_long_gives_up_and_says_so(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     JobFactory.create(args=["needle"])
-    monkeypatch.setattr(changelist, "SECONDS", 0.05)
-    monkeypatch.setattr(changelist, "SMALLER", (10,))
-    monkeypatch.setattr(job_search, "_with_text", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
+    monkeypatch.setattr(lists, "SECONDS", 0.05)
+    monkeypatch.setattr(lists, "SMALLER", (10,))
+    monkeypatch.setattr(search, "_with_text", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
     page = body(root, url("changelist"), q="needle")
     assert "The search gave up after 0.1 s." in page, "it has tried two windows"
     assert "Choose a status, a queue or a time" in page
@@ -127,7 +127,7 @@ def test_a_smaller_window_is_read_if_a_larger_one_takes_too_long(
         return find(self, place)
 
     monkeypatch.setattr(KeysetChangeList, "_find", slow)
-    monkeypatch.setattr(job_search, "WINDOW_OF_SCAN", 30)
+    monkeypatch.setattr(search, "WINDOW_OF_SCAN", 30)
     page = root.get(url("changelist"), {"q": "needle"})
     assert [row.pk for row in page.context["cl"].result_list] == [new.pk, new.pk - 1, new.pk - 2]
     assert "Found 3 in 3 rows." in page.content.decode()
@@ -156,7 +156,7 @@ def test_an_action_on_all_that_a_slow_search_finds_gives_up_too(
 ) -> None:
     job = JobFactory.create(failed=True)
     monkeypatch.setattr(confirm, "SECONDS", 0.05)
-    monkeypatch.setattr(job_search, "_with_text", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
+    monkeypatch.setattr(search, "_with_text", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
     data = {"action": "retry_jobs", "_selected_action": [job.pk], "select_across": 1, "index": 0}
     message, kind = post(root, f"{url('changelist')}?q=needle", **data)
     assert message.startswith("The search gave up after ")
@@ -237,9 +237,9 @@ def test_a_place_is_searched_like_a_text_in_recent_jobs_and_within_the_time_limi
     new = JobFactory.create(**CALL, done=True, finished_at=timezone.now() - timedelta(days=6))
     assert listed(root, q="kwargs.order_id=17") == [new.pk]
     assert listed(root, q="kwargs.order_id=17", finished="2020-01-01..") == [new.pk, old.pk]
-    monkeypatch.setattr(changelist, "SECONDS", 0.05)
-    monkeypatch.setattr(changelist, "SMALLER", (10,))
-    monkeypatch.setattr(job_search, "at_path", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
+    monkeypatch.setattr(lists, "SECONDS", 0.05)
+    monkeypatch.setattr(lists, "SMALLER", (10,))
+    monkeypatch.setattr(search, "at_path", lambda jobs, *_: jobs.extra(where=["pg_sleep(5) IS NULL"]))
     assert "The search gave up after" in body(root, url("changelist"), q="kwargs.order_id=17")
 
 

@@ -10,9 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin import lists as changelist
-from django_pgqueue.admin import lists as names
+from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.jobs import filters
 from django_pgqueue.models.job import Status
 from django_pgqueue.monitoring import states
@@ -114,7 +112,7 @@ def test_filters_know_queues_and_tasks_that_only_have_live_jobs(
     monkeypatch.setattr(filters, "MOST_CHOICES", 10_000)
     for state, options in STATES.items():
         JobFactory.create(queue_name=f"queue {state}", task_path=f"shop.tasks.{state}", **options)
-    queues = names.queue_names("default")
+    queues = lists.queue_names("default")
     assert queues == [queue.name for queue in queue_figures("default")[0]]
     assert queues == ["queue blocked", "queue failed", "queue pending", "queue retry", "queue running"]
     page = body(root, url("changelist"))
@@ -124,13 +122,13 @@ def test_filters_know_queues_and_tasks_that_only_have_live_jobs(
 
 
 def test_of_a_long_backlog_the_filter_by_task_reads_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "BACKLOG_WINDOW", 2)
+    monkeypatch.setattr(lists, "BACKLOG_WINDOW", 2)
     for name in ("first", "second", "between", "running", "second to last", "last"):
         JobFactory.create(queue_name=name, task_path=f"shop.tasks.{name}", running=name == "running")
-    found = {path.removeprefix("shop.tasks.") for path in names.task_paths("default")}
+    found = {path.removeprefix("shop.tasks.") for path in lists.task_paths("default")}
     assert {"first", "second", "running", "second to last", "last"} <= found
     assert "between" not in found
-    assert {"between", "running"} <= set(names.queue_names("default")), "these have indexes"
+    assert {"between", "running"} <= set(lists.queue_names("default")), "these have indexes"
 
 
 def walk(client: Client, link: str, start: str = "") -> Iterator[list[int]]:
@@ -157,7 +155,7 @@ def test_links_to_pages_keep_the_filters_and_are_only_there_when_needed(root: Cl
 
 
 def test_a_search_looks_at_so_many_rows_and_then_asks(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changelist.KeysetChangeList, "window", 5)
+    monkeypatch.setattr(lists.KeysetChangeList, "window", 5)
     found = JobFactory.create(done=True, queue_name="rare")
     JobFactory.create_batch(12, done=True)
     pages = [[], *walk(root, "older", start="?queue=rare")]
@@ -204,7 +202,7 @@ def test_a_span_of_finished_jobs_is_one_part_of_the_history(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its index, newer jobs are not read one by one."""
-    monkeypatch.setattr(changelist.KeysetChangeList, "window", 3)
+    monkeypatch.setattr(lists.KeysetChangeList, "window", 3)
     long_ago = timezone.now() - timedelta(days=30)
     old = JobFactory.create(done=True, finished_at=long_ago, queue_name="mail")
     JobFactory.create_batch(5, done=True)

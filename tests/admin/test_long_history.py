@@ -11,9 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin import JobAdmin
-from django_pgqueue.admin import lists as changelist
-from django_pgqueue.admin import lists as names
+from django_pgqueue.admin import JobAdmin, lists
 from django_pgqueue.admin.bulk import confirm
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring import states
@@ -62,7 +60,7 @@ LISTS = [
 def test_a_list_reads_little_of_a_long_history(
     root: Client, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    monkeypatch.setattr(changelist.KeysetChangeList, "window", 500)
+    monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
     monkeypatch.setattr(states.NOW, "_read", lambda alias: {})  # see tests/plans/test_job_list.py
     with CaptureQueriesContext(connection) as captured:
@@ -81,11 +79,11 @@ def test_a_list_reads_little_of_a_long_history(
 def test_an_action_on_all_that_match_reads_little_of_a_long_history(
     root: Client, monkeypatch: pytest.MonkeyPatch, query: str, action: str
 ) -> None:
-    monkeypatch.setattr(changelist, "WINDOW", 500)
+    monkeypatch.setattr(lists, "WINDOW", 500)
     monkeypatch.setattr(confirm, "WINDOW_OF_STAYING", 200)
-    monkeypatch.setattr(changelist.KeysetChangeList, "window", 500)
+    monkeypatch.setattr(lists.KeysetChangeList, "window", 500)
     monkeypatch.setattr(JobAdmin, "list_per_page", 20)
-    monkeypatch.setattr(names, "BACKLOG_WINDOW", 100)
+    monkeypatch.setattr(lists, "BACKLOG_WINDOW", 100)
     monkeypatch.setattr("django_pgqueue.tasks.registry.BACKLOG_WINDOW", 100)
     data = {"action": action, "_selected_action": [1], "select_across": 1}
     address = f"{url('changelist')}?{query}"

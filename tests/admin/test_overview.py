@@ -17,8 +17,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from django_pgqueue import pause, set_limit
-from django_pgqueue.admin.overview import page as overview
-from django_pgqueue.admin.overview import page as overview_charts
+from django_pgqueue.admin.overview import page as page_module
 from django_pgqueue.models import Pause
 from django_pgqueue.monitoring import health
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -275,7 +274,7 @@ def test_the_workers(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (texts, version) == (["mail", "1 of 4", "running"], "2026-03")
     assert re.fullmatch(r"\d s ago", beat)
     assert 'class="pgqueue-gauge-used" width="25"' in part
-    monkeypatch.setattr(overview, "MOST_WORKERS", 2)
+    monkeypatch.setattr(page_module, "MOST_WORKERS", 2)
     WorkerFactory.create_batch(2)
     assert "1 more worker is not shown here." in page_of(root)
 
@@ -337,7 +336,7 @@ def test_each_statement_about_jobs_has_a_time_limit(root: Client) -> None:
     ("module", "part", "region"),
     [
         (health, "depths", "queues"), (health, "Crew", "workers"), (health, "lost_jobs", "queues"),
-        (overview, "breakdown", "queues"), (overview, "charts", "graphs"), (health, "series", ""),
+        (page_module, "breakdown", "queues"), (page_module, "charts", "graphs"), (health, "series", ""),
     ],
 )  # fmt: skip
 def test_a_part_that_is_too_slow_says_so(
@@ -424,4 +423,4 @@ def test_pages_need_no_inline_script_or_style(root: Client) -> None:
     ("rate", "text"), [(0, "0"), (2.0, "2"), (2.25, "2.2"), (12.5, "12"), (1234.0, "1,234")]
 )
 def test_a_whole_rate_has_no_decimals(rate: float, text: str) -> None:
-    assert overview_charts._rate(rate) == text
+    assert page_module._rate(rate) == text

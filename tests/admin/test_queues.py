@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin import QueueAdmin, display
-from django_pgqueue.admin import queues as queue_page
+from django_pgqueue.admin import queues as queues_module
 from django_pgqueue.models import Queue
 from django_pgqueue.monitoring import queues
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -228,7 +228,7 @@ def test_figures_that_cannot_be_read_in_time_are_left_out(
     page = body(root, url("change", "mail", model="queue"))
     assert tiles(page)["Depth"] == "could not be read in time"
     assert "data-pgqueue-chart" in page
-    monkeypatch.setattr(queue_page, "series", fail)
+    monkeypatch.setattr(queues_module, "series", fail)
     assert "so the charts are missing" in body(root, url("change", "mail", model="queue"))
 
 

@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from django_pgqueue.admin.schedules import actions as schedule_actions
+from django_pgqueue.admin.schedules import actions
 from django_pgqueue.models import Job, Schedule, ScheduleTick
 from django_pgqueue.schedules import pause
 from tests.support import shown_schedules as schedules
@@ -182,12 +182,12 @@ def test_a_schedule_that_is_gone_in_the_meantime(root: Client, monkeypatch: pyte
     schedules.create("nightly")
     schedules.create("other")
 
-    def pause_late(name: str, given: schedule_actions.Request) -> bool:
+    def pause_late(name: str, given: actions.Request) -> bool:
         Schedule.objects.filter(pk="nightly").delete()
         return pause(name, by=given.by, using=given.alias)
 
-    action = schedule_actions.ACTIONS["pause"]
-    monkeypatch.setitem(schedule_actions.ACTIONS, "pause", replace(action, run=pause_late))
+    action = actions.ACTIONS["pause"]
+    monkeypatch.setitem(actions.ACTIONS, "pause", replace(action, run=pause_late))
     assert confirm(root, ask(root, "pause", "nightly", "other")) == ("1 schedule is paused.", "success")
 
 

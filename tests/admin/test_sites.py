@@ -10,7 +10,7 @@ from django.utils import timezone
 from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import why
-from django_pgqueue.admin.jobs import admin as job_admin
+from django_pgqueue.admin.jobs import admin as admin_module
 from django_pgqueue.explanation import Why
 from django_pgqueue.models import Job, JobStat, Pause, Queue, Worker
 from django_pgqueue.postgres.timeout import TimeLimitReached
@@ -175,7 +175,7 @@ def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
     def slow(admin: object, request: object) -> None:
         raise TimeLimitReached
 
-    monkeypatch.setattr(job_admin, "overview", slow)
+    monkeypatch.setattr(admin_module, "overview", slow)
     answer = root.get("/admin/django_pgqueue/job/overview/")
     assert answer.status_code == 503
     assert "Who waits for whom" not in answer.content.decode()

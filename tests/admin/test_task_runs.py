@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from django_pgqueue.admin.job_page import page as task_runs
+from django_pgqueue.admin.job_page import page as page_module
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.support.factories import JobFactory
 from tests.support.statistics import count
@@ -31,5 +31,5 @@ def test_a_job_shows_how_long_its_task_ran(root: Client, monkeypatch: pytest.Mon
     assert page.count("uPlot.iife.min.js") == 1
     assert "pgqueue-runs" not in body(staff("view_job"), address)
     assert "pgqueue-runs" in body(staff("view_job", "view_jobstat"), address)
-    monkeypatch.setattr(task_runs, "series", too_slow)
+    monkeypatch.setattr(page_module, "series", too_slow)
     assert "pgqueue-runs" not in body(root, address)

@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import enqueue, pause, set_limit, task
-from django_pgqueue.admin.tasks import list as task_list
-from django_pgqueue.admin.tasks import page as task_page
+from django_pgqueue.admin.tasks import list as list_module
+from django_pgqueue.admin.tasks import page as page_module
 from django_pgqueue.admin.tasks.page import policy
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.tasks.keys import Concurrency, Rate
@@ -101,7 +101,7 @@ def test_columns_sort(root: Client) -> None:
               "run95": "cab"}  # fmt: skip
     found = rows(root)
     for order, expected in orders.items():
-        task_list._sort(found, order)
+        list_module._sort(found, order)
         assert "".join(row.path[-1] for row in found if row.figures.attempts) == expected, order
     assert names(root, o="-retried") == ["b", "a", "c"]
     page = body(root, TASKS, o="-failed", span="24h")
@@ -109,8 +109,8 @@ def test_columns_sort(root: Client) -> None:
 
 
 def test_pages(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_list, "PER_PAGE", 2)
-    monkeypatch.setattr(task_list, "MOST_TASKS", 3)
+    monkeypatch.setattr(list_module, "PER_PAGE", 2)
+    monkeypatch.setattr(list_module, "MOST_TASKS", 3)
     for name in "abcd":
         ran(f"depot.{name}", 1)
     assert names(root) == names(root, p="x") == ["a", "b"]
@@ -160,11 +160,11 @@ def too_slow(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> Itera
 def test_a_part_that_is_too_slow_does_not_keep_the_others(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with too_slow(monkeypatch, (task_list, "breakdown"), (task_list, "trends")):
+    with too_slow(monkeypatch, (list_module, "breakdown"), (list_module, "trends")):
         page = body(root, TASKS, q="tests.app.tasks.mail")
     assert "The statistics could not be read in time" in page
     assert "tests.<wbr>app.<wbr>tasks.<wbr>mail" in page
-    with too_slow(monkeypatch, (task_page, "series"), (task_page, "breakdown"), (task_page, "callers")):
+    with too_slow(monkeypatch, (page_module, "series"), (page_module, "breakdown"), (page_module, "callers")):
         page = body(root, f"{TASKS}task/tests.app.tasks.mail/")
     assert "so the charts are missing" in page
     assert "could not be read in time" in page

@@ -11,7 +11,6 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_pgqueue.admin import display
-from django_pgqueue.admin import display as moments
 from tests.support.factories import JobFactory, WorkerFactory
 
 from .helpers import body, url
@@ -71,7 +70,7 @@ def test_the_page_names_its_zone_and_keeps_one_that_is_activated(
 
 def test_the_zone_of_the_settings_is_no_activated_one() -> None:
     with override_settings(TIME_ZONE="Asia/Tokyo"):
-        assert moments.page_zone()[:2] == ("Asia/Tokyo", False)
+        assert display.page_zone()[:2] == ("Asia/Tokyo", False)
 
 
 def test_a_sentence_with_a_time_is_escaped() -> None:
@@ -102,7 +101,7 @@ def test_words_about_a_time_have_it_as_their_title(root: Client) -> None:
     worker = WorkerFactory.create()
     JobFactory.create(done=True, finished_at=NOON)
     assert f'title="{EXACT}" data-pgqueue-shows="words">' in body(root, url("changelist"))
-    beat = moments.exact_time(worker.heartbeat_at)
+    beat = display.exact_time(worker.heartbeat_at)
     for page in (body(root, url("overview")), body(root, url("changelist", model="worker"))):
         assert f'title="{beat}" data-pgqueue-shows="words">' in page
 

@@ -13,8 +13,7 @@ from django.template.loader import render_to_string
 from django.test import override_settings
 from django.utils import translation
 
-from django_pgqueue.admin.graph import pages
-from django_pgqueue.admin.graph import shapes as wording
+from django_pgqueue.admin.graph import pages, shapes
 from django_pgqueue.admin.graph.layout import Arrow, Kind, Node, Workflow, layout
 from django_pgqueue.admin.graph.pages import MOST_NODES, folded
 from django_pgqueue.admin.graph.shapes import drawn
@@ -56,7 +55,7 @@ def svg(workflow: Workflow) -> ElementTree.Element:
 
 
 def shown(workflow: Workflow) -> dict[str, tuple[Kind, int, dict[str, int]]]:
-    return {wording.node_label(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
+    return {shapes.node_label(node): (node.kind, node.size, node.counts) for node in workflow.nodes.values()}
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ def test_folded_jobs_stand_in_the_column_of_each_of_them() -> None:
         job(workflow, key + 1, key, task="b")
         job(workflow, key + 1_000, key + 1, task="a")
     small = folded(workflow)
-    assert [wording.node_label(node) for node in small.nodes.values()] == [
+    assert [shapes.node_label(node) for node in small.nodes.values()] == [
         "resize",
         "a × 300",
         "b × 300",
@@ -232,12 +231,12 @@ def test_arrows_run_from_one_box_to_the_next() -> None:
     [("resize", 6, "resize"), ("resize_image", 6, "resiz…"), ("画像画像", 5, "画…"), ("", 3, "")],
 )
 def test_long_names_are_cut(text: str, width: int, expected: str) -> None:
-    assert wording.shortened(text, width) == expected
+    assert shapes.shortened(text, width) == expected
 
 
 def test_members_that_nobody_has_looked_at_are_counted() -> None:
     workflow = Workflow(here=1)
     batch(workflow, 1, done=3, live=2)
-    assert wording.state_words(workflow.nodes[1]) == "2 not over, 3 done"
+    assert shapes.state_words(workflow.nodes[1]) == "2 not over, 3 done"
     batch(workflow, 2)
-    assert wording.state_words(workflow.nodes[2]) == "empty"
+    assert shapes.state_words(workflow.nodes[2]) == "empty"

@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.html import strip_tags
 
 from django_pgqueue.admin.graph import pages
-from django_pgqueue.admin.graph import pages as fold
 from django_pgqueue.admin.graph.reading import Limits
 from django_pgqueue.models import JobBatch
 from tests.support.factories import JobFactory
@@ -125,7 +124,7 @@ def test_the_page_of_a_batch_shows_its_workflow(root: Client) -> None:
 
 
 def test_many_jobs_are_linked_to_their_list(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "MOST_NODES", 4)
+    monkeypatch.setattr(pages, "MOST_NODES", 4)
     group = batch()
     other = job(task="tests.app.tasks.noop", done=True)
     members = [job(other, batch_id=group, done=True) for _each in range(2)]

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.test import override_settings
 
-from django_pgqueue.checks import database as checks_database
+from django_pgqueue.checks import database as database_module
 from django_pgqueue.checks.database import check_database, database_problems
 from django_pgqueue.operations import SQL_FOLDER
 from tests.support import databases
@@ -68,11 +68,11 @@ def test_the_functions_expected_are_those_of_the_files() -> None:
     created = set()
     for path in SQL_FOLDER.glob("*.sql"):
         created |= set(re.findall(r"^CREATE (?:FUNCTION|PROCEDURE) (\w+)", path.read_text(), re.MULTILINE))
-    assert checks_database._functions() == created
+    assert database_module._functions() == created
 
 
 def test_a_later_drop_is_understood() -> None:
-    found = checks_database._ROUTINE.findall(
+    found = database_module._ROUTINE.findall(
         "CREATE FUNCTION pgqueue_a_v1(x int) ..; DROP FUNCTION pgqueue_a_v1; CREATE PROCEDURE pgqueue_b()"
     )
     assert found == [("CREATE", "pgqueue_a_v1"), ("DROP", "pgqueue_a_v1"), ("CREATE", "pgqueue_b")]
@@ -160,7 +160,7 @@ def test_e011_the_server_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("django.db.backends.base.base.RAN_DB_VERSION_CHECK", set())
         messages = database_problems("ancient")
         wrapper.close()
-        monkeypatch.setattr(checks_database, "queue_databases", lambda: {"ancient": "a test"})
+        monkeypatch.setattr(database_module, "queue_databases", lambda: {"ancient": "a test"})
         messages += check_database(None, databases=["ancient"])
     assert ids(messages) == ["pgqueue.E011", "pgqueue.E011"]
     assert "99 or later is required" in messages[0].msg
@@ -172,7 +172,7 @@ def test_e012_the_server_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with databases.alias("gone"):
         connections["gone"].close()
         connections["gone"].settings_dict["PORT"] = "1"
-        monkeypatch.setattr(checks_database, "queue_databases", lambda: {"gone": "a test"})
+        monkeypatch.setattr(database_module, "queue_databases", lambda: {"gone": "a test"})
         (message,) = check_database(None, databases=["gone"])
     assert message.id == "pgqueue.E012"
     assert "DATABASES['gone']" in str(message.hint)
@@ -213,7 +213,7 @@ def test_a_database_of_another_kind_is_left_to_its_own_check(monkeypatch: pytest
         "lite",
         {**connections.settings["default"], "ENGINE": "django.db.backends.sqlite3"},
     )
-    monkeypatch.setattr(checks_database, "queue_databases", lambda: {"lite": "a test"})
+    monkeypatch.setattr(database_module, "queue_databases", lambda: {"lite": "a test"})
     try:
         assert check_database(None, databases=["lite"]) == []
         assert database_problems("lite") == []

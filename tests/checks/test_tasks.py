@@ -21,9 +21,9 @@ from django.test import override_settings
 
 import django_pgqueue
 from django_pgqueue import Concurrency, Rate, compat, task
-from django_pgqueue.checks import backends as checks_backends
+from django_pgqueue.checks import backends
 from django_pgqueue.checks import tasks as checks
-from django_pgqueue.tasks import task as definition
+from django_pgqueue.tasks import task as task_module
 from django_pgqueue.tasks.task import Task
 
 OURS = {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}
@@ -54,12 +54,12 @@ def only_tasks_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore the tasks of other modules. Those of earlier tests here are collected, with their tracebacks."""
     gc.collect()
 
-    everything = definition.declared_tasks
+    everything = task_module.declared_tasks
 
     def declared() -> Iterator[Task[..., Any]]:
         return (each for each in everything() if each.func.__module__.startswith((__name__, "app_")))
 
-    monkeypatch.setattr(definition, "declared_tasks", declared)
+    monkeypatch.setattr(task_module, "declared_tasks", declared)
 
 
 def found(messages: list[CheckMessage]) -> list[str]:
@@ -161,7 +161,7 @@ def test_e018_waits_until_the_settings_are_valid() -> None:
 def django_is_silenced(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """As when the app is ready, with the settings of the moment; undone at the end of the test."""
     monkeypatch.setattr(registry, "registered_checks", set(registry.registered_checks))
-    return checks_backends.silence_django
+    return backends.silence_django
 
 
 # What is in TASKS["default"]; what the hint says.
@@ -209,7 +209,7 @@ def test_e004_tasks_that_is_no_dict(tasks: Any, django_is_silenced: Callable[[],
         django_is_silenced()
         (message,) = [each for each in run_checks() if each.is_serious()]
     assert message.id == "pgqueue.E004"
-    assert checks_backends.LINES in str(message.hint)
+    assert backends.LINES in str(message.hint)
 
 
 @pytest.mark.parametrize(("params", "words", "hint"), BAD_PARAMETERS)
@@ -324,11 +324,11 @@ def test_w001_without_tasks_django_runs_its_tasks_at_once() -> None:
     assert "TASKS is not set" in message.msg
     assert compat.DjangoTask.__module__.removesuffix(".base") in message.msg
     lines = str(message.hint)
-    assert checks_backends.LINES in lines
+    assert backends.LINES in lines
     assert 'SILENCED_SYSTEM_CHECKS = ["pgqueue.W001"]' in lines
     # They can be pasted.
     pasted: dict[str, Any] = {}
-    exec(checks_backends.LINES, pasted)  # noqa: S102
+    exec(backends.LINES, pasted)  # noqa: S102
     with override_settings(TASKS=pasted["TASKS"]):
         assert found(checks.check_backends(None)) == []
 

@@ -20,8 +20,8 @@ from django.test import override_settings
 
 import django_pgqueue
 from django_pgqueue import current_job, enqueue, explain, task
-from django_pgqueue.checks import tasks as checks
-from django_pgqueue.jobs import enqueue as mistakes
+from django_pgqueue.checks import tasks
+from django_pgqueue.jobs import enqueue as enqueue_module
 from django_pgqueue.management._workers import unreachable, warn_of_unknown_queues
 from django_pgqueue.models import Job
 from tests.support.databases import alias, fresh_database
@@ -103,10 +103,10 @@ def test_a_mistake_in_code(mistake: str) -> None:
 
 @in_shop
 def test_a_transaction_in_another_database(caplog: pytest.LogCaptureFixture, settings: Any) -> None:
-    mistakes._said.clear()
+    enqueue_module._said.clear()
     settings.DEBUG = True
     send = example("tasks").send_receipt
-    with caplog.at_level(logging.WARNING, mistakes.__name__):
+    with caplog.at_level(logging.WARNING, enqueue_module.__name__):
         enqueue(send, 1)
         with transaction.atomic():
             enqueue(send, 2)
@@ -157,7 +157,7 @@ def test_mistakes_with_the_command(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_settings_of_the_project() -> None:
     with override_settings():
-        (message,) = checks.check_backends(None)
+        (message,) = tasks.check_backends(None)
     says(message.msg.replace("@django_tasks.task", "@django.tasks.task"))
     program = (
         "from django.conf import settings\nsettings.configure(INSTALLED_APPS=[])\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_pgqueue.maintenance import rounds as flows
+from django_pgqueue.maintenance import rounds as rounds_module
 from django_pgqueue.maintenance.rounds import Rounds
 from django_pgqueue.postgres.session import Session, connect
 from tests.support.flows import after, members, open_batch, outcome, status
@@ -53,7 +53,7 @@ def test_a_round_ends_batches_and_lets_jobs_run_that_wait_for_nothing(
 def test_rounds_go_through_all_pages(
     session: Session, one: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows, "PAGE", 2)
+    monkeypatch.setattr(rounds_module, "PAGE", 2)
     (job,) = add(one)
     children = [after(one, [job]) for _ in range(3)]
     batches = [open_batch(one, 1) for _ in range(3)]

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.management.subcommands import schedules as _schedule_texts
+from django_pgqueue.management.subcommands import schedules as schedules_module
 from django_pgqueue.models import Job, Schedule, ScheduleTick
 from tests.support import shown_schedules as schedules
 
@@ -283,4 +283,4 @@ def test_wrong_arguments(arguments: list[str]) -> None:
 def test_the_number_of_runs_in_the_help_is_the_number_shown() -> None:
     schedules.create("nightly")
     lines = run("schedules", "show", "nightly").splitlines()
-    assert len(lines[lines.index("Next runs:") + 1 :]) == _schedule_texts.NEXT_RUNS == 5
+    assert len(lines[lines.index("Next runs:") + 1 :]) == schedules_module.NEXT_RUNS == 5

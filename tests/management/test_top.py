@@ -26,8 +26,7 @@ from django.utils import timezone, translation
 from django_pgqueue.jobs.progress import HAS_PROGRESS
 from django_pgqueue.management._output import _ASCII, _UTF8, cells
 from django_pgqueue.management._top import live
-from django_pgqueue.management._top import live as keyboard
-from django_pgqueue.management._top import panes as reading
+from django_pgqueue.management._top import panes as panes_module
 from django_pgqueue.management._top.drawing import View, picture, report, shares
 from django_pgqueue.management._top.panes import panes
 from django_pgqueue.management.subcommands import top
@@ -73,7 +72,7 @@ def busy(minute: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
         "f" * 40, "shop.errors.CardRefused", "no\tcover", now, now, failed=3, retried=12, total_failed=3,
         total_retried=12, tasks=["shop.tasks.pay"], versions=["v1"], sample_job=5, muted_at=None, muted_by="",
     )  # fmt: skip
-    monkeypatch.setattr(reading, "groups", lambda *_, **__: [failure])
+    monkeypatch.setattr(panes_module, "groups", lambda *_, **__: [failure])
 
 
 @pytest.mark.usefixtures("busy")
@@ -102,7 +101,7 @@ def test_everything_at_once_on_a_pipe() -> None:
 @pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ja"])
 def test_the_first_figures_are_below_each_other(language: str) -> None:
     with translation.override(language):
-        lines = list(report(reading.read("default"), None, _UTF8))
+        lines = list(report(panes_module.read("default"), None, _UTF8))
     columns = {cells(label) + cells(text) - cells(text.lstrip()) for label, text in map(_parted, lines[2:6])}
     assert len(columns) == 1, lines[2:6]
 
@@ -116,7 +115,7 @@ def _parted(line: str) -> tuple[str, str]:
 @pytest.mark.parametrize("marks", [_UTF8, _ASCII])
 @pytest.mark.parametrize("size", [(200, 60), (80, 24), (79, 24), (40, 10), (120, 33)])
 def test_a_picture_fits_every_screen(size: tuple[int, int], marks: Any) -> None:
-    found = reading.read("default")
+    found = panes_module.read("default")
     for key in "01234":
         view = View()
         view.press(key)
@@ -161,7 +160,7 @@ def test_keys() -> None:
 )
 def test_each_order_shows_the_same_rows(sorts: dict[str, str]) -> None:
 
-    found = reading.read("default")
+    found = panes_module.read("default")
     usual, other = panes(found, _UTF8, {}), panes(found, _UTF8, sorts)
     for name, pane in usual.items():
         assert sorted(pane.rows) == sorted(other[name].rows)
@@ -178,7 +177,7 @@ def test_a_part_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
     def late(_: str) -> Any:
         raise TimeLimitReached
 
-    monkeypatch.setattr(reading, "rates", late)
+    monkeypatch.setattr(panes_module, "rates", late)
     lines = run("top", "--once").splitlines()
     assert lines[0].endswith("Too slow to show: rates.")
     assert "app-1:7" in "\n".join(lines)
@@ -187,7 +186,7 @@ def test_a_part_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("busy")
 def test_each_statement_has_a_time_limit_and_there_are_few(django_assert_max_num_queries: Any) -> None:
     with django_assert_max_num_queries(60) as captured:
-        reading.read("default")
+        panes_module.read("default")
     queries = [query["sql"] for query in captured.captured_queries if "SAVEPOINT" not in query["sql"]]
     limits = ["statement_timeout" in query for query in queries]
     assert limits[0]
@@ -200,7 +199,7 @@ def test_a_database_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None
     def gone(_: str) -> Any:
         raise OperationalError("server closed the connection\nunexpectedly")
 
-    monkeypatch.setattr(reading, "rates", gone)
+    monkeypatch.setattr(panes_module, "rates", gone)
     monkeypatch.setattr(connection, "close", lambda: None)
     with pytest.raises(
         CommandError, match="'default' cannot be read: server closed the connection unexpectedly"
@@ -306,7 +305,7 @@ def test_on_a_terminal(terminal: tuple[Person, Any], options: list[str]) -> None
 def test_an_input_that_is_no_terminal_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull) as nothing:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdin", nothing)
-        with keyboard.keys() as key:
+        with live.keys() as key:
             assert key(0) == ""
 
 

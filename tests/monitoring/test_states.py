@@ -9,7 +9,6 @@ from django.db import connection
 
 from django_pgqueue.models.job import Status
 from django_pgqueue.monitoring import states
-from django_pgqueue.monitoring import states as shared
 from django_pgqueue.monitoring.states import Shared, StateCount, state_counts
 from tests.support.factories import JobFactory
 
@@ -110,7 +109,7 @@ def test_several_viewers_cause_one_count() -> None:
 
 def test_a_count_is_shared_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(shared, "monotonic", lambda: now)
+    monkeypatch.setattr(states, "monotonic", lambda: now)
     calls: list[str] = []
     counts = Shared(lambda alias: calls.append(alias) or len(calls), 5)  # type: ignore[func-returns-value]
     assert (counts.of("default"), counts.of("default")) == (1, 1)

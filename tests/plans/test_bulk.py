@@ -12,8 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin.bulk import effects
-from django_pgqueue.admin.bulk import selection as counting
+from django_pgqueue.admin.bulk import effects, selection
 from django_pgqueue.admin.bulk.selection import Bounds, affected
 from django_pgqueue.admin.bulk.task import Place, take
 from django_pgqueue.models import Job
@@ -91,11 +90,11 @@ def test_waiting_jobs_are_counted_in_a_window_unless_an_index_has_them(
     meant: tuple[effects.Effect, ...],
     numbers: list[tuple[int, bool]],
 ) -> None:
-    monkeypatch.setattr(counting, "MOST_COST", 500.0)
+    monkeypatch.setattr(selection, "MOST_COST", 500.0)
     limits = Bounds(timezone.now().isoformat(), newest=3 * MANY)
     jobs = Job.objects.filter(**filters)
     with CaptureQueriesContext(of_django) as captured:
-        found = counting.count_cheaply(
+        found = selection.count_cheaply(
             jobs, limits, meant, pool=Job.objects.all(), window=WINDOW, is_scan=False
         )
     assert [tuple(one) for one in found] == numbers
@@ -105,4 +104,4 @@ def test_waiting_jobs_are_counted_in_a_window_unless_an_index_has_them(
             filled.execute(entry["sql"])
     assert counts.of(LIVE) <= 5 * WINDOW, counts
     assert counts.of("pgqueue_job") - counts.of(LIVE) <= (2 * MANY + 100 if is_over else 100), counts
-    assert all(one.is_exact for one in counting.count_all(jobs, limits, meant))
+    assert all(one.is_exact for one in selection.count_all(jobs, limits, meant))

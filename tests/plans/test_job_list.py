@@ -13,9 +13,7 @@ from django.db import connection
 from django.test import RequestFactory
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.admin import lists as names
-from django_pgqueue.admin.jobs import search
-from django_pgqueue.admin.jobs import search as visible
+from django_pgqueue.admin.jobs import filters, search
 from django_pgqueue.admin.lists import KeysetChangeList
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring import states
@@ -59,9 +57,9 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names for the filters, which are read within limits of their own."""
-    monkeypatch.setattr(names, "queue_names", lambda alias: ["q0", "q1"])
-    monkeypatch.setattr(names, "task_paths", lambda alias: ["tests.app.tasks.noop"])
-    monkeypatch.setattr(visible, "task_paths", names.task_paths)
+    monkeypatch.setattr(filters, "queue_names", lambda alias: ["q0", "q1"])
+    monkeypatch.setattr(filters, "task_paths", lambda alias: ["tests.app.tasks.noop"])
+    monkeypatch.setattr(search, "task_paths", filters.task_paths)
 
 
 def connected() -> Connection:

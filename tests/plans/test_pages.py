@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_pgqueue.monitoring import jobs as recent
-from django_pgqueue.monitoring import queues
-from django_pgqueue.monitoring import queues as lost
+from django_pgqueue.monitoring import jobs, queues
 from tests.support.plans import fill, reads
 from tests.support.sessions import Connection, open_raw
 
@@ -60,7 +58,7 @@ def one(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[C
 @pytest.mark.parametrize("statement", ["_OF_WORKER", "_CALLERS"])
 def test_what_ended_last_is_read_up_to_a_window(one: Connection, statement: str) -> None:
     with reads(one) as counts:
-        one.execute(getattr(recent, statement), LIMITS)
+        one.execute(getattr(jobs, statement), LIMITS)
     probes = 100
     assert counts.of("pgqueue_job_past") <= 2 * (WINDOW + 8) + probes, counts
     assert counts.of("pgqueue_job_kept") <= 2 * 2 * SOME + probes, counts
@@ -69,7 +67,7 @@ def test_what_ended_last_is_read_up_to_a_window(one: Connection, statement: str)
 
 def test_lost_jobs_and_failures_are_counted_up_to_a_limit(one: Connection) -> None:
     with reads(one) as counts:
-        one.execute(lost._LOST_SQL, {"most": WINDOW, "lease": 30.0})
+        one.execute(queues._LOST_SQL, {"most": WINDOW, "lease": 30.0})
         one.execute(queues._FAILURES, {"most": WINDOW})
     assert counts.of(LIVE, "pgqueue_job_running") <= 2 * WINDOW + 100, counts
     assert counts.of("pgqueue_job_kept") <= 2 * 2 * WINDOW + 100, counts

@@ -12,7 +12,7 @@ from django_pgqueue import enqueue
 from django_pgqueue.jobs.claim import claim_sql
 from django_pgqueue.jobs.finish import FINISH_SQL, Kind, Outcome, finish_parameters
 from django_pgqueue.maintenance.rounds import Rounds
-from django_pgqueue.postgres import session as prepared
+from django_pgqueue.postgres import session as session_module
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
@@ -77,7 +77,7 @@ def test_plans_that_were_made_on_an_empty_table_are_made_anew(
         fill(other, LIVE, MANY, analyze=False, run_after=run_after)
     rows = session.run((claim_sql("default"), claim_parameters(Range(), limit=BATCH)))[0]
 
-    monkeypatch.setattr(prepared, "PLANS_LAST", 0.0)
+    monkeypatch.setattr(session_module, "PLANS_LAST", 0.0)
     session.refresh_plans()
     for name, statement in statements([row[0] for row in rows]).items():
         with reads(session.connection) as counts:

@@ -12,10 +12,10 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue import Snooze, enqueue, pause
-from django_pgqueue.admin.bulk import order as orders
+from django_pgqueue.admin.bulk import order
 from django_pgqueue.admin.bulk.selection import Bounds
 from django_pgqueue.models import Pause, Schedule, UniqueWindow
-from django_pgqueue.postgres import clock as server_time
+from django_pgqueue.postgres import clock as clock_module
 from django_pgqueue.worker.inline import InlineWorker
 from django_pgqueue.worker.one_process import run_job
 from tests.admin.helpers import body, url
@@ -41,8 +41,8 @@ def clock(wrong: timedelta, monkeypatch: pytest.MonkeyPatch) -> None:
             return datetime.now(tz) + wrong
 
     monkeypatch.setattr(timezone, "now", lambda: right() + wrong)
-    monkeypatch.setattr(server_time, "datetime", Wrong)
-    monkeypatch.setattr(server_time, "_heard", {})
+    monkeypatch.setattr(clock_module, "datetime", Wrong)
+    monkeypatch.setattr(clock_module, "_heard", {})
 
 
 @pytest.fixture
@@ -110,14 +110,14 @@ def test_periods_of_the_commands_end_now(now: datetime) -> None:
 
 @pytest.mark.parametrize("wrong", [timedelta(hours=25)])
 def test_an_order_of_the_admin_is_not_old_yet(now: datetime) -> None:
-    given = orders.Order(
+    given = order.Order(
         site="", user="1", action="retry", effects=[], counted=1, is_exact=True, query="", meaning="",
         ids=[1], limits=Bounds(now.isoformat()), values={}, details="",
     )  # fmt: skip
-    assert orders.Order.opened(*given.sealed(), "default") == given
-    old = replace(given, limits=Bounds((now - orders.LONGEST).isoformat()))
-    with pytest.raises(orders.Refused, match="more than a day old"):
-        orders.Order.opened(*old.sealed(), "default")
+    assert order.Order.opened(*given.sealed(), "default") == given
+    old = replace(given, limits=Bounds((now - order.LONGEST).isoformat()))
+    with pytest.raises(order.Refused, match="more than a day old"):
+        order.Order.opened(*old.sealed(), "default")
 
 
 @BOTH

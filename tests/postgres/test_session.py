@@ -16,7 +16,7 @@ from django_pgqueue.models import Worker
 from django_pgqueue.postgres.liveness import PatientConnection
 from django_pgqueue.postgres.session import Session, connect
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.producer import connection as producer_connection
+from django_pgqueue.worker.producer import connection as connection_module
 from django_pgqueue.worker.registry import Registration
 from tests.support.databases import alias, roles
 from tests.support.poolers import Pooler, pgbouncer
@@ -154,10 +154,10 @@ def test_behind_a_pooler_a_transaction_is_one_message(pooler: Pooler, tmp_path: 
 
 
 def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.LogCaptureFixture) -> None:
-    producer_connection._say_that_it_polls.cache_clear()
+    connection_module._say_that_it_polls.cache_clear()
     with alias("pooled", opened=False, **pooler.address()) as name:
         for worker in range(3):
             registration = Registration(WorkerOptions(alias=name), worker, 1)
-            producer_connection.enter(name, worker, registration, []).close()
+            connection_module.enter(name, worker, registration, []).close()
     assert caplog.text.count("is behind a transaction pooler") == 1
     assert not Worker.objects.filter(holds_lock=True).exists()

@@ -56,7 +56,7 @@ UPWARD = {
     ("tasks.decorator", "jobs.current"): "type checkers know the JobContext that a task takes",
     ("tasks.decorator", "models.payload"): "type checkers know the model of a payload",
     ("tasks.results", "models"): "type checkers know the Job that a result is made of",
-    ("tasks.task_results", "redaction"): "what a result prints of itself is redacted; redaction reads signatures",
+    ("tasks.task_results", "redaction"): "a result prints itself redacted; redaction reads signatures",
     ("tasks.task", "payloads.declare"): "a task with a payload is declared like others",
 }
 

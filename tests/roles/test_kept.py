@@ -15,7 +15,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_pgqueue.checks.database import database_problems
 from django_pgqueue.operations import SQL_FOLDER
-from django_pgqueue.postgres import roles as roles_kept
+from django_pgqueue.postgres import roles as roles_module
 from django_pgqueue.postgres.roles import CALLED, WORKER_ONLY, Kept, kept_roles, lacking
 from tests.support.databases import alias, fresh_database, in_schema, migrate, roles
 
@@ -143,6 +143,6 @@ def test_a_migrate_by_somebody_else_warns(
     place.ask("ALTER FUNCTION pgqueue_wake_v1 SECURITY INVOKER")
     options = in_schema("public", place.stranger)
     with alias("theirs", NAME=place.database, OPTIONS=options) as theirs, caplog.at_level(logging.WARNING):
-        roles_kept.after_migrate(using=theirs, plan=[])
+        roles_module.after_migrate(using=theirs, plan=[])
     assert "pgqueue_wake_v1 runs with the rights of its caller), and this user cannot" in caplog.text
     assert "must be owner" in caplog.text

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules import fire as plan
+from django_pgqueue.schedules import fire as fire_module
 from django_pgqueue.schedules import pause, resume
 from tests.admin.helpers import url
 from tests.support.jobs import value
@@ -68,7 +68,7 @@ def test_ticks_that_the_old_timing_owes_run(
     count: int,
 ) -> None:
     """No worker ran for three minutes. The last tick is not so old that it is skipped."""
-    monkeypatch.setattr(plan, "PUNCTUAL", 10 * MINUTE)
+    monkeypatch.setattr(fire_module, "PUNCTUAL", 10 * MINUTE)
     first = minute() - 3 * MINUTE
     schedule = overdue(first, catch_up=catch_up, catch_up_limit=limit)
     edit(schedule, one, client)

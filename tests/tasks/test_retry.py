@@ -10,15 +10,15 @@ import pytest
 
 from django_pgqueue import CancelJob, RetryLater, Snooze, Task, TaskTimeout, task
 from django_pgqueue.compat import TaskResult
-from django_pgqueue.tasks import retry as policy
+from django_pgqueue.tasks import retry
 
 
 @task
 def run(x: int) -> None: ...
 
 
-def with_policy(**policy: Any) -> Task[..., Any]:
-    return replace(run, **policy)
+def with_policy(**retry: Any) -> Task[..., Any]:
+    return replace(run, **retry)
 
 
 def failed() -> TaskResult[Any, Any]:
@@ -40,7 +40,7 @@ def failed() -> TaskResult[Any, Any]:
     ],
 )
 def test_should_retry(options: dict[str, Any], error: BaseException, expected: bool) -> None:
-    assert policy.should_retry(with_policy(**options), error) is expected
+    assert retry.should_retry(with_policy(**options), error) is expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_fixed_delays(backoff: Any, attempts: list[int], delays: list[float]) ->
     declared = with_policy(backoff=backoff)
     error = ValueError()
     assert [
-        policy.delay_before_retry(declared, failed, error, attempt, 15, 3600) for attempt in attempts
+        retry.delay_before_retry(declared, failed, error, attempt, 15, 3600) for attempt in attempts
     ] == delays
 
 
@@ -68,14 +68,14 @@ def test_a_callable_gets_the_error_and_the_result() -> None:
 
     declared = with_policy(backoff=backoff)
     error, result = ValueError(), object()
-    delay = policy.delay_before_retry(declared, lambda: result, error, 1, 15, 3600)  # type: ignore[arg-type, return-value]
+    delay = retry.delay_before_retry(declared, lambda: result, error, 1, 15, 3600)  # type: ignore[arg-type, return-value]
     assert delay == 7.0
     assert seen == [(error, result)]
 
 
 def test_a_callable_may_end_it() -> None:
     declared = with_policy(backoff=lambda exc, result: None)
-    assert policy.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600) is None  # type: ignore[arg-type, return-value]
+    assert retry.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600) is None  # type: ignore[arg-type, return-value]
 
 
 def raises(error: BaseException) -> Any:
@@ -102,7 +102,7 @@ def raises(error: BaseException) -> Any:
 )
 def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCaptureFixture) -> None:
     declared = with_policy(backoff=backoff)
-    delay = policy.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600)  # type: ignore[arg-type, return-value]
+    delay = retry.delay_before_retry(declared, lambda: None, ValueError(), 1, 15, 3600)  # type: ignore[arg-type, return-value]
     assert delay is not None
     assert 7.5 <= delay <= 15
     assert "backoff of tests.tasks.test_retry.run" in caplog.text
@@ -113,13 +113,13 @@ def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCapt
 )
 def test_the_default_doubles_up_to_the_ceiling_with_jitter(attempt: int, most: float) -> None:
     declared = run
-    delays = [policy.delay_before_retry(declared, failed, OSError(), attempt, 15, 3600) for _ in range(300)]
+    delays = [retry.delay_before_retry(declared, failed, OSError(), attempt, 15, 3600) for _ in range(300)]
     assert all(delay is not None and most / 2 <= delay <= most for delay in delays)
     assert len(set(delays)) > 200
 
 
 def test_a_base_of_zero_does_not_wait() -> None:
-    assert policy.delay_before_retry(run, failed, OSError(), 5, 0, 3600) == 0
+    assert retry.delay_before_retry(run, failed, OSError(), 5, 0, 3600) == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from django_pgqueue.models import Worker
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker import registry
-from django_pgqueue.worker import registry as footprint
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.registry import Registration
 from tests.support.jobs import add, claim, live
@@ -156,6 +155,6 @@ def test_a_worker_writes_its_memory_each_time_it_registers(monkeypatch: pytest.M
     with closing(connect_worker("default")) as session:
         registration.register(session)
         assert (Worker.objects.get(pk=7).memory or 0) > 2**20
-        monkeypatch.setattr(footprint, "_STATM", Path("/does/not/exist"))
+        monkeypatch.setattr(registry, "_STATM", Path("/does/not/exist"))
         registration.register(session)
         assert Worker.objects.get(pk=7).memory is None, "not known on this system"

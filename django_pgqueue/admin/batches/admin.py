@@ -31,16 +31,6 @@ from ..lists import KeysetChangeList
 from . import fields as batch_fields
 
 if TYPE_CHECKING:
-    from django.db.models import QuerySet
-    from django.http import HttpRequest, HttpResponse
-
-__all__ = ["BatchActions", "BatchAdmin"]
-
-
-# ----------------------------------------------------------------------------
-# The buttons and the actions that cancel batches, and run their failed jobs again, after a confirmation.
-
-if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django.db.models import QuerySet
@@ -49,6 +39,13 @@ if TYPE_CHECKING:
 
     from ...models import BatchCounts
 
+__all__ = ["BatchActions", "BatchAdmin"]
+
+
+# ----------------------------------------------------------------------------
+# The buttons and the actions that cancel batches, and run their failed jobs again, after a confirmation.
+
+if TYPE_CHECKING:
     Act = Literal["cancel", "retry"]
 
 

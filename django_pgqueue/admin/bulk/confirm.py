@@ -22,8 +22,7 @@ from django.utils.translation import ngettext
 
 from ...models.job import Status
 from ...postgres.timeout import TimeLimitReached, time_limit, within
-from .. import display
-from .. import lists as changelist
+from .. import display, lists
 from ..console import console_page
 from ..jobs import search
 from ..jobs.filters import on_shelves
@@ -176,7 +175,7 @@ def _look(admin: DatabaseAdmin[Job], request: HttpRequest, jobs: QuerySet[Job], 
     across, counts_all = _is_across(request), COUNT in request.POST
     is_scan = across and task.meaning_in(request) in search.SCANS
     changes_over = any(effect.acts and effect.is_over for effect in meant)
-    over = min(changelist.WINDOW, WINDOW_OF_OVER) if changes_over else WINDOW_OF_STAYING
+    over = min(lists.WINDOW, WINDOW_OF_OVER) if changes_over else WINDOW_OF_STAYING
     waiting = WINDOW_OF_WAITING
     if is_scan and not counts_all:
         over, waiting = (min(window, search.WINDOW_OF_SCAN) for window in (over, waiting))

@@ -24,7 +24,7 @@ from django.db.models.functions import Now
 
 from ...models.job import Status
 from ...postgres.clock import server_now
-from .. import lists as changelist
+from .. import lists
 from ..jobs.filters import LIVE_SHELF, on_shelves
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def bounds(pool: QuerySet[Job], *, across: bool, window: int | None = None) -> B
     if not across:
         return Bounds(now.isoformat())
     over = pool.filter(pk__lte=newest, shelf__gt=LIVE_SHELF).values_list("pk", flat=True)
-    most = changelist.WINDOW if window is None else window
+    most = lists.WINDOW if window is None else window
     end = list(over[most - 1 : most + 1])
     return Bounds(now.isoformat(), newest, end[0] if len(end) == 2 else None)
 

@@ -37,101 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_SIZE", "Chunk", "Place", "meaning_in", "run", "size_of", "take", "told"]
 
 
-# ----------------------------------------------------------------------------
-# The way of an action through many jobs: in chunks, each in a transaction, in the order of the ids.
-#
-# The place of a walk is the part that it is in (the jobs that are not over, then those that are over; see
-# ``selection.affected``) and the last id that it has reached there. Behind this place nothing changes twice:
-# not even a job that has changed back in the meantime.
-
-FIRST_SIZE = 500
-MOST = 12_000
-_GROWS_AFTER = 10  # chunks
-
-
-class Place(NamedTuple):
-    """How far a walk has come."""
-
-    part: int = 0
-    after: int = 0
-
-
-class Chunk(NamedTuple):
-    """What a walk did, and where it is now."""
-
-    place: Place
-    changed: int
-
-
-def size_of(number: int) -> int:
-    """Return how many jobs are in the chunk with this number, from 0.
-
-    Small chunks hold few locks, and stop soon. They grow because each one is a step of a job, which may have
-    1,000: these are enough for 11 million jobs.
-    """
-    return int(min(FIRST_SIZE << number // _GROWS_AFTER, MOST))
-
-
-def take(
-    parts: Sequence[QuerySet[Job]], place: Place, size: int, change: Callable[[QuerySet[Job]], int]
-) -> Chunk | None:
-    """Change the next jobs, and return where the walk is then; None at its end. Call it in a transaction.
-
-    Race: a job changes its state while it is read. The statement that finds it waits for that, and leaves it
-    out if it no longer matches. Then its row is locked, so that ``change`` sees it as it was found. All who
-    lock several jobs do so in the order of their ids, so that no two walks wait for each other.
-    """
-    part, after = place
-    while part < len(parts):
-        rest: Any = parts[part].filter(pk__gt=after).order_by("pk").select_for_update()
-        found = dict(rest.values_list("pk", "shelf")[:size])
-        if found:
-            shelves = sorted(set(found.values()))  # so that the plan leaves out the other leaves
-            jobs = Job.objects.using(rest.db).filter(pk__in=list(found), shelf__in=shelves)
-            return Chunk(Place(part, max(found)), change(jobs))
-        part, after = part + 1, 0
-    return None
-
-
-# ----------------------------------------------------------------------------
-# What a user is told when an action on jobs is over: how many jobs changed, and why others did not.
-
-_OTHERS_TO_RETRY = ngettext_lazy(
-    "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
-    "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",
-    "count",
-)
-_OTHERS = ngettext_lazy(
-    "%(number)s other changed in the meantime and was left alone.",
-    "%(number)s others changed in the meantime and were left alone.",
-    "count",
-)
-
-
-def told(
-    action: Action, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True
-) -> str:
-    """Return the message about the jobs that changed, and about those that were shown but did not change.
-
-    ``expected``: how many jobs would change; None if it is not known. ``denied``: some jobs did not change
-    because this user may not run them again. ``whole``: whether all of them were reached.
-    """
-    if not changed and expected and whole and action.permission == "retry":
-        return _("No job changed: all of them changed in the meantime, or other jobs have their unique keys.")
-    if not changed and expected and whole:
-        return _("No job changed: all of them changed in the meantime.")
-    if not changed and denied:
-        return _("No job changed: you may not run done jobs again.")
-    if not changed and not whole:
-        return _("No job changed.")
-    words = action.outcome(changed)
-    left = (expected or 0) - changed
-    if changed and left > 0 and whole:
-        others = _OTHERS_TO_RETRY if action.permission == "retry" else _OTHERS
-        words += " " + str(others % {"count": left, "number": display.number(left)})
-    return words
-
-
 COUNT_SECONDS = 60.0
 
 
@@ -226,3 +131,98 @@ class _Work:
         if get_user_model()._default_manager.filter(pk=order.user).exists():
             row = Job(pk=self._job.pk, task_path=self._job.task_path)
             note(order.user, f"{what} {action_words(order.kind.label, order.details)} {words}", row)
+
+
+# ----------------------------------------------------------------------------
+# The way of an action through many jobs: in chunks, each in a transaction, in the order of the ids.
+#
+# The place of a walk is the part that it is in (the jobs that are not over, then those that are over; see
+# ``selection.affected``) and the last id that it has reached there. Behind this place nothing changes twice:
+# not even a job that has changed back in the meantime.
+
+FIRST_SIZE = 500
+MOST = 12_000
+_GROWS_AFTER = 10  # chunks
+
+
+class Place(NamedTuple):
+    """How far a walk has come."""
+
+    part: int = 0
+    after: int = 0
+
+
+class Chunk(NamedTuple):
+    """What a walk did, and where it is now."""
+
+    place: Place
+    changed: int
+
+
+def size_of(number: int) -> int:
+    """Return how many jobs are in the chunk with this number, from 0.
+
+    Small chunks hold few locks, and stop soon. They grow because each one is a step of a job, which may have
+    1,000: these are enough for 11 million jobs.
+    """
+    return int(min(FIRST_SIZE << number // _GROWS_AFTER, MOST))
+
+
+def take(
+    parts: Sequence[QuerySet[Job]], place: Place, size: int, change: Callable[[QuerySet[Job]], int]
+) -> Chunk | None:
+    """Change the next jobs, and return where the walk is then; None at its end. Call it in a transaction.
+
+    Race: a job changes its state while it is read. The statement that finds it waits for that, and leaves it
+    out if it no longer matches. Then its row is locked, so that ``change`` sees it as it was found. All who
+    lock several jobs do so in the order of their ids, so that no two walks wait for each other.
+    """
+    part, after = place
+    while part < len(parts):
+        rest: Any = parts[part].filter(pk__gt=after).order_by("pk").select_for_update()
+        found = dict(rest.values_list("pk", "shelf")[:size])
+        if found:
+            shelves = sorted(set(found.values()))  # so that the plan leaves out the other leaves
+            jobs = Job.objects.using(rest.db).filter(pk__in=list(found), shelf__in=shelves)
+            return Chunk(Place(part, max(found)), change(jobs))
+        part, after = part + 1, 0
+    return None
+
+
+# ----------------------------------------------------------------------------
+# What a user is told when an action on jobs is over: how many jobs changed, and why others did not.
+
+_OTHERS_TO_RETRY = ngettext_lazy(
+    "%(number)s other was left alone: it changed in the meantime, or another job has its unique key.",
+    "%(number)s others were left alone: they changed in the meantime, or other jobs have their unique keys.",
+    "count",
+)
+_OTHERS = ngettext_lazy(
+    "%(number)s other changed in the meantime and was left alone.",
+    "%(number)s others changed in the meantime and were left alone.",
+    "count",
+)
+
+
+def told(
+    action: Action, changed: int, expected: int | None, *, denied: bool = False, whole: bool = True
+) -> str:
+    """Return the message about the jobs that changed, and about those that were shown but did not change.
+
+    ``expected``: how many jobs would change; None if it is not known. ``denied``: some jobs did not change
+    because this user may not run them again. ``whole``: whether all of them were reached.
+    """
+    if not changed and expected and whole and action.permission == "retry":
+        return _("No job changed: all of them changed in the meantime, or other jobs have their unique keys.")
+    if not changed and expected and whole:
+        return _("No job changed: all of them changed in the meantime.")
+    if not changed and denied:
+        return _("No job changed: you may not run done jobs again.")
+    if not changed and not whole:
+        return _("No job changed.")
+    words = action.outcome(changed)
+    left = (expected or 0) - changed
+    if changed and left > 0 and whole:
+        others = _OTHERS_TO_RETRY if action.permission == "retry" else _OTHERS
+        words += " " + str(others % {"count": left, "number": display.number(left)})
+    return words

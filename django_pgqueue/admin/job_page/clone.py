@@ -43,6 +43,66 @@ if TYPE_CHECKING:
 __all__ = ["CloneForm", "JobClones"]
 
 
+class JobClones(JobFields):
+    """The part of ``JobAdmin`` with the page "Enqueue again"."""
+
+    def has_clone_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may enqueue a copy of a job. The form shows its arguments."""
+        may_clone = request.user.has_perm(f"{self.opts.app_label}.clone_{self.opts.model_name}")
+        return may_clone and self.has_view_arguments_permission(request)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the page."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_clone"
+        view = self.admin_site.admin_view(self.clone_view)
+        return [path("<path:object_id>/clone/", view, name=name), *super().get_urls()]
+
+    def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show the form, or enqueue the copy."""
+        job = self.get_object(request, unquote(object_id))
+        if not (self.has_view_permission(request, job) and self.has_clone_permission(request)):
+            raise PermissionDenied
+        if job is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        if payload_model_of(job) is not None:
+            words = _("The call of this job is a row of its payload. Add a row instead.")
+            self.message_user(request, words, messages.WARNING)
+            return HttpResponseRedirect(self.clone_url("change", job))
+        form = CloneForm(job, self.writes_to, request.POST if request.method == "POST" else None)
+        made = form.enqueue() if form.is_bound else None
+        if made is not None:
+            return self._made(request, job, made)
+        back = self.clone_url("change", job)
+        template, title = "admin/django_pgqueue/job/clone.html", _("Enqueue again")
+        return console_page(self, request, template, title, original=job, form=form, back=back)
+
+    def clone_url(self, page: str, job: Job) -> str:
+        """Return the URL of a page of a job."""
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=(quote(job.pk),), current_app=self.admin_site.name)
+
+    def _made(self, request: HttpRequest, job: Job, made: Job) -> HttpResponse:
+        """Say what came of it, note it in the history of both jobs, and go to the new one."""
+        url = self.clone_url("change", made)
+        if made.enqueue_outcome == "existing":
+            words: Any = _("No job was enqueued: job %(id)d has the unique key of this call.")
+            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
+            return HttpResponseRedirect(url)
+        if made.enqueue_outcome == "replaced":  # on_conflict="replace"
+            self.log_change(request, made, _("Got the values of a copy of job %(id)d.") % {"id": job.pk})
+            words = _(
+                "No job was enqueued: job %(id)d, which has the unique key of this call, "
+                "has these values now."
+            )
+            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
+            return HttpResponseRedirect(url)
+        self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
+        self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
+        words = _("Job %(id)d was enqueued.") % {"id": made.pk}
+        self.message_user(request, words, messages.SUCCESS)
+        return HttpResponseRedirect(url)
+
+
 # ----------------------------------------------------------------------------
 # The form of a copy of a job: its call, checked as ``enqueue()`` checks it, and where and when it runs.
 
@@ -120,63 +180,3 @@ class CloneForm(EditForm):
         call = partial(enqueue, task, *values["args"], **values["kwargs"])
         with transaction.atomic(using=alias):
             return call()
-
-
-class JobClones(JobFields):
-    """The part of ``JobAdmin`` with the page "Enqueue again"."""
-
-    def has_clone_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may enqueue a copy of a job. The form shows its arguments."""
-        may_clone = request.user.has_perm(f"{self.opts.app_label}.clone_{self.opts.model_name}")
-        return may_clone and self.has_view_arguments_permission(request)
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URL of the page."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_clone"
-        view = self.admin_site.admin_view(self.clone_view)
-        return [path("<path:object_id>/clone/", view, name=name), *super().get_urls()]
-
-    def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Show the form, or enqueue the copy."""
-        job = self.get_object(request, unquote(object_id))
-        if not (self.has_view_permission(request, job) and self.has_clone_permission(request)):
-            raise PermissionDenied
-        if job is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
-        if payload_model_of(job) is not None:
-            words = _("The call of this job is a row of its payload. Add a row instead.")
-            self.message_user(request, words, messages.WARNING)
-            return HttpResponseRedirect(self.clone_url("change", job))
-        form = CloneForm(job, self.writes_to, request.POST if request.method == "POST" else None)
-        made = form.enqueue() if form.is_bound else None
-        if made is not None:
-            return self._made(request, job, made)
-        back = self.clone_url("change", job)
-        template, title = "admin/django_pgqueue/job/clone.html", _("Enqueue again")
-        return console_page(self, request, template, title, original=job, form=form, back=back)
-
-    def clone_url(self, page: str, job: Job) -> str:
-        """Return the URL of a page of a job."""
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=(quote(job.pk),), current_app=self.admin_site.name)
-
-    def _made(self, request: HttpRequest, job: Job, made: Job) -> HttpResponse:
-        """Say what came of it, note it in the history of both jobs, and go to the new one."""
-        url = self.clone_url("change", made)
-        if made.enqueue_outcome == "existing":
-            words: Any = _("No job was enqueued: job %(id)d has the unique key of this call.")
-            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
-            return HttpResponseRedirect(url)
-        if made.enqueue_outcome == "replaced":  # on_conflict="replace"
-            self.log_change(request, made, _("Got the values of a copy of job %(id)d.") % {"id": job.pk})
-            words = _(
-                "No job was enqueued: job %(id)d, which has the unique key of this call, "
-                "has these values now."
-            )
-            self.message_user(request, words % {"id": made.pk}, messages.WARNING)
-            return HttpResponseRedirect(url)
-        self.log_change(request, job, _("Enqueued again as job %(id)d.") % {"id": made.pk})
-        self.log_addition(request, made, _("Enqueued again from job %(id)d.") % {"id": job.pk})
-        words = _("Job %(id)d was enqueued.") % {"id": made.pk}
-        self.message_user(request, words, messages.SUCCESS)
-        return HttpResponseRedirect(url)

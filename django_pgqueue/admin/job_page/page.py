@@ -19,9 +19,8 @@ from ...monitoring.jobs import recorded_steps
 from ...monitoring.spans import DAY, series
 from ...postgres.timeout import TimeLimitReached
 from ...redaction import names_of_call, redact, redact_call
-from .. import charts as chart
 from .. import display
-from ..charts import Chart, Series
+from ..charts import MEDIA, Chart, Series
 from ..display import page_url
 from ..jobs import texts
 from .clone import JobClones
@@ -37,6 +36,53 @@ if TYPE_CHECKING:
 __all__ = ["JobPage", "panel_of", "shown_steps", "task_runs"]
 
 
+class JobPage(JobClones):
+    """The part of ``JobAdmin`` with the page of a job."""
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Job | None = None,
+    ) -> HttpResponse:
+        """Add the parts of the page. A job that has none of something costs no query for it."""
+        if obj is not None:
+            context.update(self.parts_of_page(request, obj))
+            if context["pgqueue_runs"] is not None:
+                context["media"] += MEDIA
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def parts_of_page(self, request: HttpRequest, job: Job) -> dict[str, Any]:
+        """Return the context of the page of a job, without arguments for users who may not view them."""
+        site, full = self.admin_site, self.has_view_arguments_permission(request)
+        worker = partial(self.worker_name, job)
+        return {
+            "pgqueue_full": full,
+            "pgqueue_heading": texts.breakable(str(job)),
+            "pgqueue_address": request.build_absolute_uri(self.clone_url("change", job)),
+            "pgqueue_clone": self._clone(request, job),
+            "pgqueue_timeline": timeline_of(job, worker),
+            "pgqueue_own_links": links_of(job) if full else [],
+            "pgqueue_panel": panel_of(request, job) if full else "",
+            "pgqueue_payload": shown_payload(site, request, job, full=full),
+            "pgqueue_batch": batch_of(site, request, job),
+            "pgqueue_links": shown_links(site, request, job),
+            "pgqueue_steps": shown_steps(job, full=full),
+            "pgqueue_runs": task_runs(site, request, job),
+            "pgqueue_errors": shown_errors(job, worker),
+            "pgqueue_logs": shown_logs(job, request.GET.get("log", "")),
+        }
+
+    def _clone(self, request: HttpRequest, job: Any) -> str:
+        """Return the URL of the page "Enqueue again", if this user may use it for this job."""
+        if job.payload_model is not None or not self.has_clone_permission(request):
+            return ""
+        return self.clone_url("clone", job)
+
+
 # ----------------------------------------------------------------------------
 # The panel of a task: a template of the project, shown on the page of its jobs.
 #
@@ -44,9 +90,7 @@ __all__ = ["JobPage", "panel_of", "shown_steps", "task_runs"]
 # name and its result as they may be shown, and what the context processors add.
 
 FOLDER = "admin/django_pgqueue/job/panels"
-
 _PATH = re.compile(r"\w+(\.\w+)+")
-
 logger = logging.getLogger(__name__)
 
 
@@ -135,50 +179,3 @@ def task_runs(site: AdminSite, request: HttpRequest, job: Job) -> Chart | None:
     title = _("How long this task ran in the last 24 hours")
     chart = Chart("pgqueue-runs", title, [point.start for point in points], lines, unit="seconds")
     return None if chart.is_empty else chart
-
-
-class JobPage(JobClones):
-    """The part of ``JobAdmin`` with the page of a job."""
-
-    def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Job | None = None,
-    ) -> HttpResponse:
-        """Add the parts of the page. A job that has none of something costs no query for it."""
-        if obj is not None:
-            context.update(self.parts_of_page(request, obj))
-            if context["pgqueue_runs"] is not None:
-                context["media"] += chart.MEDIA
-        return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def parts_of_page(self, request: HttpRequest, job: Job) -> dict[str, Any]:
-        """Return the context of the page of a job, without arguments for users who may not view them."""
-        site, full = self.admin_site, self.has_view_arguments_permission(request)
-        worker = partial(self.worker_name, job)
-        return {
-            "pgqueue_full": full,
-            "pgqueue_heading": texts.breakable(str(job)),
-            "pgqueue_address": request.build_absolute_uri(self.clone_url("change", job)),
-            "pgqueue_clone": self._clone(request, job),
-            "pgqueue_timeline": timeline_of(job, worker),
-            "pgqueue_own_links": links_of(job) if full else [],
-            "pgqueue_panel": panel_of(request, job) if full else "",
-            "pgqueue_payload": shown_payload(site, request, job, full=full),
-            "pgqueue_batch": batch_of(site, request, job),
-            "pgqueue_links": shown_links(site, request, job),
-            "pgqueue_steps": shown_steps(job, full=full),
-            "pgqueue_runs": task_runs(site, request, job),
-            "pgqueue_errors": shown_errors(job, worker),
-            "pgqueue_logs": shown_logs(job, request.GET.get("log", "")),
-        }
-
-    def _clone(self, request: HttpRequest, job: Any) -> str:
-        """Return the URL of the page "Enqueue again", if this user may use it for this job."""
-        if job.payload_model is not None or not self.has_clone_permission(request):
-            return ""
-        return self.clone_url("clone", job)

@@ -32,8 +32,6 @@ __all__ = ["Standing", "is_waiting", "limits_of", "shown", "shown_why", "summary
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     PageURL = Callable[..., str]
 
 

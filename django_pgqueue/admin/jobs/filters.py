@@ -1,4 +1,4 @@
-"""Filters of the lists. Their choices are fixed or come from ``names``, so that none of them reads the
+"""Filters of the lists. Their choices are fixed or come from ``lists``, so that none of them reads the
 history.
 """
 
@@ -16,8 +16,7 @@ from ...models.job import Status
 from ...models.worker import Worker
 from ...monitoring.states import NOW
 from .. import display
-from .. import lists as names
-from ..lists import PERIODS, is_span, read_span, within_span
+from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
 from .texts import breakable, short_name
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class QueueFilter(_NameFilter):
     column = "queue_name"
 
     def _names(self, alias: str) -> list[str]:
-        return names.queue_names(alias)
+        return queue_names(alias)
 
 
 class TaskFilter(_NameFilter):
@@ -111,7 +110,7 @@ class TaskFilter(_NameFilter):
     column = "task_path"
 
     def _names(self, alias: str) -> list[str]:
-        return names.task_paths(alias)
+        return task_paths(alias)
 
 
 class WorkerFilter(admin.SimpleListFilter):

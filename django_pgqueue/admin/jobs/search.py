@@ -63,224 +63,6 @@ __all__ = [
 ]
 
 
-# ----------------------------------------------------------------------------
-# The order of the list of jobs for each status: the jobs that matter most come first.
-#
-# These orders use existing indexes. Waiting jobs are in the order of the claim, for each queue; in its
-# index, those with a group stand apart. Jobs that are over have an index on the time when they ended; in the
-# kept leaf, it starts with the queue. Running jobs are few, and are sorted. Blocked jobs, and jobs with any
-# status, are in the order of their key, newest first.
-
-#: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
-MOST_QUEUES = 30
-
-_SOME_OF_KEPT = KEPT_QUEUES + "SELECT kept.queue_name FROM kept LIMIT %s"  # noqa: S608 - constants
-
-_TO_RUN = (Column("priority", descending=True), Column("run_after", is_time=True), Column("id"))
-_STARTED = (Column("last_attempted_at", is_time=True), Column("id"))
-_FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", descending=True))
-
-
-class _Grouped(F):
-    """Whether a job has a group: a column of the table that is not a field of the model, because PostgreSQL
-    computes it. A condition on ``group_key`` would not be the one that the index of the claim begins with.
-    """
-
-    conditional = True
-
-    def resolve_expression(self, query: Any = None, *args: Any, **kwargs: Any) -> Col:
-        """Return the column of the jobs of this query."""
-        column = BooleanField()
-        column.set_attributes_from_name("is_grouped")
-        return Col(query.get_initial_alias(), column)
-
-
-_GROUPED = _Grouped("is_grouped")
-
-
-def order_of_jobs(alias: str, status: str, queue: str) -> Order:
-    """Return the order for jobs with this status and queue; both may be empty."""
-    if status not in Status.values:
-        return NEWEST
-    state = Status(status)
-    if state == Status.RUNNING:
-        return Order(_STARTED)
-    if not (state.is_claimable or state.is_terminal):
-        return NEWEST
-    queues = [queue] if queue else _queues(alias, state)
-    if len(queues) > MOST_QUEUES:
-        return NEWEST
-
-    def waiting(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
-        kinds = [~_GROUPED, _GROUPED]
-        return [jobs.filter(kind, queue_name=name) for name in queues for kind in kinds]
-
-    def over(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
-        past = jobs.filter(shelf__gt=LIVE_SHELF, shelf__lt=KEPT_SHELF)
-        kept = [jobs.filter(shelf=KEPT_SHELF, queue_name=name, status=state) for name in queues]
-        return kept if state == Status.FAILED else [past, *kept]
-
-    return Order(_FINISHED, over) if state.is_terminal else Order(_TO_RUN, waiting)
-
-
-def _queues(alias: str, state: Status) -> list[str]:
-    """Return the queues that may have such jobs, at most one more than MOST_QUEUES."""
-    with connections[alias].cursor() as cursor:
-        if state.is_terminal:
-            cursor.execute(_SOME_OF_KEPT, [MOST_QUEUES + 1])
-        else:
-            cursor.execute("SELECT pgqueue_queues_between_v1('', NULL, NULL)")
-        return [name for (name,) in cursor.fetchall()]
-
-
-# ----------------------------------------------------------------------------
-# A condition for jobs in whose arguments a text occurs, as far as the admin shows them.
-#
-# The database can compare the names of REDACT (``visible.sql``). It knows nothing of patterns and callables
-# of Python, so with them arguments are not searched at all.
-
-_HERE = Path(__file__).parent
-_VALUE_SQL = (_HERE / "visible.sql").read_text(encoding="utf-8")
-_ARGS_SQL = (_HERE / "visible_args.sql").read_text(encoding="utf-8")
-_HAS_NAMES = "jsonb_path_exists({value}, %(path)s::jsonpath)"
-_HAS_PLACES = "coalesce((%(hidden)s::jsonb -> {task} ->> 'any')::boolean, true)"
-_PARAMETER = re.compile(r"%\((\w+)\)s")
-
-
-class Shows(Expression):
-    """Whether a text is in the column ``args`` or ``kwargs``, as far as it is shown."""
-
-    def __init__(self, column: str, text: str, alias: str) -> None:
-        super().__init__(output_field=BooleanField())
-        self.columns: list[Any] = [F(column), F("task_path")]
-        self.is_args = column == "args"
-        names = conf.current().redact.names
-        self.values = {
-            "like": _like(text),
-            "like_json": _like(json.dumps(text, ensure_ascii=False)[1:-1]),
-            "names": name_expression(names),
-            "path": f'$.** ? (@.type() == "object").keyvalue() ? (@.key like_regex '
-            f'{json.dumps(coarse_expression(names))} flag "i")',
-            "hidden": json.dumps(hidden_places(alias)) if self.is_args else "{}",
-        }
-
-    def get_source_expressions(self) -> list[Any]:
-        """Return the columns."""
-        return self.columns
-
-    def set_source_expressions(self, exprs: Any) -> None:
-        """Set the columns, when Django has found their table."""
-        self.columns = list(exprs)
-
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
-        """Return the condition, with the parameters in the order in which they occur."""
-        value, task = (compiler.compile(column)[0] for column in self.columns)
-        coarse, shown = _HAS_NAMES, "{value}"
-        if self.is_args:
-            coarse, shown = f"{_HAS_PLACES} OR {_HAS_NAMES}", _ARGS_SQL
-        coarse, shown = (part.format(value=value, task=task) for part in (coarse, shown))
-        sql = _VALUE_SQL.format(value=value, coarse=coarse, shown=shown)
-        parameters = tuple(self.values[name] for name in _PARAMETER.findall(sql))
-        return f"({_PARAMETER.sub('%s', sql)})", parameters
-
-
-def _like(text: str) -> str:
-    """Return a pattern in which no character of the text has a special meaning."""
-    return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"
-
-
-def hidden_places(alias: str) -> dict[str, dict[str, Any]]:
-    """Return which positional arguments are redacted, by task: some places, and all from one on. Of a task
-    that is not in it, none are searched.
-    """
-    hide = conf.current().redact.hide
-    found = {}
-    for path in task_paths(alias):
-        names = names_of_call(path)
-        places = [place for place, name in enumerate(names.each) if hide(name)]
-        beyond = len(names.each) if names.rest and hide(names.rest) else None
-        found[path] = {"places": places, "from": beyond, "any": bool(places) or beyond is not None}
-    return found
-
-
-# ----------------------------------------------------------------------------
-# A search term that names a place in the arguments, and the value there: ``kwargs.order_id=17``, or
-# ``args.0.customer="Ann Lee"``.
-#
-# The value is a number, a text, ``true``, ``false`` or ``null``, as the page of a job shows it. In quotation
-# marks, it is a text in any case. Lists and objects are not compared: a part of them may be redacted, and
-# would be found out. For the same reason, a place that has a redacted name on its way is never found
-# (``visible``).
-
-_KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
-_TERM = re.compile(rf"(args|kwargs)((?:{_KEY})+)\s*=\s*(\S.*)", re.DOTALL)
-_PLAIN = ("string", "number", "boolean")
-
-
-class ArgumentPath(NamedTuple):
-    """A place in the arguments, and the value there."""
-
-    column: str
-    keys: tuple[str, ...]
-    """The names and numbers on the way from the column to the value."""
-    text: str
-    is_quoted: bool
-
-
-def read_path(term: str) -> ArgumentPath | None:
-    """Return what a term names; None if it does not name a place and a value."""
-    match = _TERM.fullmatch(term.strip())
-    if match is None:
-        return None
-    column, way, text = match.groups()
-    keys = tuple(key[1:].strip('"') for key in re.findall(_KEY, way))
-    if column == "args" and not (keys[0].isascii() and keys[0].isdecimal() and len(keys[0]) < 5):
-        return None
-    quoted = _unquoted(text)
-    return ArgumentPath(column, keys, text if quoted is None else quoted, quoted is not None)
-
-
-def at_path(jobs: QuerySet[Any], path: ArgumentPath) -> QuerySet[Any]:
-    """Return the jobs that have the value there, as far as the admin shows it."""
-    if any(conf.current().redact.hide(key) for key in path.keys):
-        return jobs.none()
-    if path.column == "args":
-        jobs = jobs.filter(task_path__in=_tasks_that_show(jobs.db, int(path.keys[0])))
-    way = Value(list(path.keys), output_field=ArrayColumn("text"))
-    kind = Func(
-        Func(F(path.column), way, template="(%(expressions)s)", arg_joiner=" #> "), function="jsonb_typeof"
-    )
-    text = Func(F(path.column), way, template="(%(expressions)s)", arg_joiner=" #>> ")
-    found = Q(_kind__in=_PLAIN[:1] if path.is_quoted else _PLAIN, _text=path.text)
-    if path.text == "null" and not path.is_quoted:
-        found |= Q(_kind="null")
-    kind.output_field = text.output_field = TextField()
-    matching: QuerySet[Any] = jobs.alias(_kind=kind, _text=text).filter(found)
-    return matching
-
-
-def _tasks_that_show(alias: str, place: int) -> list[str]:
-    """Return the tasks whose positional argument at this place is not redacted."""
-    tasks = []
-    for task, hidden in hidden_places(alias).items():
-        beyond = hidden["from"]
-        if place not in hidden["places"] and (beyond is None or place < beyond):
-            tasks.append(task)
-    return tasks
-
-
-def _unquoted(text: str) -> str | None:
-    """Return the text of a JSON string; None for any other value, and for what PostgreSQL cannot store."""
-    try:
-        value = json.loads(text)
-        if isinstance(value, str) and "\0" not in value:
-            value.encode()
-            return value
-    except ValueError:
-        pass
-    return None
-
-
 #: How many rows a list of one status reads without a search: each costs several times as much as in the order
 #: of the key, as it comes from one of several indexes, and a page should take less than a tenth of a second.
 WINDOW_OF_STATUS = 30_000
@@ -294,10 +76,8 @@ MEANING = "pgqueue_meaning"  # the attribute of a request that says what its ter
 KEY = "key:"  # what a term for a key begins with
 BATCH = "batch:"  # and what a term for the members of a batch begins with
 FINGERPRINT = "fingerprint:"
-
 #: A text search covers this period, unless the filter by time is used.
 PERIOD = PERIODS["week"][0]
-
 #: The help of the field.
 HELP = _(
     "The id of a job; key: and a whole concurrency key or unique key, for the jobs that run or wait "
@@ -313,7 +93,6 @@ HELP_WITHOUT_ARGUMENTS = _(
     "jobs that failed in the same way; or text in the task, keys or classes of errors. Text is searched "
     "in jobs that are not over, and in jobs that finished within the last 7 days or the chosen time."
 )
-
 _ERROR_TEXTS = ("class", "message", "traceback")
 _PATH = "%(function)s(%(expressions)s::jsonpath)"
 
@@ -479,3 +258,219 @@ class JobChangeList(KeysetChangeList):
         """Whether the list shows only jobs that are not over."""
         status = self.chosen("status")
         return status in Status.values and not Status(status).is_terminal
+
+
+# ----------------------------------------------------------------------------
+# A search term that names a place in the arguments, and the value there: ``kwargs.order_id=17``, or
+# ``args.0.customer="Ann Lee"``.
+#
+# The value is a number, a text, ``true``, ``false`` or ``null``, as the page of a job shows it. In quotation
+# marks, it is a text in any case. Lists and objects are not compared: a part of them may be redacted, and
+# would be found out. For the same reason, a place that has a redacted name on its way is never found
+# (``visible``).
+
+_KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
+_TERM = re.compile(rf"(args|kwargs)((?:{_KEY})+)\s*=\s*(\S.*)", re.DOTALL)
+_PLAIN = ("string", "number", "boolean")
+
+
+class ArgumentPath(NamedTuple):
+    """A place in the arguments, and the value there."""
+
+    column: str
+    keys: tuple[str, ...]
+    """The names and numbers on the way from the column to the value."""
+    text: str
+    is_quoted: bool
+
+
+def read_path(term: str) -> ArgumentPath | None:
+    """Return what a term names; None if it does not name a place and a value."""
+    match = _TERM.fullmatch(term.strip())
+    if match is None:
+        return None
+    column, way, text = match.groups()
+    keys = tuple(key[1:].strip('"') for key in re.findall(_KEY, way))
+    if column == "args" and not (keys[0].isascii() and keys[0].isdecimal() and len(keys[0]) < 5):
+        return None
+    quoted = _unquoted(text)
+    return ArgumentPath(column, keys, text if quoted is None else quoted, quoted is not None)
+
+
+def at_path(jobs: QuerySet[Any], path: ArgumentPath) -> QuerySet[Any]:
+    """Return the jobs that have the value there, as far as the admin shows it."""
+    if any(conf.current().redact.hide(key) for key in path.keys):
+        return jobs.none()
+    if path.column == "args":
+        jobs = jobs.filter(task_path__in=_tasks_that_show(jobs.db, int(path.keys[0])))
+    way = Value(list(path.keys), output_field=ArrayColumn("text"))
+    kind = Func(
+        Func(F(path.column), way, template="(%(expressions)s)", arg_joiner=" #> "), function="jsonb_typeof"
+    )
+    text = Func(F(path.column), way, template="(%(expressions)s)", arg_joiner=" #>> ")
+    found = Q(_kind__in=_PLAIN[:1] if path.is_quoted else _PLAIN, _text=path.text)
+    if path.text == "null" and not path.is_quoted:
+        found |= Q(_kind="null")
+    kind.output_field = text.output_field = TextField()
+    matching: QuerySet[Any] = jobs.alias(_kind=kind, _text=text).filter(found)
+    return matching
+
+
+def _tasks_that_show(alias: str, place: int) -> list[str]:
+    """Return the tasks whose positional argument at this place is not redacted."""
+    tasks = []
+    for task, hidden in hidden_places(alias).items():
+        beyond = hidden["from"]
+        if place not in hidden["places"] and (beyond is None or place < beyond):
+            tasks.append(task)
+    return tasks
+
+
+def _unquoted(text: str) -> str | None:
+    """Return the text of a JSON string; None for any other value, and for what PostgreSQL cannot store."""
+    try:
+        value = json.loads(text)
+        if isinstance(value, str) and "\0" not in value:
+            value.encode()
+            return value
+    except ValueError:
+        pass
+    return None
+
+
+# ----------------------------------------------------------------------------
+# The order of the list of jobs for each status: the jobs that matter most come first.
+#
+# These orders use existing indexes. Waiting jobs are in the order of the claim, for each queue; in its
+# index, those with a group stand apart. Jobs that are over have an index on the time when they ended; in the
+# kept leaf, it starts with the queue. Running jobs are few, and are sorted. Blocked jobs, and jobs with any
+# status, are in the order of their key, newest first.
+
+#: The jobs of at most this many queues are merged. With more queues, the list is in the order of the key.
+MOST_QUEUES = 30
+_SOME_OF_KEPT = KEPT_QUEUES + "SELECT kept.queue_name FROM kept LIMIT %s"  # noqa: S608 - constants
+_TO_RUN = (Column("priority", descending=True), Column("run_after", is_time=True), Column("id"))
+_STARTED = (Column("last_attempted_at", is_time=True), Column("id"))
+_FINISHED = (Column("finished_at", descending=True, is_time=True), Column("id", descending=True))
+
+
+class _Grouped(F):
+    """Whether a job has a group: a column of the table that is not a field of the model, because PostgreSQL
+    computes it. A condition on ``group_key`` would not be the one that the index of the claim begins with.
+    """
+
+    conditional = True
+
+    def resolve_expression(self, query: Any = None, *args: Any, **kwargs: Any) -> Col:
+        """Return the column of the jobs of this query."""
+        column = BooleanField()
+        column.set_attributes_from_name("is_grouped")
+        return Col(query.get_initial_alias(), column)
+
+
+_GROUPED = _Grouped("is_grouped")
+
+
+def order_of_jobs(alias: str, status: str, queue: str) -> Order:
+    """Return the order for jobs with this status and queue; both may be empty."""
+    if status not in Status.values:
+        return NEWEST
+    state = Status(status)
+    if state == Status.RUNNING:
+        return Order(_STARTED)
+    if not (state.is_claimable or state.is_terminal):
+        return NEWEST
+    queues = [queue] if queue else _queues(alias, state)
+    if len(queues) > MOST_QUEUES:
+        return NEWEST
+
+    def waiting(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+        kinds = [~_GROUPED, _GROUPED]
+        return [jobs.filter(kind, queue_name=name) for name in queues for kind in kinds]
+
+    def over(jobs: QuerySet[Any]) -> list[QuerySet[Any]]:
+        past = jobs.filter(shelf__gt=LIVE_SHELF, shelf__lt=KEPT_SHELF)
+        kept = [jobs.filter(shelf=KEPT_SHELF, queue_name=name, status=state) for name in queues]
+        return kept if state == Status.FAILED else [past, *kept]
+
+    return Order(_FINISHED, over) if state.is_terminal else Order(_TO_RUN, waiting)
+
+
+def _queues(alias: str, state: Status) -> list[str]:
+    """Return the queues that may have such jobs, at most one more than MOST_QUEUES."""
+    with connections[alias].cursor() as cursor:
+        if state.is_terminal:
+            cursor.execute(_SOME_OF_KEPT, [MOST_QUEUES + 1])
+        else:
+            cursor.execute("SELECT pgqueue_queues_between_v1('', NULL, NULL)")
+        return [name for (name,) in cursor.fetchall()]
+
+
+# ----------------------------------------------------------------------------
+# A condition for jobs in whose arguments a text occurs, as far as the admin shows them.
+#
+# The database can compare the names of REDACT (``visible.sql``). It knows nothing of patterns and callables
+# of Python, so with them arguments are not searched at all.
+
+_HERE = Path(__file__).parent
+_VALUE_SQL = (_HERE / "visible.sql").read_text(encoding="utf-8")
+_ARGS_SQL = (_HERE / "visible_args.sql").read_text(encoding="utf-8")
+_HAS_NAMES = "jsonb_path_exists({value}, %(path)s::jsonpath)"
+_HAS_PLACES = "coalesce((%(hidden)s::jsonb -> {task} ->> 'any')::boolean, true)"
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+class Shows(Expression):
+    """Whether a text is in the column ``args`` or ``kwargs``, as far as it is shown."""
+
+    def __init__(self, column: str, text: str, alias: str) -> None:
+        super().__init__(output_field=BooleanField())
+        self.columns: list[Any] = [F(column), F("task_path")]
+        self.is_args = column == "args"
+        names = conf.current().redact.names
+        self.values = {
+            "like": _like(text),
+            "like_json": _like(json.dumps(text, ensure_ascii=False)[1:-1]),
+            "names": name_expression(names),
+            "path": f'$.** ? (@.type() == "object").keyvalue() ? (@.key like_regex '
+            f'{json.dumps(coarse_expression(names))} flag "i")',
+            "hidden": json.dumps(hidden_places(alias)) if self.is_args else "{}",
+        }
+
+    def get_source_expressions(self) -> list[Any]:
+        """Return the columns."""
+        return self.columns
+
+    def set_source_expressions(self, exprs: Any) -> None:
+        """Set the columns, when Django has found their table."""
+        self.columns = list(exprs)
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
+        """Return the condition, with the parameters in the order in which they occur."""
+        value, task = (compiler.compile(column)[0] for column in self.columns)
+        coarse, shown = _HAS_NAMES, "{value}"
+        if self.is_args:
+            coarse, shown = f"{_HAS_PLACES} OR {_HAS_NAMES}", _ARGS_SQL
+        coarse, shown = (part.format(value=value, task=task) for part in (coarse, shown))
+        sql = _VALUE_SQL.format(value=value, coarse=coarse, shown=shown)
+        parameters = tuple(self.values[name] for name in _PARAMETER.findall(sql))
+        return f"({_PARAMETER.sub('%s', sql)})", parameters
+
+
+def _like(text: str) -> str:
+    """Return a pattern in which no character of the text has a special meaning."""
+    return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"
+
+
+def hidden_places(alias: str) -> dict[str, dict[str, Any]]:
+    """Return which positional arguments are redacted, by task: some places, and all from one on. Of a task
+    that is not in it, none are searched.
+    """
+    hide = conf.current().redact.hide
+    found = {}
+    for path in task_paths(alias):
+        names = names_of_call(path)
+        places = [place for place, name in enumerate(names.each) if hide(name)]
+        beyond = len(names.each) if names.rest and hide(names.rest) else None
+        found[path] = {"places": places, "from": beyond, "any": bool(places) or beyond is not None}
+    return found

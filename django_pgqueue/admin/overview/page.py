@@ -32,8 +32,7 @@ from ...models.stat import HISTOGRAM_BOUNDS
 from ...monitoring.health import PATIENCE, judge, read
 from ...monitoring.spans import DAY, HOUR, SHARES, breakdown, series
 from ...postgres.timeout import within
-from .. import charts as chart
-from ..charts import Chart, Series, chosen_span, percentile, percentile_text, span_tabs
+from ..charts import MEDIA, Chart, Series, chosen_span, percentile, percentile_text, span_tabs
 from ..console import console_page
 from ..display import page_url
 from ..failures import failure_block
@@ -54,6 +53,89 @@ if TYPE_CHECKING:
     from ..paused import Paused
 
 __all__ = ["Trouble", "charts", "may_pause", "may_resume", "overview", "press", "troubles"]
+
+
+MOST_QUEUES = 200
+MOST_WORKERS = 100
+_TEMPLATE = "admin/django_pgqueue/overview.html"
+_TITLE = gettext_lazy("Overview of the queues")
+_MEDIA = MEDIA + Media(css={"all": ["django_pgqueue/overview.css"]})
+
+
+def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Return the page, or a part of it, for a user who may view jobs. ``admin`` is the admin of jobs, with
+    its site and database.
+    """
+    if request.method == "POST":
+        return press(admin, request)
+    part = request.GET.get("part", "")
+    context: dict[str, Any] = {"shows_now": part != "charts", "shows_charts": part != "now"}
+    if context["shows_now"]:
+        context |= _now(admin, request)
+    if context["shows_charts"]:
+        context |= _charts(admin, request)
+    if part in {"now", "charts"}:
+        request.current_app = admin.admin_site.name
+        frame = {"pgqueue_frame": "admin/django_pgqueue/part.html", "opts": admin.opts}
+        return TemplateResponse(request, _TEMPLATE, {**frame, **context})
+    return console_page(admin, request, _TEMPLATE, str(_TITLE), media=_MEDIA, **context)
+
+
+def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
+    """Return what changes by the second."""
+    site, alias = admin.admin_site, admin.database
+    state = read(alias)
+    pauses = in_words(site, request, state.pauses or [])
+    verdict, resumes = judge(state), may_resume(site, request)
+    hour, day = (_by_queue(alias, span) for span in (HOUR, DAY))
+    names = within(alias, PATIENCE, lambda: list(Queue.objects.using(alias).values_list("pk", flat=True)))
+    rows = queue_rows(site, request, state, names or [], hour or {}, day or {}, pauses)
+    shown = rows[:MOST_QUEUES]
+    every_limit, has_limits = add_limits(site, request, state, shown)
+    workers = state.crew.workers if state.crew else []
+    return {
+        "verdict": verdict,
+        "troubles": troubles(site, request, verdict.problems, pauses, may_resume=resumes),
+        "notes": pauses.tasks_said,
+        "tiles": tiles(site, request, state),
+        "queues": shown,
+        "every_limit": every_limit,
+        "more_queues": max(0, len(rows) - MOST_QUEUES),
+        "may_pause": may_pause(site, request),
+        "may_resume": resumes,
+        "any_lost": bool(state.lost),
+        "failures": failure_block(admin),
+        "workers": worker_rows(site, request, workers[:MOST_WORKERS]),
+        "more_workers": max(0, len(workers) - MOST_WORKERS),
+        "slow_queues": None in (state.depths, state.lost, hour, day, names) or not has_limits,
+        "slow_workers": state.crew is None,
+        "slow_text": slow_text(PATIENCE),
+    }
+
+
+def _charts(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
+    """Return what changes by the minute."""
+    span, alias = chosen_span(request), admin.database
+    drawn = within(alias, PATIENCE, lambda: charts(alias, span))
+    return {
+        "charts": drawn or [],
+        "span": span.name,
+        "span_tabs": span_tabs(request),
+        "slow_charts": drawn is None,
+        "slow_text": slow_text(PATIENCE),
+    }
+
+
+def _by_queue(alias: str, span: Span) -> dict[str, Figures] | None:
+    """Return what ran in each queue; None if it took too long."""
+    rows = within(alias, PATIENCE, lambda: breakdown(alias, span, "queue", most=MOST_QUEUES))
+    return None if rows is None else {row.queue_name: row for row in rows}
+
+
+def slow_text(limit: float) -> str:
+    """Return what is shown instead of figures that took too long."""
+    text = _("The database did not answer within %(limit)s, so some figures are missing here.")
+    return text % {"limit": age(limit)}
 
 
 # ----------------------------------------------------------------------------
@@ -239,86 +321,3 @@ def _resume(admin: DatabaseAdmin[Any], request: HttpRequest, queue: str) -> tupl
 
 def _note(request: HttpRequest, row: Pause, flag: int, text: str) -> None:
     LogEntry.objects.log_actions(request.user.pk, [row], flag, change_message=text)  # type: ignore[arg-type]
-
-
-MOST_QUEUES = 200
-MOST_WORKERS = 100
-_TEMPLATE = "admin/django_pgqueue/overview.html"
-_TITLE = gettext_lazy("Overview of the queues")
-_MEDIA = chart.MEDIA + Media(css={"all": ["django_pgqueue/overview.css"]})
-
-
-def overview(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
-    """Return the page, or a part of it, for a user who may view jobs. ``admin`` is the admin of jobs, with
-    its site and database.
-    """
-    if request.method == "POST":
-        return press(admin, request)
-    part = request.GET.get("part", "")
-    context: dict[str, Any] = {"shows_now": part != "charts", "shows_charts": part != "now"}
-    if context["shows_now"]:
-        context |= _now(admin, request)
-    if context["shows_charts"]:
-        context |= _charts(admin, request)
-    if part in {"now", "charts"}:
-        request.current_app = admin.admin_site.name
-        frame = {"pgqueue_frame": "admin/django_pgqueue/part.html", "opts": admin.opts}
-        return TemplateResponse(request, _TEMPLATE, {**frame, **context})
-    return console_page(admin, request, _TEMPLATE, str(_TITLE), media=_MEDIA, **context)
-
-
-def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
-    """Return what changes by the second."""
-    site, alias = admin.admin_site, admin.database
-    state = read(alias)
-    pauses = in_words(site, request, state.pauses or [])
-    verdict, resumes = judge(state), may_resume(site, request)
-    hour, day = (_by_queue(alias, span) for span in (HOUR, DAY))
-    names = within(alias, PATIENCE, lambda: list(Queue.objects.using(alias).values_list("pk", flat=True)))
-    rows = queue_rows(site, request, state, names or [], hour or {}, day or {}, pauses)
-    shown = rows[:MOST_QUEUES]
-    every_limit, has_limits = add_limits(site, request, state, shown)
-    workers = state.crew.workers if state.crew else []
-    return {
-        "verdict": verdict,
-        "troubles": troubles(site, request, verdict.problems, pauses, may_resume=resumes),
-        "notes": pauses.tasks_said,
-        "tiles": tiles(site, request, state),
-        "queues": shown,
-        "every_limit": every_limit,
-        "more_queues": max(0, len(rows) - MOST_QUEUES),
-        "may_pause": may_pause(site, request),
-        "may_resume": resumes,
-        "any_lost": bool(state.lost),
-        "failures": failure_block(admin),
-        "workers": worker_rows(site, request, workers[:MOST_WORKERS]),
-        "more_workers": max(0, len(workers) - MOST_WORKERS),
-        "slow_queues": None in (state.depths, state.lost, hour, day, names) or not has_limits,
-        "slow_workers": state.crew is None,
-        "slow_text": slow_text(PATIENCE),
-    }
-
-
-def _charts(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
-    """Return what changes by the minute."""
-    span, alias = chosen_span(request), admin.database
-    drawn = within(alias, PATIENCE, lambda: charts(alias, span))
-    return {
-        "charts": drawn or [],
-        "span": span.name,
-        "span_tabs": span_tabs(request),
-        "slow_charts": drawn is None,
-        "slow_text": slow_text(PATIENCE),
-    }
-
-
-def _by_queue(alias: str, span: Span) -> dict[str, Figures] | None:
-    """Return what ran in each queue; None if it took too long."""
-    rows = within(alias, PATIENCE, lambda: breakdown(alias, span, "queue", most=MOST_QUEUES))
-    return None if rows is None else {row.queue_name: row for row in rows}
-
-
-def slow_text(limit: float) -> str:
-    """Return what is shown instead of figures that took too long."""
-    text = _("The database did not answer within %(limit)s, so some figures are missing here.")
-    return text % {"limit": age(limit)}

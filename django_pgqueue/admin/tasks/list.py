@@ -16,11 +16,11 @@ from ...monitoring.spans import Figures, Span, breakdown, per_second, rate_text,
 from ...postgres.timeout import TimeLimitReached
 from ...tasks.registry import known_tasks
 from .. import display
-from .. import lists as names
 from ..charts import address, chosen_span, percentile_text, span_tabs, sparkline
 from ..console import console_page
 from ..display import task_url
 from ..jobs.texts import breakable
+from ..lists import queue_names
 from ..paused import paused
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def task_list(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateRespon
         span_tabs=span_tabs(request),
         hidden={name: request.GET[name] for name in ("span", ORDER_VAR) if name in request.GET},
         queue=queue,
-        queues=names.queue_names(admin.database),
+        queues=queue_names(admin.database),
         search=_given(request, SEARCH_VAR),
         pages=pages,
     )

@@ -12,17 +12,15 @@ from .._output import SPACE, Marks, aligned, cells, cut, marks_for, plain, termi
 from .panes import PANES, SORTS, Cell, headline, panes, tiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Self
+
+    from .panes import Pane, Reading
 
 __all__ = ["PlainScreen", "View", "picture", "report", "shares"]
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from .panes import Pane, Reading
-
     Line = Sequence[Cell]
 
 

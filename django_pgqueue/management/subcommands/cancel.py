@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from ...jobs.control import cancel
 from ...models.job import Status
-from .. import _changing as command
+from .. import _changing
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAME = "cancel"
 HELP = "Cancel jobs: those that wait end at once, and those that run are asked to stop"
 
-_CHANGE = command.Change(
+_CHANGE = _changing.Change(
     "cancel",
     cancel,
     usual=(Status.PENDING, Status.RETRY, Status.BLOCKED, Status.RUNNING),
@@ -33,9 +33,9 @@ _CHANGE = command.Change(
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add which jobs, and how to ask."""
-    command.add_arguments(parser, _CHANGE)
+    _changing.add_arguments(parser, _CHANGE)
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Change them."""
-    command.run(_CHANGE, options, stdout)
+    _changing.run(_CHANGE, options, stdout)

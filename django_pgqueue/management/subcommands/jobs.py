@@ -10,8 +10,7 @@ from django.db.models.functions import Now
 
 from ...models import Job
 from ...postgres.timeout import TimeLimitReached, time_limit
-from .. import _jobs as facts
-from .. import _jobs as rows
+from .. import _jobs
 from .._arguments import at_least, job_id, of_one_database, unknown
 from .._job_filters import add_filters, check_names, filters_of
 from .._output import marks_for, print_json, width_of
@@ -47,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the list, or the facts."""
+    """Print the list, or the _jobs."""
     if options.get("json") and options.get("quiet"):
         raise ArgumentTypeError("--json and --quiet cannot be used together.")
     try:
@@ -72,12 +71,12 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         if missing := [pk for pk in ids if pk not in found]:
             raise ArgumentTypeError(unknown(missing, alias))
         jobs = [found[pk] for pk in ids]
-        workers = rows.worker_names(alias, jobs)
+        workers = _jobs.worker_names(alias, jobs)
         if options.get("json"):
-            shown: Any = [facts.job_as_json(job, workers) for job in jobs]
+            shown: Any = [_jobs.job_as_json(job, workers) for job in jobs]
         else:
             width, marks = width_of(stdout), marks_for(stdout)
-            shown = [facts.text(job, workers, width, marks) for job in jobs]
+            shown = [_jobs.text(job, workers, width, marks) for job in jobs]
     if options.get("json"):
         print_json(stdout, {"database": alias, "jobs": shown, "next": None})
     elif options.get("quiet"):
@@ -94,19 +93,19 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if options.get("after"):
         chosen = chosen.filter(pk__lt=options["after"])
     with time_limit(alias, PATIENCE):
-        jobs = list(rows.readable(chosen).order_by("-pk")[: limit + 1])
+        jobs = list(_jobs.readable(chosen).order_by("-pk")[: limit + 1])
         jobs, more = jobs[:limit], len(jobs) > limit
-        workers = rows.worker_names(alias, jobs)
+        workers = _jobs.worker_names(alias, jobs)
         if not jobs:
             check_names(filters, alias)
     if options.get("json"):
-        shown = [rows.row_as_json(job, workers) for job in jobs]
+        shown = [_jobs.row_as_json(job, workers) for job in jobs]
         print_json(stdout, {"database": alias, "jobs": shown, "next": jobs[-1].pk if more else None})
     elif options.get("quiet"):
         stdout.write("".join(f"{job.pk}\n" for job in jobs), ending="")
     elif not jobs:
         stdout.write("There is no such job." if filters.are_given else "There is no job.")
     else:
-        stdout.write(rows.listing(jobs, workers, width_of(stdout), marks_for(stdout)))
+        stdout.write(_jobs.listing(jobs, workers, width_of(stdout), marks_for(stdout)))
         if more:
             stdout.write(f"\nThere are more: --after {jobs[-1].pk}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...jobs.control import retry
 from ...models.job import Status
-from .. import _changing as command
+from .. import _changing
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NAME = "retry"
 HELP = "Run jobs again, now, with a new budget of attempts"
 
-_CHANGE = command.Change(
+_CHANGE = _changing.Change(
     "retry",
     retry,
     usual=(Status.FAILED,),
@@ -30,9 +30,9 @@ _CHANGE = command.Change(
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add which jobs, and how to ask."""
-    command.add_arguments(parser, _CHANGE)
+    _changing.add_arguments(parser, _CHANGE)
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Change them."""
-    command.run(_CHANGE, options, stdout)
+    _changing.run(_CHANGE, options, stdout)

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from ...jobs.control import run_now
 from ...models.job import Status
-from .. import _changing as command
+from .. import _changing
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "run-now"
 HELP = "Run jobs now that wait for a later time, and change nothing else"
 
-_CHANGE = command.Change(
+_CHANGE = _changing.Change(
     "run-now",
     run_now,
     usual=(Status.PENDING, Status.RETRY),
@@ -33,9 +33,9 @@ _CHANGE = command.Change(
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add which jobs, and how to ask."""
-    command.add_arguments(parser, _CHANGE)
+    _changing.add_arguments(parser, _CHANGE)
 
 
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Change them."""
-    command.run(_CHANGE, options, stdout)
+    _changing.run(_CHANGE, options, stdout)

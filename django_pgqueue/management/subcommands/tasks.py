@@ -22,6 +22,36 @@ if TYPE_CHECKING:
 __all__ = ["schedules_by_task", "task_as_json", "task_details"]
 
 
+NAME = "tasks"
+HELP = "List the tasks that the apps declare, with their queues and their policies"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the format."""
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    """Print the tasks, and fail if a module cannot be imported."""
+    failed = discover(again=True)
+    tasks, schedules = known_tasks(), schedules_by_task()
+    if options.get("json"):
+        found = [task_as_json(task, schedules.get(path, [])) for path, task in tasks.items()]
+        print_json(stdout, found)
+    else:
+        for path, task in tasks.items():
+            stdout.write(task_details(task, schedules.get(path, [])))
+        if not tasks and not failed:
+            stdout.write("No app declares a task. Tasks are found in the modules that TASK_MODULES names.")
+    if failed:
+        raise CommandError(
+            "\n".join(
+                f"{name} cannot be imported, so its tasks are missing: {type(error).__name__}: {error}"
+                for name, error in failed.items()
+            )
+        )
+
+
 # ----------------------------------------------------------------------------
 # Tasks on the command line: where each is declared, its queue and its policy, as text and as JSON.
 
@@ -82,33 +112,3 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_text, value))}]"
     return str(value)
-
-
-NAME = "tasks"
-HELP = "List the tasks that the apps declare, with their queues and their policies"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the format."""
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
-
-
-def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    """Print the tasks, and fail if a module cannot be imported."""
-    failed = discover(again=True)
-    tasks, schedules = known_tasks(), schedules_by_task()
-    if options.get("json"):
-        found = [task_as_json(task, schedules.get(path, [])) for path, task in tasks.items()]
-        print_json(stdout, found)
-    else:
-        for path, task in tasks.items():
-            stdout.write(task_details(task, schedules.get(path, [])))
-        if not tasks and not failed:
-            stdout.write("No app declares a task. Tasks are found in the modules that TASK_MODULES names.")
-    if failed:
-        raise CommandError(
-            "\n".join(
-                f"{name} cannot be imported, so its tasks are missing: {type(error).__name__}: {error}"
-                for name, error in failed.items()
-            )
-        )

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from django.db import connections
 
 from ...postgres.liveness import client_parameters
-from . import connections as session_watch
-from .connections import OPENED, keep_open
+from .connections import OPENED, install_session_watch, keep_open
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -202,7 +201,7 @@ def prepare(files: Callable[[], Iterable[int]]) -> None:
     _pin_paths()
     _notice_vanished_servers()
     _keep_streams()
-    session_watch.install()
+    install_session_watch()
     keep_open()
     guard_fork(files)
 

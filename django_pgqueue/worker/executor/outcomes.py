@@ -40,29 +40,6 @@ __all__ = [
 ]
 
 
-# ----------------------------------------------------------------------------
-# The backoffs of queues that have their own settings.
-
-#: The base and ceiling of the backoff in seconds for each queue with its own settings; None where it sets
-#: none.
-Backoffs = dict[str, tuple[float | None, float | None]]
-
-
-def backoffs(rows: Iterable[tuple[str, float | None, float | None]]) -> Backoffs:
-    """Make the backoffs from their names, bases and ceilings."""
-    return {name: (base, ceiling) for name, base, ceiling in rows}
-
-
-def backoff_of(queue_name: str, backoffs: Backoffs) -> tuple[float, float]:
-    """Return the base and ceiling of a queue's backoff, in seconds."""
-    base, ceiling = backoffs.get(queue_name, (None, None))
-    settings = conf.current()
-    return (
-        settings.backoff_base if base is None else base,
-        settings.backoff_ceiling if ceiling is None else ceiling,
-    )
-
-
 REASON_LIMIT = 500
 
 
@@ -244,3 +221,26 @@ def _wait(until: datetime | timedelta, alias: str) -> float:
 def _reason(text: str) -> str:
     clean = text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
     return clean if len(clean) <= REASON_LIMIT else clean[: REASON_LIMIT - 1] + "…"
+
+
+# ----------------------------------------------------------------------------
+# The backoffs of queues that have their own settings.
+
+#: The base and ceiling of the backoff in seconds for each queue with its own settings; None where it sets
+#: none.
+Backoffs = dict[str, tuple[float | None, float | None]]
+
+
+def backoffs(rows: Iterable[tuple[str, float | None, float | None]]) -> Backoffs:
+    """Make the backoffs from their names, bases and ceilings."""
+    return {name: (base, ceiling) for name, base, ceiling in rows}
+
+
+def backoff_of(queue_name: str, backoffs: Backoffs) -> tuple[float, float]:
+    """Return the base and ceiling of a queue's backoff, in seconds."""
+    base, ceiling = backoffs.get(queue_name, (None, None))
+    settings = conf.current()
+    return (
+        settings.backoff_base if base is None else base,
+        settings.backoff_ceiling if ceiling is None else ceiling,
+    )

@@ -35,74 +35,8 @@ from .running_job import RunningJob
 from .timeouts import Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-__all__ = ["FirstMet", "Runner", "surroundings"]
-
-
-# ----------------------------------------------------------------------------
-# Remember when this process first met a job whose task it does not know.
-
-_MOST = 100_000  # jobs to remember; there is a limit because they may end in other workers
-
-
-class FirstMet:
-    """The times by job. Used by many threads at the same time."""
-
-    def __init__(self) -> None:
-        self._times: dict[int, float] = {}
-
-    def seconds_since(self, job_id: int) -> float:
-        """Return the seconds since the first call for a job."""
-        if len(self._times) > _MOST:
-            self._times.clear()
-        now = monotonic()
-        return now - self._times.setdefault(job_id, now)
-
-
-# ----------------------------------------------------------------------------
-# What surrounds the body of a task: Sentry's scope, the context of the enqueue, a span, the log capture.
-#
-# A job that has none of this, in a project that has no OpenTelemetry, gets only Sentry's scope.
-
-logger = logging.getLogger(__name__)
-
-
-def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
-    """Return the context manager in which the task runs. Its value is the scope, or None without Sentry.
-
-    It is entered in a ``contextvars`` context of the job's own, after the job has become the current one.
-    """
-    row = running.row
-    if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
-        running.log = log
-    if row.context is None and running.log is None and not tracing.in_use():
-        return sentry.job_scope(row)
-    return _surrounded(running)
-
-
-@contextmanager
-def _surrounded(running: RunningJob) -> Iterator[Any]:
-    row = running.row
-    context = load(row.context) if row.context is not None else {}
-    if not isinstance(context, dict):
-        logger.warning("job %s runs without its context, which is nested too deeply for Python", row.id)
-        context = {}
-    with ExitStack() as stack:
-        scope = stack.enter_context(sentry.job_scope(row))
-        stack.enter_context(restored(context))
-        if running.log is not None:
-            stack.enter_context(capturing())
-        span = stack.enter_context(tracing.processing(row, context.get("trace")))
-        try:
-            yield scope
-        finally:
-            span.ended(running.error)
-
-
-if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from ...jobs.claim import Claimed
     from ...tasks.task import Task
@@ -112,6 +46,10 @@ if TYPE_CHECKING:
     from .payloads import Companions
     from .task_signals import Announcer
 
+__all__ = ["FirstMet", "Runner", "surroundings"]
+
+
+if TYPE_CHECKING:
     HandOver = Callable[[list[RunningJob]], None]
 
 
@@ -364,3 +302,63 @@ class Runner:
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)
         return outcome
+
+
+# ----------------------------------------------------------------------------
+# Remember when this process first met a job whose task it does not know.
+
+_MOST = 100_000  # jobs to remember; there is a limit because they may end in other workers
+
+
+class FirstMet:
+    """The times by job. Used by many threads at the same time."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, float] = {}
+
+    def seconds_since(self, job_id: int) -> float:
+        """Return the seconds since the first call for a job."""
+        if len(self._times) > _MOST:
+            self._times.clear()
+        now = monotonic()
+        return now - self._times.setdefault(job_id, now)
+
+
+# ----------------------------------------------------------------------------
+# What surrounds the body of a task: Sentry's scope, the context of the enqueue, a span, the log capture.
+#
+# A job that has none of this, in a project that has no OpenTelemetry, gets only Sentry's scope.
+
+logger = logging.getLogger(__name__)
+
+
+def surroundings(running: RunningJob) -> AbstractContextManager[Any]:
+    """Return the context manager in which the task runs. Its value is the scope, or None without Sentry.
+
+    It is entered in a ``contextvars`` context of the job's own, after the job has become the current one.
+    """
+    row = running.row
+    if (log := capture_of(running.task.capture_logs, row.queue_name)) is not None:
+        running.log = log
+    if row.context is None and running.log is None and not tracing.in_use():
+        return sentry.job_scope(row)
+    return _surrounded(running)
+
+
+@contextmanager
+def _surrounded(running: RunningJob) -> Iterator[Any]:
+    row = running.row
+    context = load(row.context) if row.context is not None else {}
+    if not isinstance(context, dict):
+        logger.warning("job %s runs without its context, which is nested too deeply for Python", row.id)
+        context = {}
+    with ExitStack() as stack:
+        scope = stack.enter_context(sentry.job_scope(row))
+        stack.enter_context(restored(context))
+        if running.log is not None:
+            stack.enter_context(capturing())
+        span = stack.enter_context(tracing.processing(row, context.get("trace")))
+        try:
+            yield scope
+        finally:
+            span.ended(running.error)

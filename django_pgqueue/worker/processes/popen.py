@@ -31,13 +31,64 @@ __all__ = [
 ]
 
 
+HAS_WAITID = hasattr(os, "waitid")
+_HERE = str(Path.cwd())
+
+
+def child_environment() -> dict[str, str]:
+    """Return our environment with the path on which this process finds the project's modules."""
+    # An empty entry means the reader's working directory. A task may have changed ours in the meantime.
+    path = os.pathsep.join(entry or _HERE for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": path, **test_environment()}
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process has ended, whether or not it was waited for."""
+    if not HAS_WAITID:
+        return process.poll() is not None
+    return process.returncode is not None or _last_change(process.pid) in {
+        os.CLD_EXITED,
+        os.CLD_KILLED,
+        os.CLD_DUMPED,
+    }
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process exists but is stopped until it gets SIGCONT."""
+    if HAS_WAITID:
+        return _last_change(process.pid) == os.CLD_STOPPED
+    state = subprocess.run(
+        ["ps", "-o", "state=", "-p", str(process.pid)], capture_output=True, text=True, check=False
+    )
+    return state.stdout.startswith("T")
+
+
+def how_it_ended(code: int) -> str:
+    """Describe the end of a process. ``code`` is that of ``Popen``: the exit code, or the negated signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
+
+
+def _last_change(pid: int) -> int | None:
+    """Return the last state change of the process; None if there was none."""
+    flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
+    try:
+        found = os.waitid(os.P_PID, pid, flags)
+    except ChildProcessError:  # somebody else has waited for it, so its exit code is lost
+        return os.CLD_EXITED
+    return None if found is None else found.si_code
+
+
 # ----------------------------------------------------------------------------
 # End a worker process even if a task has left threads behind.
 #
 # Python waits at exit for every thread that is not a daemon, without a limit. Here they get a few seconds.
 
 logger = logging.getLogger(__name__)
-
 LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period before it kills
 
 
@@ -90,56 +141,3 @@ def enter_test_environment() -> None:
         from django.test.utils import setup_test_environment
 
         setup_test_environment()
-
-
-HAS_WAITID = hasattr(os, "waitid")
-
-_HERE = str(Path.cwd())
-
-
-def child_environment() -> dict[str, str]:
-    """Return our environment with the path on which this process finds the project's modules."""
-    # An empty entry means the reader's working directory. A task may have changed ours in the meantime.
-    path = os.pathsep.join(entry or _HERE for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path, **test_environment()}
-
-
-def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process has ended, whether or not it was waited for."""
-    if not HAS_WAITID:
-        return process.poll() is not None
-    return process.returncode is not None or _last_change(process.pid) in {
-        os.CLD_EXITED,
-        os.CLD_KILLED,
-        os.CLD_DUMPED,
-    }
-
-
-def is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process exists but is stopped until it gets SIGCONT."""
-    if HAS_WAITID:
-        return _last_change(process.pid) == os.CLD_STOPPED
-    state = subprocess.run(
-        ["ps", "-o", "state=", "-p", str(process.pid)], capture_output=True, text=True, check=False
-    )
-    return state.stdout.startswith("T")
-
-
-def how_it_ended(code: int) -> str:
-    """Describe the end of a process. ``code`` is that of ``Popen``: the exit code, or the negated signal."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:  # a real-time signal
-        return f"signal {-code}"
-
-
-def _last_change(pid: int) -> int | None:
-    """Return the last state change of the process; None if there was none."""
-    flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
-    try:
-        found = os.waitid(os.P_PID, pid, flags)
-    except ChildProcessError:  # somebody else has waited for it, so its exit code is lost
-        return os.CLD_EXITED
-    return None if found is None else found.si_code

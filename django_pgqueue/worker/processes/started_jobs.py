@@ -23,34 +23,6 @@ from collections import deque
 __all__ = ["StartedJobs", "new_memory", "read_memory", "write_memory"]
 
 
-# ----------------------------------------------------------------------------
-# Memory behind a file descriptor that a child process inherits. It is not a file in any directory.
-
-
-def new_memory(name: str) -> int:
-    """Return a descriptor of new, empty memory; ``name`` is only shown by tools that list open files."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
-    with tempfile.TemporaryFile() as temporary:  # pragma: no cover - not on Linux
-        return os.dup(temporary.fileno())
-
-
-def write_memory(name: str, text: str) -> int:
-    """Return a descriptor of new memory that contains a text. Unlike a pipe, it takes any length at once."""
-    file = new_memory(name)
-    data = memoryview(text.encode())
-    while data:
-        data = data[os.write(file, data) :]
-    return file
-
-
-def read_memory(file: int) -> str:
-    """Return the text behind an inherited descriptor, and close it."""
-    with os.fdopen(file, "rb") as memory:
-        memory.seek(0)
-        return memory.read().decode()
-
-
 _WORD = 8
 _CONNECTED, _OVERFLOWN, _REGISTERED = 0, 1, 2
 
@@ -156,3 +128,31 @@ class StartedJobs:
 
 def _size(seats: int) -> int:
     return _WORD * (1 + 2 * seats)
+
+
+# ----------------------------------------------------------------------------
+# Memory behind a file descriptor that a child process inherits. It is not a file in any directory.
+
+
+def new_memory(name: str) -> int:
+    """Return a descriptor of new, empty memory; ``name`` is only shown by tools that list open files."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as temporary:  # pragma: no cover - not on Linux
+        return os.dup(temporary.fileno())
+
+
+def write_memory(name: str, text: str) -> int:
+    """Return a descriptor of new memory that contains a text. Unlike a pipe, it takes any length at once."""
+    file = new_memory(name)
+    data = memoryview(text.encode())
+    while data:
+        data = data[os.write(file, data) :]
+    return file
+
+
+def read_memory(file: int) -> str:
+    """Return the text behind an inherited descriptor, and close it."""
+    with os.fdopen(file, "rb") as memory:
+        memory.seek(0)
+        return memory.read().decode()

@@ -27,6 +27,43 @@ if TYPE_CHECKING:
 __all__ = ["STAT_SQL", "Accounts", "Counter", "UnknownTasks", "log_job"]
 
 
+class Accounts:
+    """The accounts of one worker process."""
+
+    def __init__(self, in_flight: InFlight, lifetime: Lifetime) -> None:
+        self._in_flight = in_flight
+        self._lifetime = lifetime
+        self._counter = Counter()
+        self._unknown_tasks = UnknownTasks()
+
+    def close(self, results: list[Result]) -> None:
+        """Close the jobs with these results, which have been reported."""
+        for row, outcome, ran, _, failure, _ in results:
+            held = self._in_flight.drop(row)
+            if outcome.kind in {"release", "paused"}:
+                self._lifetime.claimed -= 1
+                continue
+            began = outcome.started or 0.0
+            waited = row.waited + (began - held.since if held and began else 0.0)
+            self._counter.add(row, outcome.kind, max(0.0, waited), ran)
+            log_job(row, outcome, waited, ran, failure)
+            if outcome.kind == "unknown":
+                self._unknown_tasks.met(row, outcome.reason)
+            else:
+                self._lifetime.executed += 1
+
+    def write_if_due(self, session: Session, now: float) -> None:
+        """Add the counts to the table of statistics and to the log, if it is time."""
+        self._unknown_tasks.tell(now)
+        if self._counter.due(now):
+            self._counter.flush(session)
+
+    def write(self, session: Session) -> None:
+        """Add the counts now, because the worker ends."""
+        self._unknown_tasks.tell(monotonic(), all_of_them=True)
+        self._counter.flush(session)
+
+
 # ----------------------------------------------------------------------------
 # Count in memory what ran, for ``JobStat``. The counts are added to the table every ten seconds and at the
 # end.
@@ -36,7 +73,6 @@ STAT_SQL = (
     " %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::double precision[], %s::double precision[])"
 )
 FLUSH_EVERY = 10.0  # seconds
-
 # The column in which each kind of outcome is counted. Jobs that were given back unstarted are not counted.
 _COLUMNS = {"done": 0, "failed": 1, "retry": 2, "cancelled": 3}
 
@@ -105,7 +141,6 @@ class Counter:
 
 MESSAGE_LIMIT = 200
 """How many characters of an error's message are in the line. The traceback below it has the rest."""
-
 _WORDS = {
     "retry": "failed",
     "snooze": "snoozed",
@@ -215,40 +250,3 @@ def _tell(task_path: str, path: _Path, now: float) -> None:
     )
     path.count = 0
     path.told = now
-
-
-class Accounts:
-    """The accounts of one worker process."""
-
-    def __init__(self, in_flight: InFlight, lifetime: Lifetime) -> None:
-        self._in_flight = in_flight
-        self._lifetime = lifetime
-        self._counter = Counter()
-        self._unknown_tasks = UnknownTasks()
-
-    def close(self, results: list[Result]) -> None:
-        """Close the jobs with these results, which have been reported."""
-        for row, outcome, ran, _, failure, _ in results:
-            held = self._in_flight.drop(row)
-            if outcome.kind in {"release", "paused"}:
-                self._lifetime.claimed -= 1
-                continue
-            began = outcome.started or 0.0
-            waited = row.waited + (began - held.since if held and began else 0.0)
-            self._counter.add(row, outcome.kind, max(0.0, waited), ran)
-            log_job(row, outcome, waited, ran, failure)
-            if outcome.kind == "unknown":
-                self._unknown_tasks.met(row, outcome.reason)
-            else:
-                self._lifetime.executed += 1
-
-    def write_if_due(self, session: Session, now: float) -> None:
-        """Add the counts to the table of statistics and to the log, if it is time."""
-        self._unknown_tasks.tell(now)
-        if self._counter.due(now):
-            self._counter.flush(session)
-
-    def write(self, session: Session) -> None:
-        """Add the counts now, because the worker ends."""
-        self._unknown_tasks.tell(monotonic(), all_of_them=True)
-        self._counter.flush(session)

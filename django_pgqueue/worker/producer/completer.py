@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["LOCKED", "REFUSALS", "WRITE_SQL", "Completer", "ProgressWriter", "judged", "refused"]
 
 
-logger = logging.getLogger(__name__)
-
 #: The server refuses what it was sent; sending it again does not help.
 REFUSALS = (
     psycopg.DataError,
@@ -43,17 +41,13 @@ REFUSALS = (
     psycopg.errors.ProgramLimitExceeded,  # too large: an OperationalError, but not an outage
     psycopg.errors.StatementTooComplex,  # nested too deeply: the same
 )
-
 #: A row of the answer to a report: the ids of the accepted jobs, and of those that were cancelled, if any.
 Answer: TypeAlias = tuple[list[int], list[int] | None]
-
 #: Somebody else holds a lock on the row of a job, or on the table.
 LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
-
 SHORT_LOCK_TIMEOUT = "50ms"
 TRY_LOCKED_AGAIN = 1.0  # seconds
 TABLE_IS_LOCKED = 3  # so many locked rows one after another: the others need not be tried
-
 COLLECT_SECONDS = 0.005
 """How long outcomes wait for others, so that many share one commit. The delay is too short to matter."""
 
@@ -233,6 +227,7 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
     )
 
 
+logger = logging.getLogger(__name__)
 # ----------------------------------------------------------------------------
 # Write what running jobs tell, at most once a second, for all jobs of the process in one statement.
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["AliveFile", "ServiceManager"]
 
 
-logger = logging.getLogger(__name__)
-
 MICROSECONDS = 1_000_000
 SEND_TIMEOUT = 1.0  # seconds
 PATIENCE = 30.0  # additional seconds that an attempt to connect may take
@@ -91,6 +89,7 @@ class ServiceManager:
                 logger.warning("cannot send %r to systemd at %r: %s", message, self._address, error)
 
 
+logger = logging.getLogger(__name__)
 # ----------------------------------------------------------------------------
 # A file whose age tells whether the supervisor lives, for the liveness probe of a container.
 #

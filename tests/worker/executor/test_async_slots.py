@@ -12,9 +12,7 @@ from django.db.backends.signals import connection_created
 from django_pgqueue import cancel, enqueue, enqueue_many
 from django_pgqueue.models import Job
 from django_pgqueue.postgres import session
-from django_pgqueue.worker.executor import connections as connections_module
-from django_pgqueue.worker.executor import connections as session_watch
-from django_pgqueue.worker.executor import timeouts
+from django_pgqueue.worker.executor import connections, timeouts
 from django_pgqueue.worker.producer import demand
 from tests.app import async_tasks
 from tests.app import hostile_tasks as hostile
@@ -32,11 +30,11 @@ MANY = 500
 def hosted() -> Iterator[None]:
     """Connections are watched and kept, as in every worker process."""
     MEETING.update(count=0, event=None)
-    session_watch.install()
-    connections_module.keep_open()
+    connections.install_session_watch()
+    connections.keep_open()
     yield
-    session_watch.uninstall()
-    connection_created.disconnect(dispatch_uid=connections_module.__name__)
+    connections.uninstall_session_watch()
+    connection_created.disconnect(dispatch_uid=connections.__name__)
 
 
 def statuses(ids: list[int]) -> dict[str, int]:

@@ -14,7 +14,6 @@ from django.db.backends.signals import connection_created
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
 from django_pgqueue.worker.executor import connections as connections_module
-from django_pgqueue.worker.executor import connections as session_watch
 from django_pgqueue.worker.producer import demand
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
@@ -62,9 +61,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     also if the machine is busy: a worker requeues jobs that wait for a second, and their order may change.
     """
     monkeypatch.setattr(demand, "HOARD_SECONDS", DEADLINE)
-    session_watch.install()
+    connections_module.install_session_watch()
     yield
-    session_watch.uninstall()
+    connections_module.uninstall_session_watch()
 
 
 def terminate(*pids: int) -> None:
@@ -298,7 +297,7 @@ def test_an_idle_thread_closes_its_connection(is_async: bool, settings: Any) -> 
 def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch: Any) -> None:
     """The thread is busy with jobs that use no database, so it is never idle."""
     clock = itertools.count(1_000.0, 30.0)  # half of IDLE_CONNECTION_SECONDS from one look to the next
-    monkeypatch.setattr(session_watch, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(connections_module, "monotonic", lambda: next(clock))
     first = enqueue(tasks.backend)
     others = [enqueue(tasks.noop) for _ in range(3)]
     held = enqueue(tasks.hold, "end")

@@ -15,7 +15,7 @@ from django_pgqueue.context import acting_as
 from django_pgqueue.encoding import TOO_DEEP
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring.tracing import CARRIER
-from django_pgqueue.worker.executor import runner as surroundings
+from django_pgqueue.worker.executor import runner as runner_module
 from tests.app import context_tasks as tasks
 from tests.support.workers import fresh, run_due
 
@@ -114,7 +114,7 @@ def test_a_context_that_python_cannot_read(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, task: Any
 ) -> None:
     """SQL can store it. How deep Python reads depends on its version."""
-    monkeypatch.setattr(surroundings, "load", lambda text: TOO_DEEP)
+    monkeypatch.setattr(runner_module, "load", lambda text: TOO_DEEP)
     with request():
         job = enqueue(task)
     run_due()

@@ -6,7 +6,7 @@ import pytest
 
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job
-from django_pgqueue.postgres import session as worker_connection
+from django_pgqueue.postgres import session as session_module
 from tests.app import worker_tasks as tasks
 from tests.app.unique_tasks import hold_and_snooze
 from tests.support.jobs import add
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(worker_connection._SETTINGS, "lock_timeout", "200")
+    monkeypatch.setitem(session_module._SETTINGS, "lock_timeout", "200")
 
 
 def test_a_locked_job_holds_up_nobody_else_and_is_reported_when_it_is_free(connect: Connect) -> None:

@@ -11,7 +11,7 @@ from time import monotonic
 
 import pytest
 
-from django_pgqueue.worker.processes import popen as process_state
+from django_pgqueue.worker.processes import popen
 from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
 from django_pgqueue.worker.processes.popen import has_ended, is_stopped
 from django_pgqueue.worker.processes.started_jobs import StartedJobs
@@ -67,9 +67,9 @@ def sleeper(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that sleeps, on a system with `waitid` and on one without."""
-    if request.param and not process_state.HAS_WAITID:
+    if request.param and not popen.HAS_WAITID:
         pytest.skip("this system has no waitid")
-    monkeypatch.setattr(process_state, "HAS_WAITID", request.param)
+    monkeypatch.setattr(popen, "HAS_WAITID", request.param)
     process = subprocess.Popen(["sleep", "1000"])
     yield process
     process.kill()
