@@ -4,22 +4,21 @@ The classes can be registered on any site. A subclass with ``using = "alias"`` s
 one that the database routers choose. All changes are made with the public functions of the package. The
 fields of a job are read-only; the action "Edit" changes what may change while a job waits.
 
-    base.py, console.py   what all pages have: the database, permissions, and the bar that leads to all pages
-    page_limit.py         no statement of a page waits for long; controls.py no page has control characters
-    display.py, links.py  values and addresses in the same way everywhere
-    lists/                lists that stay fast with a long history
-    charts/               figures as drawings
-    overview/             is the queue well?
-    jobs/, job_page/      the list of jobs, and the page of one
-    bulk/                 actions on jobs, few or a million; history.py who did what
-    failures/             failures by group
-    batches/, graph/      batches, and the drawing of a workflow
-    queues/, workers/, tasks/, schedules/   what their names say
-    pauses.py             what is paused; paused.py the same in sentences, for the banner and other pages
-    limits.py             limits of concurrency and rate
-    database_page.py      locks, old transactions, dead rows and connections, and when to act
-    ask.py                the confirmation page for actions on a few workers or pauses
-    payloads.py           a mixin for the admin of payload models
+    base         what all pages have: the database, permissions, a time limit, no control characters
+    console      the bar that leads to all pages, and the frame of pages without a model
+    display      values, times and addresses, in the same way everywhere
+    lists        lists that stay fast with a long history
+    charts       figures as drawings
+    overview     is the queue well?
+    jobs         the list of jobs; job_page is the page of one
+    bulk         actions on jobs, few or a million; history tells who did what
+    failures     failures by group
+    batches      batches; graph draws a workflow
+    queues, workers, tasks, schedules, limits, pauses   what their names say
+    paused       what is paused, in sentences, for the banner and other pages
+    database_page   locks, old transactions, dead rows and connections, and when to act
+    ask          the confirmation page for actions on a few workers or pauses
+    payloads     a mixin for the admin of payload models
 """
 
 from __future__ import annotations

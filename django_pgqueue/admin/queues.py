@@ -1,4 +1,4 @@
-"""Queues: the list (``list.py``), the page of one (``page.py``), and their settings (``admin.py``)."""
+"""Queues: the list, the page of one, and their settings, which can be edited."""
 
 from __future__ import annotations
 

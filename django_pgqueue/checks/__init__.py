@@ -1,3 +1,10 @@
-"""The system checks, which Django runs before it starts."""
+"""The system checks, which Django runs before it starts. Each message has an id, a hint and a page.
+
+tasks      settings and tasks; these do not query the database
+backends   TASKS
+schedules  what is declared in code and settings
+payloads   models of payloads, and their triggers
+database   what is in the database: ``check --database``
+"""
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""System checks that do not query the database. The others are in `checks_database`.
-
-Each message has an id and a hint. The messages about TASKS are in `checks_backends`.
-"""
+"""Checks of the settings and of declared tasks. They do not query the database."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``explain()``: why a job does not run, or what has become of it.
 
 The reason comes from ``pgqueue_why`` (``sql/why_v1.sql``), which the page of a job, the command, the shell
-and plain SQL ask alike. Here it gets its words (``words``) and what helps against it (``cures``).
+and plain SQL ask alike. Here it gets its words (``words``) and what helps against it.
 """
 
 from __future__ import annotations

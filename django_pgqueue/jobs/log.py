@@ -20,7 +20,7 @@ _LEVEL_OF = {
     "retry": logging.WARNING,
     "crash": logging.WARNING,
     "lost": logging.WARNING,
-    "unknown": logging.DEBUG,  # worker/producer/unknown_tasks.py logs one WARNING for many
+    "unknown": logging.DEBUG,  # worker/producer/accounts.py logs one WARNING for many
 }
 _RUNS_AGAIN = frozenset({"retry", "snooze", "wait", "crash", "unknown"})
 
@@ -56,7 +56,7 @@ class Ending(NamedTuple):
     ran: float | None = None
     exc_info: Any = None
     scope: Any = None
-    """The Sentry scope in which the job ran; see ``sentry.py``."""
+    """The Sentry scope in which the job ran; see ``monitoring/sentry.py``."""
 
 
 def is_logged(kind: str) -> bool:

@@ -1,7 +1,7 @@
 """``job.join()``: wait until a job is over.
 
-The job is read on the caller's connection before and after the wait. In between the ``poller`` looks for all
-waiters of the process.
+The job is read on the caller's connection before and after the wait. In between, ``jobs/poller.py`` looks for
+all waiters of the process.
 """
 
 from __future__ import annotations

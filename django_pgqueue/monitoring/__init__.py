@@ -1,9 +1,15 @@
 """Figures of the queue, for the admin, the commands, the metrics and the health check alike.
 
-What ran comes from the statistics (``spans``, ``totals``), what waits from the leaf of live jobs with counts
-that end at a limit (``depth``), who works from the table of workers (``crew``). ``health`` compares them
-with the thresholds of the settings. Nothing here reads the history of jobs, so the time that it takes depends
-neither on the history nor on the backlog.
+spans, totals    what ran, from the statistics
+queues, states   what waits, from the leaf of live jobs, with counts that end at a limit
+workers          who works
+jobs, failures   what ended last, the steps of a job, and failures by group
+health           these figures against the thresholds of the settings, and the verdict in one sentence
+database         locks, old transactions, dead rows, connections, traffic
+tracing, sentry  spans and events, for those who collect them
+
+The figures are not read from the history of jobs, so the time that they take depends neither on the history
+nor on the backlog.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ __all__ = [
 ]
 
 
-#: The last four are found by ``verdict`` only: they are no reason to restart anything or to wake up somebody.
+#: The last four are found by ``verdict()`` only: they are no reason to restart anything or to wake up
+#: somebody.
 Kind = Literal[
     "no_worker", "few_workers", "age", "depth", "unserved", "unreachable",
     "lost", "silent", "failures", "paused",

@@ -1,11 +1,8 @@
 """Typed payloads: tasks whose calls are rows of a table of their own (``models/payload.py``).
 
-    columns:      which columns may be keys, and their values in Python
-    declare:      what ``@task(payload=...)`` accepts
-    calls:        the payload of one call, checked before it reaches the database
-    store:        write payloads with the keys of their jobs
-    load:         read them in a worker, those of a chunk in one query
-    synchronize:  write what the code declares into the table that the triggers read
+declare      what ``@task(payload=...)`` accepts, which columns may be keys, and the payload of one call
+store        write payloads with the keys of their jobs; read those of a chunk in one query
+synchronize  write what the code declares into the table that the triggers read
 
 In SQL: ``payload_insert_v1`` and its neighbors are the triggers, ``sweep_payloads_v1`` the retention.
 """

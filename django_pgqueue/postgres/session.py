@@ -1,13 +1,13 @@
 """The worker's own psycopg connection in autocommit mode, separate from Django's connections.
 
-On a direct connection the session is set up once (timeouts, generic plans), and its statements are prepared
-(``prepared``). Behind a transaction pooler, session state must not be used: statements are not prepared, and
+On a direct connection the session is set up once (timeouts, generic plans), and its statements are
+prepared. Behind a transaction pooler, session state must not be used: statements are not prepared, and
 timeouts and the role are set in each transaction. A pooler is detected because ``pg_backend_pid()`` differs
 from the process id that the connection was given.
 
 A worker needs the primary and refuses a standby with a separate error. Both ends of a connection notice
 within half a minute that the other end has vanished (``liveness``), and the worker that its answer will not
-come (``answers``). The server then releases the locks of the worker.
+come. The server then releases the locks of the worker.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:
     parameters = connections[alias].get_connection_params()
     for unwanted in ("cursor_factory", "context", "autocommit"):
         parameters.pop(unwanted, None)
-    # In a worker process, OPTIONS contain what is meant for the connections of tasks (``hosting``).
+    # In a worker process, OPTIONS contain what is meant for the connections of tasks (``executor/fork.py``).
     of_task = client_parameters(of_task=True).items()
     parameters = {name: value for name, value in parameters.items() if (name, value) not in of_task}
     return {
@@ -270,9 +270,9 @@ def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:
 # ----------------------------------------------------------------------------
 # The prepared statements of a worker's session: which are prepared, and when their plans are made anew.
 #
-# new --succeeds--> has run --runs again--> prepared has run, prepared --fails--> new (psycopg keeps what is
-# prepared, and it is used again later) prepared --its result has another type, or the server does not know
-# it--> the session must be replaced
+#     new --succeeds--> has run --runs again--> prepared
+#     has run, prepared --fails--> new (psycopg keeps what is prepared, and it is used again later)
+#     prepared --its result has another type, or the server does not know it--> the session must be replaced
 #
 # A statement that runs once is not prepared, since that would only cost a round trip. A statement that has
 # just failed is not, because when the first execution of a prepared statement fails, psycopg forgets the

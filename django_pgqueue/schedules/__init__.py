@@ -5,9 +5,8 @@
     synchronize:  when a worker starts, what is declared becomes rows
     policy:       what the task says about its jobs, and their keys, as the row keeps it
     fire:         the round of a supervisor that turns due ticks into jobs
-    plan:         which ticks those are
-    news:         how a supervisor hears at once that a schedule was changed
-    control:      pause, resume, run now
+    control:      pause, resume, run now, and how a supervisor hears of it
+    words:        a schedule in plain language, and the list of all
 
 The public names are resolved on first use (PEP 562), because a module with tasks imports ``declare`` while
 apps load, when there are no models yet.

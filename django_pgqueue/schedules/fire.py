@@ -1,7 +1,7 @@
 """The round that fires schedules: any supervisor may do it at any time.
 
     look:    read the schedules that are due, without a lock
-    plan:    compute which of their ticks have passed, and the next one (``plan``)
+    plan:    compute which of their ticks have passed, and the next one
     fire:    one function writes ticks and jobs and moves the schedules on, all or nothing
 
 The heartbeat asks when to look next, so an installation without schedules sends no statement for them, and a

@@ -2,7 +2,7 @@
 
 Its row is written as always, and the job runs with the code of a worker (``worker/inline.py``). So all
 options count, and the row shows how it ended. A job that is not due, or that its limits do not let start,
-stays in the table; ``run_jobs()`` runs it later. What counts as the commit is in ``commits``.
+stays in the table; ``run_jobs()`` runs it later. The last part says what counts as the commit.
 """
 
 from __future__ import annotations
@@ -128,10 +128,11 @@ def released(alias: str) -> list[int]:
 # the connection, so that method is replaced while calls wait for it.
 #
 # - A block of ``atomic(savepoint=False)`` has no savepoint. Django itself enters such blocks, for example
-# when it deletes rows or changes a many-to-many relation, and receivers of its signals enqueue jobs in them.
-# So the outermost block gets a name in place of a savepoint, which the database does not know. - If the
-# release raises a ``DatabaseError``, Django rolls back to the savepoint. But an error of a call comes after
-# the release, and a rollback to a savepoint that is gone would break the transaction of the test.
+#   when it deletes rows or changes a many-to-many relation, and receivers of its signals enqueue jobs in
+#   them. So the outermost block gets a name in place of a savepoint, which the database does not know.
+# - If the release raises a ``DatabaseError``, Django rolls back to the savepoint. But an error of a call
+#   comes after the release, and a rollback to a savepoint that is gone would break the transaction of the
+#   test.
 
 _NO_SAVEPOINT = "pgqueue_no_savepoint"
 _METHODS = ("savepoint_commit", "savepoint_rollback")

@@ -1,7 +1,7 @@
 """One-process mode: jobs run one at a time on the main thread, where a debugger can follow them.
 
 There are no other processes, so there is no supervisor, no isolation of jobs that crash, and nothing that
-could stop a job which takes too long. A thread keeps the worker alive (``keeper``).
+could stop a job which takes too long. A thread keeps the worker alive.
 
 The first request to stop lets the running job finish. The second one interrupts it, and it goes back to its
 queue without counting the attempt, as it does if somebody quits the debugger.

@@ -4,7 +4,7 @@ The selected jobs, or "all that match", are counted by state. If there is only o
 immediately. Otherwise, the confirmation page is shown. Its form contains the counts, signed, so that the
 action changes only the jobs that were shown.
 
-The page reads a bounded number of jobs (``counting``). If that is not enough for an exact number, it has a
+The page reads a bounded number of jobs (``selection``). If that is not enough for an exact number, it has a
 button that counts them all, within ``SECONDS``.
 """
 

@@ -1,6 +1,6 @@
 """Where each node and each arrow of a workflow is drawn, in columns from left to right.
 
-The steps are those of Sugiyama, Tagawa and Toda: ``columns``, ``crossings`` and ``heights``. An arrow over
+The steps are those of Sugiyama, Tagawa and Toda: columns, crossings and heights. An arrow over
 several columns passes a bend in each column between its ends, so that it does not run through a node. There
 is no small library in Python for this with a permissive license: grandalf is under the GPL or the EPL.
 """

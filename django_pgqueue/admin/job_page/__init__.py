@@ -1,10 +1,9 @@
-"""The page of a job, part by part. ``page.py`` puts them together.
+"""The page of a job, part by part. ``page`` puts them together, with the panels of the project.
 
-timeline.py     its life in parts; drawing.py the same as a drawing
-why.py          why it does not run
-errors.py, logs.py, steps.py, payload.py, unique.py, limits.py   what their names say
-links.py        its batch, what it waits for, and what waits for it
-own_links.py    links that the project adds; panels.py templates that it adds
-task_runs.py    the chart of its task
-clone.py        "Enqueue again"; clone_form.py its form, redacted_input.py hidden values
+timeline  its life in parts, and a drawing of them
+why       why it does not run: the reason, its limits, its unique key
+errors    its errors and its logs
+payload   the row of its model
+links     its batch, what it waits for, what waits for it, and the links that the project adds
+clone     "Enqueue again"
 """

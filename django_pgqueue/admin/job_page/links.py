@@ -118,8 +118,9 @@ def _row(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
 # ----------------------------------------------------------------------------
 # Links on the page of a job that the project declares for its tasks, and that its models have.
 #
-# @links_for(send_receipt) def receipt_links(job): return [("Order", reverse("admin:shop_order_change",
-# args=[job.args[0]]))]
+#     @links_for(send_receipt)
+#     def receipt_links(job):
+#         return [("Order", reverse("admin:shop_order_change", args=[job.args[0]]))]
 #
 # They are declared in ``admin.py``, so that a worker does not import the admin.
 

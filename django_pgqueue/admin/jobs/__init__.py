@@ -1,9 +1,9 @@
 """Jobs: the list, its filters and search, and how a job is shown there and on its page.
 
-admin.py     the admin class
-search.py    the search field; visible.py a search that finds only what is shown
-filters.py   the filters; orders.py the order for each status
-fields.py    the fields of a job; texts.py, times.py, progress.py and workers.py show some of them
-cut_json.py  arguments that are read in part
-buttons.py   the actions of the list and the buttons of the page
+admin     the admin class, with the actions of the list and the buttons of the page
+fields    the fields of a job, and its times
+texts     long texts, cut JSON, and the names of workers
+progress  how far it is
+filters   the filters, and the filter by status
+search    the search field, and the order for each status
 """

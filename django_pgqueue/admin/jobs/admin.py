@@ -1,7 +1,4 @@
-"""Jobs: a list that stays fast with a long history, and a page for each job.
-
-The fields are in ``fields``, the actions in ``buttons``, and the search in ``search``.
-"""
+"""Jobs: a list that stays fast with a long history, and a page for each job."""
 
 from __future__ import annotations
 

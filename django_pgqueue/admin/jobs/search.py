@@ -4,11 +4,10 @@ A number, or an id in the form of ``TaskResult.id``, finds the job with this id.
 concurrency key or unique key finds the jobs that hold a slot of the key, stand in its line, or have the
 unique key: each of these has an index. ``batch:`` and the id of a batch finds its members, and
 ``fingerprint:`` the jobs of a group of failures, unless they have succeeded since. A place in the arguments
-and a value, such as ``kwargs.order_id=17``, finds the jobs with this value (``paths``). Any other term
-is searched in the path of the task, the keys, the arguments and the errors, as far as this user may see them
-(``visible``). No index supports such a
-search, so it is limited: it reads the jobs that are not over and those that finished recently, in windows of
-``WINDOW_OF_SCAN`` rows.
+and a value, such as ``kwargs.order_id=17``, finds the jobs with this value. Any other term is searched
+in the path of the task, the keys, the arguments and the errors, as far as this user may see them. No index
+supports such a search, so it is limited: it reads the jobs that are not over and those that finished
+recently, in windows of ``WINDOW_OF_SCAN`` rows.
 """
 
 from __future__ import annotations
@@ -266,8 +265,7 @@ class JobChangeList(KeysetChangeList):
 #
 # The value is a number, a text, ``true``, ``false`` or ``null``, as the page of a job shows it. In quotation
 # marks, it is a text in any case. Lists and objects are not compared: a part of them may be redacted, and
-# would be found out. For the same reason, a place that has a redacted name on its way is never found
-# (``visible``).
+# would be found out. For the same reason, a place that has a redacted name on its way is never found.
 
 _KEY = r"""\.(?:"[^"]*"|[^.="\s]+)"""
 _TERM = re.compile(rf"(args|kwargs)((?:{_KEY})+)\s*=\s*(\S.*)", re.DOTALL)

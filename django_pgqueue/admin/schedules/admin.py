@@ -1,8 +1,4 @@
-"""Schedules: when they run next, what came of their last ticks, and their definition, which can be edited.
-
-The columns of the list are in ``fields``, the top of the page in ``page``, the form in
-``form``, and the actions in ``buttons``.
-"""
+"""Schedules: when they run next, what came of their last ticks, and their definition, which can be edited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: the list (``list.py``), the page of one (``page.py``), and its options in words (``policy.py``).
+"""Tasks: the list (``list``), and the page of one with its options in words (``page``).
 
-``admin.py`` has the addresses of these pages, and of that of the database.
+``admin`` has the addresses of these pages, and of that of the database.
 """

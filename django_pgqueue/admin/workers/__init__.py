@@ -1,6 +1,5 @@
 """Workers: the list and the page of one.
 
-admin.py  the admin class; page.py what a worker runs and has run
-fleet.py  which workers are alive, by their heartbeats, and which queues they serve
-drain.py  the buttons and the action that ask workers to end
+admin  the admin class, what a worker runs and has run, and the buttons that ask workers to end
+fleet  which workers are alive, by their heartbeats, and which queues they serve
 """

@@ -1,6 +1,4 @@
-"""Workers: the processes that run jobs. They can be asked to end (``drain``). What the page of one shows
-about its jobs is in ``page``.
-"""
+"""Workers: the processes that run jobs. They can be asked to end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // Shows the times of a page in the time zone of the browser, with the exact instant as the title.
 //
-// The server has written them in its own zone (see admin/moments.py), and without this script they stay so. They also
+// The server has written them in its own zone (see admin/display.py), and without this script they stay so. They also
 // stay if the page keeps its zone: data-pgqueue-kept. Parts that live.js shows anew are changed in the same way.
 "use strict";
 {

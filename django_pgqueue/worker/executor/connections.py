@@ -6,11 +6,11 @@ used for ``IDLE_CONNECTION_SECONDS`` or is older than ``LONGEST_USE``. If ``IDLE
 ``CONN_MAX_AGE`` applies.
 
 Before a job, connections that have died since the last job are closed. After a job, a connection is closed if
-it is broken, too old, left in a transaction, or not in the state in which it was opened (``session_watch``).
+it is broken, too old, left in a transaction, or not in the state in which it was opened.
 With a pool, it is given back or discarded after each job. Django opens a new one for the next job.
 
 The server is told how to notice that the worker has vanished (``liveness``), so that it releases its locks.
-And a task does not wait for an answer that will never come (``answers``).
+And a task does not wait for an answer that will never come.
 """
 
 from __future__ import annotations
@@ -225,10 +225,10 @@ def _is_clean(connection: BaseDatabaseWrapper) -> bool:
 # A connection that stays open from job to job (``CONN_MAX_AGE``, or a pool) would pass on changes that a job
 # has made to its session. So each connection of a worker process has a watch, which sees
 #
-# - the text of every statement that goes through Django (``session_state``), - the settings that the server
-# reports by itself (time zone, dates, role of the session, and the search path from PostgreSQL 18 on),
-# whoever has changed them, - the attributes of psycopg's own connection: isolation level, autocommit, row
-# factory ...
+# - the text of every statement that goes through Django,
+# - the settings that the server reports by itself (time zone, dates, role of the session, and the search path
+#   from PostgreSQL 18 on), whoever has changed them,
+# - the attributes of psycopg's own connection: isolation level, autocommit, row factory ...
 #
 # and whether the socket has something to read although nothing was asked, which means that the server closes
 # the connection.

@@ -83,11 +83,11 @@ class InlineRunner(Runner):
 # ``atomic`` block, which then runs its ``on_commit`` callbacks. In an open transaction, this comes as close
 # as it can:
 #
-# callbacks: those that the task has registered run at the end of the task. They are not left to the owner of
-# the transaction, which may never commit.
+#     callbacks: those that the task has registered run at the end of the task. They are not left to the owner
+#     of the transaction, which may never commit.
 #
-# a statement that fails outside of an ``atomic`` block: it breaks the whole transaction. So there is a
-# savepoint before the task. If the task leaves the transaction broken, all that it wrote is undone.
+#     a statement that fails outside of an ``atomic`` block: it breaks the whole transaction. So there is a
+#     savepoint before the task. If the task leaves the transaction broken, all that it wrote is undone.
 
 
 class BrokenTransaction(Exception):

@@ -79,7 +79,7 @@ class RunningJob:
     is_finishing = False
     """Whether the body of an atomic task is over, and its end is being written in its transaction."""
     in_outer_transaction = False
-    """Whether it was claimed in an open transaction (``outer_transaction``)."""
+    """Whether it was claimed in an open transaction (``inline``)."""
     asked_to_stop = False
     suspended: Suspended | None = None
     """Why the job has to wait, if its task has reached such a place."""

@@ -1,4 +1,4 @@
-"""Helpers for ``Popen``: the environment of a new process, and whether a process has ended.
+"""Start and end worker processes: their environment, whether one has ended, and the end despite threads.
 
 Where ``waitid`` exists, the state of a process can be read without reaping it. A process that has ended keeps
 its id, and the id of its group, until ``Popen.wait``. macOS has ``waitid`` since Python 3.13. Before that,

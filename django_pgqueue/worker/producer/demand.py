@@ -81,15 +81,16 @@ class Demand:
 # How many jobs to claim: of one kind, or sync and async jobs if async ones have slots of their own.
 #
 # A claim cannot know which jobs are async. So the share of async jobs in the last claims tells how many rows
-# bring about as many sync ones as the threads take soon (``batch_size``), and as many async ones as there
+# bring about as many sync ones as the threads take soon (``BatchSize``), and as many async ones as there
 # are free slots.
 #
 # The rows of a kind that has no room are requeued at once: another worker may have a free thread for them.
 # If they come first in their queue, the next claim returns them again. So while one kind has no room, the
 # worker still looks for jobs of the other kind behind them, but only once in a while:
 #
-# one kind has no room --a claim returned jobs of it--> look again after ``PAUSE`` the claim returned nothing
-# else--> the pause doubles, up to ``LONGEST_PAUSE`` both kinds have room--> no pause
+#     one kind has no room --a claim returned jobs of it--> look again after ``PAUSE``
+#     the claim returned nothing else--> the pause doubles, up to ``LONGEST_PAUSE``
+#     both kinds have room--> no pause
 
 PAUSE = 1.0  # seconds
 LONGEST_PAUSE = 30.0

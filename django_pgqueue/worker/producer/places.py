@@ -1,7 +1,7 @@
 """Where a worker looks for jobs: the ranges, their groups, and the order in which a claim reads them.
 
 Jobs without a group are read range by range (``ranges``). If jobs of a range have groups, the range is read
-group by group (``groups``). A second set of ranges, ``times``, is for finding groups: it has the marks of a
+group by group. A second set of ranges, ``times``, is for finding groups: it has the marks of a
 search that reads the jobs with a group by time.
 """
 

@@ -181,8 +181,9 @@ def time_of(text: str) -> datetime:
 # ----------------------------------------------------------------------------
 # The groups of each (queue, priority), and whose turn it is.
 #
-# unknown --wake(first job)--> in the ring, with a mark like that of a range (``ranges``) in the ring --named
-# in a claim--> at its end in the ring --it gave less than its quota--> unknown
+#     unknown --wake(first job)--> in the ring, with a mark like that of a range (``ranges``)
+#     in the ring --named in a claim--> at its end
+#     in the ring --it gave less than its quota--> unknown
 #
 # A group stays in the ring until its turn, however long a round takes: otherwise it would lose its place.
 #

@@ -2,7 +2,7 @@
 
     start:   connect, write the retention to the ring, start the processes
     watch:   send the heartbeats for all processes that are alive in one statement; replace those that ended
-    upkeep:  short rounds that any supervisor may do (``upkeep/``)
+    rounds:  short rounds of maintenance that any supervisor may do
     stop:    forward the signal, wait for the processes until the grace period ends, then kill them
 
 Because it runs no tasks, a task that holds the GIL of its process cannot delay the heartbeats for that
