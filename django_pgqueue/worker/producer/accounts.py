@@ -195,8 +195,9 @@ def _why(outcome: Outcome, error: dict[str, Any] | None) -> str:
 # ----------------------------------------------------------------------------
 # Log one line per minute for each task that the worker does not know, regardless of how many jobs it has.
 #
-# new --a job--> logged at once; for a minute, more jobs are only counted counted --the minute is over-->
-# logged with the count, and counted for another minute; without jobs: forgotten
+#     new --a job--> logged at once; for a minute, more jobs are only counted
+#     counted --the minute is over--> logged with the count, and counted for another minute; without jobs:
+#     forgotten
 
 TELL_EVERY = 60.0  # seconds
 

@@ -153,10 +153,10 @@ class Idle:
 # ----------------------------------------------------------------------------
 # What follows a claim that found nothing: search for new ranges, claim what is found, or wait.
 #
-# nothing --search--> due: claim; still nothing, or not due: announced and asleep (``idle``) nothing, but the
-# gate moved jobs --> look again at once, since others may be claimable now nothing, although jobs are due:
-# their keys or queues are busy --> look again after a short pause in burst mode: a short pause while jobs
-# run, since they may enqueue more; then it is exhausted
+#     nothing --search--> due: claim; still nothing, or not due: announced and asleep
+#     nothing, but the gate moved jobs --> look again at once, since others may be claimable now
+#     nothing, although jobs are due: their keys or queues are busy --> look again after a short pause
+#     in burst mode: a short pause while jobs run, since they may enqueue more; then it is exhausted
 
 BURST_PAUSE = 0.02  # seconds between two looks while the last jobs of a burst run
 KEY_PAUSE = 0.02
