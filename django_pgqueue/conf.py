@@ -25,6 +25,8 @@ from .redaction_rules import DEFAULT_RULES, Rules, rules
 __all__ = [
     "BUILT_IN",
     "HUNDRED_YEARS",
+    "POLL_INTERVAL",
+    "Settings",
     "Thresholds",
     "capture_levels",
     "context_names",

@@ -24,7 +24,16 @@ from django.utils.functional import Promise
 
 from .exceptions import PayloadError
 
-__all__ = ["TOO_DEEP", "load"]
+__all__ = [
+    "MAX_BIGINT",
+    "TOO_DEEP",
+    "encode_arguments",
+    "encode_context",
+    "encode_metadata",
+    "encode_result",
+    "load",
+    "whole_number",
+]
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -192,15 +201,16 @@ def _instead(value: Any) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Read JSON that somebody has stored by SQL. PostgreSQL stores some JSON that Python does not read.
+# Read what somebody else has stored or sent: by SQL, on a channel, in a pipe, in an address.
 #
-# Calls in Python refuse it. It may still come from SQL, or from a worker in another language, and then the
-# rest of the row is to be shown.
+# Calls in Python refuse JSON that PostgreSQL stores and Python does not read. It may still come from SQL, or
+# from a worker in another language, and then the rest of the row is to be shown.
 
 TOO_DEEP = "<nested too deeply to be shown>"
 """Stands for a value."""
 MOST_DIGITS = 4_000
 """Python reads whole numbers with at most 4,300 digits."""
+MAX_BIGINT = 2**63 - 1
 
 
 def load(text: str | bytes) -> Any:
@@ -217,3 +227,15 @@ def load(text: str | bytes) -> Any:
 
 def _whole(digits: str) -> int | str:
     return int(digits) if len(digits) <= MOST_DIGITS else f"<a number with {len(digits):,} digits>"
+
+
+def whole_number(text: str, least: int = 0, most: int = MAX_BIGINT) -> int | None:
+    """Return the number that a text is, or None if it is no whole number between these two.
+
+    ``int()`` raises for a text that ``isdigit()`` accepts, such as "²" or 5,000 digits.
+    """
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_BIGINT))):
+        return None
+    number = int(text)
+    return number if least <= number <= most else None

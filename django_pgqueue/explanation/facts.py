@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 from ..formatting import period
 from ..postgres.clock import local
 
-__all__ = ["Facts", "Moment", "Reference", "Sentence", "count", "plain"]
+__all__ = ["Facts", "Moment", "Reference", "Sentence", "count", "plain", "reference"]
 
 
 MOST_COUNTED = 1000

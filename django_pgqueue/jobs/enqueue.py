@@ -36,7 +36,21 @@ if TYPE_CHECKING:
     from ..tasks.unique import EnqueueOutcome
     from .call import Call
 
-__all__ = ["MISTAKES", "explained", "new_job", "other_job", "warn_of_other_transaction"]
+__all__ = [
+    "MISTAKES",
+    "aenqueue",
+    "aenqueue_many",
+    "aenqueue_task",
+    "enqueue",
+    "enqueue_many",
+    "enqueue_task",
+    "explained",
+    "new_job",
+    "other_job",
+    "warn_of_other_transaction",
+    "write",
+    "write_all",
+]
 
 
 P = ParamSpec("P")

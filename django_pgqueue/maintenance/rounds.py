@@ -21,7 +21,7 @@ from .recovery import BATCH, recover_dead, requeued_strays
 if TYPE_CHECKING:
     from ..postgres.session import Session
 
-__all__ = ["IN_USE_SQL", "FlowRounds", "Rounds", "tell_retention"]
+__all__ = ["IN_USE_SQL", "FlowRounds", "Rounds", "sweep", "tell_retention"]
 
 
 SWEEP_EVERY = 10.0  # seconds

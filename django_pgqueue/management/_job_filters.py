@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from django.db.models import QuerySet
 
-__all__ = ["FILTERS", "Filters", "add_filters", "check_names", "filters_of", "statuses"]
+__all__ = ["FILTERS", "LIVE_SHELF", "Filters", "add_filters", "check_names", "filters_of", "statuses"]
 
 LIVE_SHELF, KEPT_SHELF = 0, 9
 

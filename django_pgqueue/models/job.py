@@ -41,6 +41,7 @@ __all__ = [
     "LiveJob",
     "Reporting",
     "Status",
+    "UniqueScope",
     "change_all",
     "change_one",
     "edit_values",

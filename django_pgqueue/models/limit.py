@@ -14,7 +14,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-__all__ = ["Limit"]
+__all__ = ["Limit", "Rate", "UniqueWindow"]
 
 
 class Limit(models.Model):

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-__all__ = ["Kind", "Pause"]
+__all__ = ["Kind", "Pause", "Queue"]
 
 
 class Queue(models.Model):

@@ -30,6 +30,7 @@ __all__ = [
     "MONTH",
     "SHARES",
     "SPANS",
+    "SPAN_TIMEOUT",
     "WEEK",
     "Figures",
     "Span",

@@ -25,6 +25,7 @@ __all__ = [
     "EPOCH",
     "LONGEST",
     "SHORTEST",
+    "HasTiming",
     "Timing",
     "check_jitter",
     "expand",

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..compat import InvalidTask, TaskResult
+from ..encoding import MAX_BIGINT
 from .link import Link
-from .task_results import MAX_ID, parse_id
+from .task_results import parse_id
 
 __all__ = [
     "MOST_PARENTS", "BatchLike", "IfFailed", "Linkable", "Links", "changed_links", "check_conflict",
@@ -143,7 +144,7 @@ def _place(value: Linkable) -> Link:
 
 
 def _number(name: str, value: int) -> Link:
-    if isinstance(value, bool) or not 0 < value <= MAX_ID:
+    if isinstance(value, bool) or not 0 < value <= MAX_BIGINT:
         raise InvalidTask(f"{name} has {value!r}, which is not an id.")
     return Link(None, value)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from django.db import DEFAULT_DB_ALIAS
 
 from ..compat import GenericResult
+from ..encoding import MAX_BIGINT, whole_number
 from ..exceptions import WrongBackend
 from ..redaction import redact, redact_call, redact_text
 from .routing import is_ours, resolve
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from .routing import QueueBackend
 
-__all__ = ["LONGEST_ALIAS", "MAX_ID", "QueueTaskResult", "parse_id", "public_id"]
+__all__ = ["LONGEST_ALIAS", "QueueTaskResult", "parse_id", "public_id"]
 
 
 #: The fields that are redacted.
@@ -74,10 +75,8 @@ class QueueTaskResult(GenericResult[P, R]):
 # ----------------------------------------------------------------------------
 # The public id of a job: ``"5"`` in the database ``default``, and ``"other:5"`` in another one.
 
-MAX_ID = 2**63 - 1
-
 #: The longest alias with which every id is shorter than 64 characters, which `django.tasks` promises.
-LONGEST_ALIAS = 63 - len(f":{MAX_ID}")
+LONGEST_ALIAS = 63 - len(f":{MAX_BIGINT}")
 
 
 def public_id(job_id: int, alias: str | None) -> str:
@@ -91,9 +90,9 @@ def public_id(job_id: int, alias: str | None) -> str:
 def parse_id(public: str) -> tuple[str, int]:
     """Return the alias and the number of an id. Raise ValueError."""
     alias, colon, number = public.rpartition(":")  # an alias may contain colons, a number cannot
-    is_number = number.isascii() and number.isdigit() and len(number) <= 19
-    if not is_number or (colon and not alias) or not 0 < int(number) <= MAX_ID:
+    job_id = whole_number(number, 1)
+    if job_id is None or (colon and not alias):
         raise ValueError(
             f"{public!r} is not the id of a job. An id looks like '5', or 'other:5' for another database."
         )
-    return alias or DEFAULT_DB_ALIAS, int(number)
+    return alias or DEFAULT_DB_ALIAS, job_id

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..worker.executor.outcomes import Result
 
-__all__ = ["RanJob", "arun_jobs", "reported_progress", "run_jobs", "run_upkeep"]
+__all__ = ["RanJob", "arun_jobs", "raise_failure", "reported_progress", "run_jobs", "run_upkeep"]
 
 
 MOST_RUNS = 1_000

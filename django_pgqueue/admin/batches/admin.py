@@ -15,6 +15,7 @@ from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
+from ...encoding import whole_number
 from ...jobs.batches import Batch
 from ...models import Job, JobBatch
 from ...models.batch import counts_of
@@ -238,8 +239,8 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
     ) -> tuple[QuerySet[JobBatch], bool]:
         """Search by id, or by a part of the name."""
         term = search_term.strip().replace("\0", "")
-        if term.isdecimal() and len(term) < 19:
-            return queryset.filter(pk=int(term)) | queryset.filter(name__icontains=term), False
+        if (number := whole_number(term)) is not None:
+            return queryset.filter(pk=number) | queryset.filter(name__icontains=term), False
         return (queryset.filter(name__icontains=term) if term else queryset), False
 
     def get_object(

@@ -10,6 +10,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html_join
 from django.utils.translation import ngettext
 
+from ...encoding import whole_number
 from ...redaction import redact_text
 from .. import display
 from ..failures import application_part
@@ -87,7 +88,7 @@ MOST_LINES = 500
 def shown_logs(job: Job, place: str = "") -> list[dict[str, Any]]:
     """Return what the template shows of each attempt, the last one first. ``place``: that of a link."""
     attempt, _, line = place.partition(":")
-    end = int(line) if line.isdecimal() and len(line) < 10 else None
+    end = whole_number(line)
     return [
         _shown_attempt(job, entry, end if str(entry.get("attempt")) == attempt else None)
         for entry in reversed(job.logs or [])

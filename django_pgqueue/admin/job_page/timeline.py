@@ -17,6 +17,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
 from ...redaction import redact_text
 from .. import display
@@ -207,7 +208,8 @@ def timeline_of(job: Any, worker: Callable[[int], str]) -> Timeline | None:
 
 
 def _row(part: Part, worker: Callable[[int], str]) -> Row:
-    by = worker(int(part.worker)) if part.worker.lstrip("-").isdecimal() else ""
+    number = whole_number(part.worker, -MAX_BIGINT - 1)
+    by = "" if number is None else worker(number)
     return Row(
         part.label,
         part.kind,

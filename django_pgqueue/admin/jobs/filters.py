@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
 from ...models.worker import Worker
 from ...monitoring.states import NOW
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AS_OF",
+    "KEPT_SHELF",
+    "LIVE_SHELF",
     "PAUSE",
     "EnqueuedFilter",
     "FinishedFilter",
@@ -186,8 +189,7 @@ class FinishedFilter(_TimeFilter):
 
 def _is_key(text: str) -> bool:
     """Return whether a text is a number that may be the key of a row."""
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdecimal() and len(digits) < 20 and -(2**63) <= int(text) < 2**63
+    return whole_number(text, -MAX_BIGINT - 1) is not None
 
 
 # ----------------------------------------------------------------------------

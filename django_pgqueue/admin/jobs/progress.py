@@ -17,6 +17,7 @@ from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
+from ...encoding import whole_number
 from ...jobs.progress import stored_progress
 from ...models.job import Status
 from ...redaction import redact_text
@@ -131,7 +132,8 @@ def progress_view(admin: Any, request: HttpRequest) -> HttpResponse:
     """
     if not admin.has_view_permission(request):
         raise PermissionDenied
-    keys = [int(key) for key in request.GET.get("keys", "").split(",") if key.isdecimal() and len(key) < 19]
+    given = map(whole_number, request.GET.get("keys", "").split(","))
+    keys = [key for key in given if key is not None]
     jobs = with_progress(admin.get_queryset(request).filter(pk__in=keys[:MOST_KEYS], shelf=0))
     # The queue is what a project may decide by.
     jobs = jobs.only(*COLUMNS, "shelf", "queue_name")

@@ -24,6 +24,7 @@ from django.db.models.functions import Cast, Concat, Now
 from django.utils.translation import gettext_lazy as _
 
 from ... import conf
+from ...encoding import whole_number
 from ...jobs import limits
 from ...models.fields import ArrayColumn
 from ...models.job import Status
@@ -122,9 +123,8 @@ def _key(term: str) -> str:
 
 def _batch(term: str) -> int | None:
     """Return the id of the batch, if the term is ``batch:`` and a number."""
-    number = term.strip().removeprefix(BATCH).strip()
-    is_batch = term.strip().startswith(BATCH) and number.isascii() and number.isdecimal() and len(number) < 20
-    return int(number) if is_batch else None
+    term = term.strip()
+    return whole_number(term.removeprefix(BATCH).strip()) if term.startswith(BATCH) else None
 
 
 def _fingerprint(term: str) -> str:
@@ -289,7 +289,7 @@ def read_path(term: str) -> ArgumentPath | None:
         return None
     column, way, text = match.groups()
     keys = tuple(key[1:].strip('"') for key in re.findall(_KEY, way))
-    if column == "args" and not (keys[0].isascii() and keys[0].isdecimal() and len(keys[0]) < 5):
+    if column == "args" and whole_number(keys[0], most=9_999) is None:
         return None
     quoted = _unquoted(text)
     return ArgumentPath(column, keys, text if quoted is None else quoted, quoted is not None)

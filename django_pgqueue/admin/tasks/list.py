@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from ...encoding import whole_number
 from ...monitoring.spans import Figures, Span, breakdown, per_second, rate_text, trends
 from ...postgres.timeout import TimeLimitReached
 from ...tasks.registry import known_tasks
@@ -183,8 +184,7 @@ def _sort(rows: list[TaskRow], order: str) -> None:
 def _page(request: HttpRequest, rows: list[TaskRow]) -> tuple[list[TaskRow], list[dict[str, Any]]]:
     """Return the rows of the page in the address, and links to all pages if there are several."""
     last = max(1, math.ceil(len(rows) / PER_PAGE))
-    given = _given(request, PAGE_VAR)
-    number = min(last, max(1, int(given))) if given.isascii() and given.isdecimal() and len(given) < 9 else 1
+    number = min(last, max(1, whole_number(_given(request, PAGE_VAR)) or 1))
     pages = [
         {"number": each, "url": address(request, {PAGE_VAR: each}), "is_current": each == number}
         for each in range(1, last + 1)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .running_job import RunningJob
 
 __all__ = [
+    "REASON_LIMIT",
     "Backoffs",
     "BadCall",
     "BadResult",

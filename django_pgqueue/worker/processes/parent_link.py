@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...encoding import whole_number
+
 if TYPE_CHECKING:
     import socket
 
@@ -82,8 +84,8 @@ def last_words(line: socket.socket) -> Farewell:
     with suppress(OSError):  # there is no message, and a process that it started still holds its end open
         words = line.recv(65536).decode(errors="replace")
     kind, _, rest = words.partition(" ")
-    if kind == "exit" and rest.isdigit():
-        return Farewell(code=int(rest))
+    if kind == "exit" and (code := whole_number(rest)) is not None:
+        return Farewell(code=code)
     return Farewell(cause=rest)
 
 

@@ -11,6 +11,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...encoding import whole_number
+
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
@@ -32,7 +34,7 @@ class ServiceManager:
         for_whom = environment.pop("WATCHDOG_PID", "")
         self._interval = float("inf")
         """Seconds between two keep-alive messages: half of what the watchdog allows."""
-        microseconds = int(watchdog) if watchdog.isdigit() else 0
+        microseconds = whole_number(watchdog) or 0
         if self._address and microseconds and for_whom in {"", str(os.getpid())}:
             self._interval = microseconds / MICROSECONDS / 2
         self._next_sign = 0.0
