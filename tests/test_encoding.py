@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_pgqueue.encoding import encode_arguments, encode_metadata, encode_result
+from django_pgqueue.encoding import encode_arguments, encode_metadata, encode_result, whole_number
 from django_pgqueue.exceptions import PayloadError, PgQueueError
 
 MIB = 2**20
@@ -156,6 +156,17 @@ def test_a_result_has_a_limit_too() -> None:
     assert encode_result("x" * 98, 100) == '"' + "x" * 98 + '"'
     with pytest.raises(PayloadError, match="101 bytes"):
         encode_result("x" * 99, 100)
+
+
+@pytest.mark.parametrize(("text", "number"), [
+    ("0", 0), ("007", 7), ("9223372036854775807", 2**63 - 1), ("9223372036854775808", None), ("-1", None),
+    ("", None), ("-", None), ("--1", None), ("+1", None), (" 1", None), ("1_000", None), ("²", None),
+    ("٣", None), ("9" * 5_000, None),
+])  # fmt: skip
+def test_a_number_that_comes_from_outside(text: str, number: int | None) -> None:
+    assert whole_number(text) == number
+    assert whole_number("-5", -5) == -5
+    assert whole_number("-6", -5) is None
 
 
 def test_no_result_is_none() -> None:

@@ -59,7 +59,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names for the filters, which are read within limits of their own."""
     monkeypatch.setattr(filters, "queue_names", lambda alias: ["q0", "q1"])
     monkeypatch.setattr(filters, "task_paths", lambda alias: ["tests.app.tasks.noop"])
-    monkeypatch.setattr(search, "task_paths", filters.task_paths)
+    monkeypatch.setattr(search, "task_paths", lambda alias: ["tests.app.tasks.noop"])
 
 
 def connected() -> Connection:

@@ -90,9 +90,8 @@ class Isolation:
             self._end(job_id)
         was_overdue = job_id in self._overdue
         self._overdue.discard(job_id)
-        if len(said) == 2:
-            given, running.reported = json.loads(said[1])
-            outcome = Outcome(*given)
+        if len(said) == 2 and (ended := _ended(said[1])) is not None:
+            outcome, running.reported = ended
             if outcome.error is not None:
                 running.error = remote_error(outcome.error)
             return outcome
@@ -211,9 +210,21 @@ def _without_told(heard: bytes, told: Callable[[Told], None]) -> bytes:
     *lines, rest = heard.split(b"\n")
     for line in lines:
         if line.startswith(TOLD):
-            job, lease, step, progress = json.loads(line.removeprefix(TOLD))
-            told(Told(job, lease, step, None if progress is None else Progress(*progress)))
+            with suppress(ValueError, TypeError):  # the task has written it
+                job, lease, step, progress = json.loads(line.removeprefix(TOLD))
+                told(Told(job, lease, step, None if progress is None else Progress(*progress)))
     return b"".join(line + b"\n" for line in lines if not line.startswith(TOLD)) + rest
+
+
+def _ended(line: bytes) -> tuple[Outcome, bool] | None:
+    """Return the outcome that a line holds, and whether its row has it already. None if it holds none: the
+    task can write to this pipe as well.
+    """
+    try:
+        given, reported = json.loads(line)
+        return Outcome(*given), bool(reported)
+    except (ValueError, TypeError):
+        return None
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:

@@ -175,6 +175,10 @@ class Runner:
         """Return the jobs that are running now."""
         return iter(list(self._running.values()))
 
+    def runs(self, job_id: int) -> bool:
+        """Return whether a job is running here."""
+        return job_id in self._running
+
     def cancel(self, job_id: int) -> bool:
         """Ask a job to stop. Return whether it is running here."""
         running = self._running.get(job_id)

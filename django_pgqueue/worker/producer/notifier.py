@@ -8,6 +8,9 @@ A session can run statements and still be deaf: a pooler or proxy may have given
 server, or somebody may have run DISCARD ALL in it. No statement fails then, but from there on every job waits
 for the next poll.
 
+Every role that may connect can notify any channel, so a notification is only a reason to look at rows. What
+no worker has sent is passed over.
+
 NOTIFY takes a lock on the whole database until the end of the commit. So a proof is rare, is sent in a
 statement that is needed anyway, and its commit does not wait for the disk. All workers receive it, but none
 takes it as a sign of new jobs. Behind a transaction pooler nobody listens, and there is nothing to prove.
@@ -18,6 +21,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import psycopg
+
+from ...encoding import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +42,8 @@ class DeafSessionError(psycopg.OperationalError):
 class Notifier:
     """Receive the notifications of one worker's session, and check that they arrive.
 
-    ``on_cancel`` is called with the id of a job that is asked to stop, ``on_call`` when there may be jobs,
-    and ``on_order`` when something is paused or resumed, or a worker is asked to end.
+    ``on_cancel`` is called with the id of a job that may have been asked to stop, ``on_call`` when there may
+    be jobs, and ``on_order`` when something may have been paused or resumed, or a worker asked to end.
     """
 
     def __init__(
@@ -72,8 +77,9 @@ class Notifier:
             return
         for notification in session.notifications():
             word, _, rest = notification.payload.partition(" ")
-            if word == "cancel" and rest.isdigit():
-                self._on_cancel(int(rest))
+            if word == "cancel":
+                if (job_id := whole_number(rest)) is not None:
+                    self._on_cancel(job_id)
             elif word in ORDERS:
                 self._on_order()
             elif word == PROOF:

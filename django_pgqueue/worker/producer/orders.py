@@ -181,8 +181,10 @@ class Orders:
 
 
 # ----------------------------------------------------------------------------
-# Read requests to cancel running jobs from their rows, in case a notification was lost. Behind a transaction
-# pooler there are no notifications.
+# Read from their rows which running jobs are asked to stop.
+#
+# A notification names a job, and its row is read at once. It may have been lost, and behind a transaction
+# pooler there are none, so the rows of jobs that run longer are read now and then.
 
 _CANCELS_SQL = """
     SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND cancel_requested_at IS NOT NULL
@@ -190,19 +192,32 @@ _CANCELS_SQL = """
 
 
 class CancelRequests:
-    """Reads the rows of jobs that have run longer than a poll interval, once in each interval."""
+    """Reads the rows of jobs that a notification has named, and once in each poll interval those of jobs that
+    have run longer than that.
+    """
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._named: set[int] = set()
         self._next_look = 0.0
+
+    def name(self, job_id: int) -> None:
+        """Read the row of this job soon, if it runs here."""
+        if self._runner.runs(job_id):
+            self._named.add(job_id)
+
+    def seconds_left(self) -> float:
+        """Return 0 if a job was named. Jobs that run longer need no haste."""
+        return 0.0 if self._named else float("inf")
 
     def look(self, session: Session, now: float) -> None:
         """If it is time, look for requests and pass them on."""
-        if now < self._next_look:
-            return
-        interval = conf.current().shortest_poll
-        self._next_look = now + interval
-        ids = [running.row.id for running in self._runner.running() if now - running.started > interval]
+        ids = set(self._named)
+        if now >= self._next_look:
+            interval = conf.current().shortest_poll
+            self._next_look = now + interval
+            ids |= {running.row.id for running in self._runner.running() if now - running.started > interval}
         if ids:
-            for (job_id,) in session.rows(_CANCELS_SQL, (ids,)):
+            for (job_id,) in session.rows(_CANCELS_SQL, ([*ids],)):
                 self._runner.cancel(job_id)
+        self._named -= ids

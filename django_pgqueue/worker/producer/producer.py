@@ -98,7 +98,9 @@ class Producer:
             options, worker, supervisor, pauses=self._pauses, queue_limits=self._claimer.queue_limits,
             runner=runner, returns=self._returns, idle=self._idle, lifetime=self.lifetime,
         )  # fmt: skip
-        self._notifier = Notifier(worker, runner.cancel, self._idle.look_now, self._orders.changed)
+        self._notifier = Notifier(
+            worker, self._cancel_requests.name, self._idle.look_now, self._orders.changed
+        )
         self._registration = Registration(options, worker, supervisor)
         self._connection = Connection(
             options.alias, worker, self._registration, self.in_flight, self.lifetime, waker, started_jobs,
@@ -231,7 +233,10 @@ class Producer:
         # nothing would end the sleep. It is read here, and the next turn looks.
         self._notifier.hear(session)
         now = monotonic()
-        seconds = min(LONGEST_SLEEP, self._orders.seconds_left(now), self._progress.seconds_left(now))
+        seconds = min(
+            LONGEST_SLEEP, self._orders.seconds_left(now), self._progress.seconds_left(now),
+            self._cancel_requests.seconds_left(),
+        )  # fmt: skip
         if self._completer:
             seconds = min(seconds, self._completer.seconds_left(now))
         if self._demand.jobs():

@@ -57,6 +57,23 @@ def test_an_async_task_is_cancelled(ask: Any) -> None:
     assert fresh(job).waiting_reason == "asked to stop"
 
 
+def test_a_notification_alone_cancels_nothing(settings: Any) -> None:
+    """Every role that may connect can send one. The row decides."""
+    settings.PGQUEUE = {"POLL_INTERVAL": 60}
+    job = enqueue(tasks.asleep, "a")
+    with working() as worker, connection.cursor() as cursor:
+        assert tasks.gate("a runs").wait(tasks.DEADLINE)
+        read = worker.producer._cancel_requests
+        cursor.execute("SELECT pg_notify(pgqueue_channel_v1(), %s)", [f"cancel {job.pk}"])
+        after = enqueue(tasks.noop)  # its notification comes later
+        until(lambda: fresh(after).status == "done")
+        until(lambda: not read._named)
+        assert fresh(job).status == "running"
+        assert tasks.SEEN == []
+        assert cancel(job) == 1
+        until(lambda: fresh(job).status == "cancelled")
+
+
 def test_only_the_job_that_was_meant_stops() -> None:
     jobs = {name: enqueue(tasks.asleep, name) for name in ("a", "b")}
     sync = enqueue(tasks.hold, "s")

@@ -54,10 +54,18 @@ def listen(*words: str) -> tuple[list[bytes], int]:
         (["begun\\n[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
         (["begun\\n", "[1, "], [b"begun"], 1),
         (["begun\\ntold [5, 1", ', null, [3, 4, "x"]]\\n[1, ', "2]\\n"], [b"begun", b"[1, 2]"], 1),
+        (["begun\\ntold \\xff\\ntold [5]\\ntold 5\\n", "[1, 2]\\n"], [b"begun", b"[1, 2]"], 1),
     ],
 )
 def test_a_job_has_begun_when_its_process_says_so(words: list[str], heard: list[bytes], begun: int) -> None:
     assert listen(*words) == (heard, begun)
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"5", b"[1, 2]", b"[[], 1]", b"\xff", b"[[1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4], 1]"]
+)
+def test_what_a_task_writes_into_the_pipe_is_no_outcome(line: bytes) -> None:
+    assert isolation._ended(line) is None
 
 
 @pytest.mark.django_db(transaction=True)

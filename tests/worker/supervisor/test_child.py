@@ -94,6 +94,8 @@ def test_a_process_that_is_stopped_goes_on_and_ends(sleeper: subprocess.Popen[by
     (b"failed ValueError: x", Farewell(cause="ValueError: x")),
     (b"failed " + b"\xff" * 3, Farewell(cause="\ufffd" * 3)),
     (b"exit never", Farewell(cause="never")),
+    ("exit ²".encode(), Farewell(cause="²")),
+    (b"exit " + b"9" * 5_000, Farewell(cause="9" * 5_000)),
     (b"", Farewell()),
 ])  # fmt: skip
 @pytest.mark.parametrize("closed", [True, False])

@@ -71,7 +71,8 @@ def test_the_watchdog_hears_from_us_at_half_its_interval(receiver: socket.socket
 
 
 @pytest.mark.parametrize(
-    "variables", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}]
+    "variables",
+    [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "²"}, {"WATCHDOG_USEC": "0"}],
 )
 def test_a_watchdog_that_is_not_for_us(receiver: socket.socket, variables: dict[str, str]) -> None:
     manager = ServiceManager({"NOTIFY_SOCKET": address_of(receiver), "WATCHDOG_USEC": "1000000", **variables})
