@@ -1,6 +1,6 @@
 """Send alerts: compare what is wrong with what was told before, and tell the difference.
 
-Each look is one transaction under an advisory lock, so of several supervisors one looks, and the others do
+Each look is one transaction that has locked its duty, so of several supervisors one looks, and the others do
 not wait. It stores what it has found before anything is sent. So each change is sent once; if the process
 ends in between, it is not sent at all.
 
@@ -47,7 +47,7 @@ _HIDES: Mapping[str, frozenset[str]] = MappingProxyType(
     {"no_worker": frozenset({"few_workers", "unserved"}), "few_workers": frozenset({"unserved"})}
 )
 
-_BEGIN = "SELECT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'alerts')), clock_timestamp()"
+_BEGIN = "SELECT pgqueue_on_duty_v1('alerts'), clock_timestamp()"
 _TELL = "SELECT * FROM pgqueue_tell_failures_v1(%s)"
 
 

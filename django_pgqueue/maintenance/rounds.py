@@ -1,7 +1,7 @@
 """Upkeep: short rounds that any supervisor may do at any time, so that no leader is needed.
 
-Each round is one database function. It takes an advisory lock for its transaction or skips locked rows, so
-two supervisors can run it at the same time without conflicts or double work.
+Each round is one database function. It locks the row of its duty (``sql/duty_v1.sql``) or skips locked rows,
+so two supervisors can run it at the same time without conflicts or double work.
 """
 
 from __future__ import annotations

@@ -39,10 +39,8 @@ __all__ = ["database_of", "import_task_modules", "synchronize"]
 logger = logging.getLogger(__name__)
 
 PATIENCE = "10s"  # how long to wait for a lock
-_LOCK_SQL = (
-    "SELECT set_config('lock_timeout', %s, true),"
-    " pg_advisory_xact_lock(pgqueue_lock_key_v1('schedules', 'synchronize'))"
-)
+_PATIENCE_SQL = "SELECT set_config('lock_timeout', %s, true)"
+_LOCK_SQL = "SELECT name FROM pgqueue_duty WHERE name = 'schedules' FOR UPDATE"
 
 
 def synchronize(alias: str) -> None:
@@ -59,7 +57,8 @@ def synchronize(alias: str) -> None:
     try:
         with transaction.atomic(using=alias):
             with connections[alias].cursor() as cursor:
-                cursor.execute(_LOCK_SQL, (PATIENCE,))
+                cursor.execute(_PATIENCE_SQL, (PATIENCE,))
+                cursor.execute(_LOCK_SQL)
             _write(alias, _changes(list(known.select_for_update(no_key=True)), declared))
     except OperationalError as error:
         logger.error("the schedules were not synchronized: %s. Restart this worker.", str(error).strip())

@@ -186,7 +186,7 @@ def test_after_a_long_pause_old_failures_are_not_told(one: Connection) -> None:
 def test_one_supervisor_looks_at_a_time(connect: Connect) -> None:
     """The others neither wait nor tell the same, and none looks again too soon."""
     other = connect()
-    other.execute("SELECT pg_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'alerts'))")
+    other.execute("SELECT pgqueue_on_duty_v1('alerts')")
     assert look("default") == []
     assert not RaisedAlert.objects.exists()
     other.rollback()

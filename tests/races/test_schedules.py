@@ -363,7 +363,7 @@ def declared() -> Iterator[None]:
 @pytest.mark.usefixtures("declared")
 def test_two_workers_that_start_synchronize_one_after_the_other(one: Connection) -> None:
     """The first is about to write; the second has already seen that the rows are missing."""
-    one.execute("SELECT pg_advisory_xact_lock(pgqueue_lock_key_v1('schedules', 'synchronize'))")
+    one.execute("SELECT name FROM pgqueue_duty WHERE name = 'schedules' FOR UPDATE")
     second = in_background(lambda: synchronize("default")).blocked()
     one.execute(
         "INSERT INTO pgqueue_schedule (name, task_path, cron, source, declared_by, paused_by)"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
+from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue
 from tests.app import worker_tasks as tasks
 from tests.support.databases import roles
-from tests.support.jobs import value
-from tests.support.sessions import Connection, open_raw
+from tests.support.factories import JobFactory, WorkerFactory
+from tests.support.history import fresh_ring
+from tests.support.jobs import over as add_over
+from tests.support.jobs import rotate, value
+from tests.support.sessions import Connect, Connection, open_raw, start
 from tests.support.workers import fresh, until, working
 
 from .conftest import PASSWORD, Login
@@ -57,3 +63,90 @@ def test_no_notification_harms_a_worker_or_its_jobs(stranger: Connection, settin
         assert tasks.SEEN == []
         assert cancel(jobs[0]) == cancel(jobs[1]) == 1
         until(lambda: [fresh(job).status for job in jobs] == ["cancelled", "cancelled"])
+
+
+DUTIES = ["alerts", "batches", "edges", "failures", "kept", "lines", "recover", "ring", "schedules",
+          "statistics", "unpause"]  # fmt: skip
+
+
+@pytest.fixture
+def hoarder(stranger: Connection) -> Connection:
+    """A stranger that holds every advisory lock with which duties were guarded once."""
+    for kind, names in (("upkeep", DUTIES), ("schedules", ["synchronize"])):
+        for name in names:
+            stranger.execute(
+                "SELECT pg_advisory_lock(hashtextextended('pgqueue/' || oid || %s, 0)) FROM pg_class"
+                " WHERE relname = 'pgqueue_job_live'",
+                (f"/{kind}/{name}",),
+            )
+    return stranger
+
+
+def test_the_jobs_of_a_dead_worker_are_recovered(hoarder: Connection, connect: Connect) -> None:
+    lost = JobFactory.create(running=True)
+    WorkerFactory.create(id=7, heartbeat_at=timezone.now() - timedelta(seconds=0.3), started_jobs=[lost.pk])
+    recovered = value(
+        connect(autocommit=True), "SELECT jobs FROM pgqueue_recover_dead_v1(0.1, 30, 3, 100, 20)"
+    )
+    assert recovered == 1
+    assert fresh(lost).status == "pending"
+
+
+def test_old_jobs_are_removed(hoarder: Connection, connect: Connect) -> None:
+    owner = connect(autocommit=True)
+    with fresh_ring(owner):
+        add_over(owner, 2, "8 days", 3)
+        assert rotate(owner) == "emptied shelf 2"
+
+
+@pytest.mark.parametrize("duty", DUTIES)
+def test_one_session_at_a_time_has_a_duty(hoarder: Connection, connect: Connect, duty: str) -> None:
+    """Whatever advisory locks somebody holds. It lasts until the end of the transaction."""
+    ask = "SELECT pgqueue_on_duty_v1(%s)"
+    one, other = connect(), connect()
+    assert [value(one, ask, duty), value(one, ask, duty), value(other, ask, duty)] == [True, True, False]
+    one.commit()
+    assert value(other, ask, duty) is True
+
+
+@pytest.fixture
+def no_duties(connect: Connect) -> Iterator[None]:
+    """The table is empty, as after a restore without data."""
+    one = connect(autocommit=True)
+    one.execute("DELETE FROM pgqueue_duty")
+    yield
+    one.execute("INSERT INTO pgqueue_duty SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING", (DUTIES,))
+
+
+def test_a_duty_whose_row_was_lost_is_made_again(connect: Connect, no_duties: None) -> None:
+    one, other = connect(), connect()
+    ask = "SELECT pgqueue_on_duty_v1('ring')"
+    assert value(one, ask) is True
+    waits = start(other, value, ask).blocked()
+    one.commit()
+    assert waits.result() is False
+    other.commit()
+    assert value(other, ask) is True
+    other.commit()
+
+
+def test_no_function_leaves_a_duty_to_an_advisory_lock(connect: Connect) -> None:
+    one = connect()
+    assert value(one, "SELECT array_agg(name::text ORDER BY name) FROM pgqueue_duty") == DUTIES
+    guarded = "SELECT array_agg(proname::text ORDER BY proname) FROM pg_proc WHERE strpos(prosrc, %s) > 0"
+    assert value(one, guarded, "pgqueue_lock_key_v1('upkeep'") is None
+    assert value(one, guarded, "pgqueue_on_duty_v1('") == [
+        "pgqueue_fold_failures_v1", "pgqueue_forget_failures_v1", "pgqueue_forget_statistics_v1",
+        "pgqueue_recover_dead_v1", "pgqueue_repair_batches_v1", "pgqueue_repair_edges_v1",
+        "pgqueue_repair_lines_v1", "pgqueue_roll_up_v1", "pgqueue_rotate_v1", "pgqueue_sweep_v1",
+        "pgqueue_tell_failures_v1", "pgqueue_unpause_v1",
+    ]  # fmt: skip
+
+
+def test_who_may_only_read_has_no_duty(connect: Connect) -> None:
+    one = connect()
+    with roles("reader") as (name,), one.transaction(force_rollback=True):
+        one.execute(f'GRANT SELECT ON pgqueue_duty TO "{name}"')
+        one.execute(f'SET LOCAL ROLE "{name}"')
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            one.execute("SELECT name FROM pgqueue_duty FOR UPDATE")
