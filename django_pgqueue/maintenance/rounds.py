@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import conf
 from ..formatting import counted
+from ..monitoring.foreign_locks import FOREIGN_LOCKS_SQL, holders
 from ..schedules.fire import Firing
 from .limits import repair_lines
 from .recovery import BATCH, recover_dead, requeued_strays
@@ -34,6 +35,7 @@ ROTATE_AT_MOST = 60.0  # seconds
 TICKS_KEPT = timedelta(days=8)
 #: How many groups of failures are kept, those that were seen last.
 MOST_GROUPS = 1_000
+_told_holders: set[tuple[int, str]] = set()
 _said: set[str] = set()
 """The problems of payload tables that were logged. They come back with each round."""
 # Which nets are needed: one cheap statement, since most installations need none. A batch that is over counts,
@@ -160,6 +162,16 @@ def tell_retention(session: Session) -> None:
         )  # fmt: skip
 
 
+def tell_foreign_locks(session: Session) -> None:
+    """Log each session that holds a lock of the queue without any right to it, once."""
+    found = {(holder.pid, holder.role): holder for holder in holders(session.rows(FOREIGN_LOCKS_SQL))}
+    _told_holders.intersection_update(found)
+    for key, holder in found.items():
+        if key not in _told_holders:
+            _told_holders.add(key)
+            logger.warning("%s. End it with pg_terminate_backend(%d).", holder, holder.pid)
+
+
 def sweep(session: Session) -> int:
     """Delete old jobs from the kept leaf, payloads without a job, old statistics and ticks, and windows of
     unique keys and states of rates that are over; add minutes that are over to the sums, and failures to
@@ -171,6 +183,7 @@ def sweep(session: Session) -> int:
         "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH,
         "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
     }  # fmt: skip
+    tell_foreign_locks(session)
     swept, strays, notable, problems = session.row(_SWEEP_SQL, parameters)
     for problem in json.loads(problems or "[]"):
         if problem not in _said:

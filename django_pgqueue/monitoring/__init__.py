@@ -3,6 +3,7 @@
 spans, totals    what ran, from the statistics
 queues, states   what waits, from the leaf of live jobs, with counts that end at a limit
 workers          who works
+foreign_locks    who holds a lock of the queue without a right to it
 jobs, failures   what ended last, the steps of a job, and failures by group
 health           these figures against the thresholds of the settings, and the verdict in one sentence
 database         locks, old transactions, dead rows, connections, traffic

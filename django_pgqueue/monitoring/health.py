@@ -21,6 +21,7 @@ from ..conf import Thresholds
 from ..formatting import age, period
 from ..models import Pause, stat
 from ..postgres.timeout import TimeLimitReached, time_limit, within
+from .foreign_locks import foreign_locks
 from .queues import MOST, Depth, depths, lost_jobs
 from .spans import Span, per_second, rate_text, series
 from .workers import Crew, Vital
@@ -28,6 +29,7 @@ from .workers import Crew, Vital
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from .foreign_locks import Holder
     from .spans import Figures
 
 __all__ = [
@@ -50,7 +52,7 @@ __all__ = [
 #: The last four are found by ``verdict()`` only: they are no reason to restart anything or to wake up
 #: somebody.
 Kind = Literal[
-    "no_worker", "few_workers", "age", "depth", "unserved", "unreachable",
+    "no_worker", "few_workers", "age", "depth", "unserved", "foreign_lock", "unreachable",
     "lost", "silent", "failures", "paused",
 ]  # fmt: skip
 
@@ -109,12 +111,12 @@ def health(alias: str, queues: Collection[str] = (), **given: Any) -> Health:
     named, most = watched(queues, given)
     try:
         with time_limit(alias, PATIENCE):
-            found, crew = depths(alias, named, most), Crew(alias)
+            found, crew, holders = depths(alias, named, most), Crew(alias), foreign_locks(alias)
     except TimeLimitReached:
         return unreachable(alias, is_slow=True)
     except Error:
         return unreachable(alias)
-    return judged(alias, found, crew, queues, given)
+    return judged(alias, found, crew, queues, given, holders)
 
 
 def watched(queues: Collection[str] = (), given: Mapping[str, Any] = _NOTHING) -> tuple[set[str], int]:
@@ -130,6 +132,7 @@ def judged(
     crew: Crew,
     queues: Collection[str] = (),
     given: Mapping[str, Any] = _NOTHING,
+    holders: Collection[Holder] = (),
 ) -> Health:
     """Return the state for figures that are read already."""
     named = _named()
@@ -141,6 +144,8 @@ def judged(
         problems += _late(depth, thresholds_of(name, given))
         if not missing and (name in named or name in queues or depth.ready or depth.running):
             problems += _unserved(depth, crew, thresholds_of(name, given))
+    if holders:
+        problems.append(Problem("foreign_lock", "", "; ".join(map(str, holders))))
     return Health(
         alias,
         tuple(problems),
@@ -247,6 +252,7 @@ class State:
     depths: dict[str, Depth] | None
     crew: Crew | None
     lost: dict[str, int] | None
+    holders: list[Holder] | None
     pauses: list[Pause] | None
     minutes: list[Figures] | None
     """The attempts that were claimed in each of the last 120 minutes. The last one is not over."""
@@ -305,6 +311,7 @@ def read(alias: str) -> State:
         depths=within(alias, PATIENCE, lambda: depths(alias, named, most)),
         crew=within(alias, PATIENCE, lambda: Crew(alias)),
         lost=within(alias, PATIENCE, lambda: lost_jobs(alias)),
+        holders=within(alias, PATIENCE, lambda: foreign_locks(alias)),
         pauses=within(alias, PATIENCE, lambda: list(pauses)),
         minutes=within(alias, PATIENCE, lambda: series(alias, _SPAN)),
     )
@@ -315,7 +322,7 @@ def judge(state: State) -> Verdict:
     if state.depths is None or state.crew is None:
         found = unreachable(state.alias, is_slow=True)
     else:
-        found = judged(state.alias, state.depths, state.crew)
+        found = judged(state.alias, state.depths, state.crew, holders=state.holders or ())
     more = [*_lost(state), *_silent(state), *_failures(state), *_paused(state)]
     return _told((*found.problems, *more)) if found.problems or more else Verdict(_healthy(state, found), ())
 

@@ -11,7 +11,12 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue import cancel, enqueue
+from django_pgqueue.maintenance.rounds import tell_foreign_locks
+from django_pgqueue.monitoring.foreign_locks import foreign_locks
+from django_pgqueue.monitoring.health import health, verdict
+from django_pgqueue.postgres.session import connect as connect_session
 from tests.app import worker_tasks as tasks
+from tests.app.limit_tasks import ship
 from tests.support.databases import roles
 from tests.support.factories import JobFactory, WorkerFactory
 from tests.support.history import fresh_ring
@@ -150,3 +155,48 @@ def test_who_may_only_read_has_no_duty(connect: Connect) -> None:
         one.execute(f'SET LOCAL ROLE "{name}"')
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             one.execute("SELECT name FROM pgqueue_duty FOR UPDATE")
+
+
+@pytest.mark.parametrize("kind", ["limit", "room", "worker", "none of ours"])
+def test_a_lock_that_a_stranger_holds_is_named(
+    stranger: Connection, connect: Connect, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """By health, the verdict and the log. A worker's own locks, and those of other applications, are not."""
+    owner = connect(autocommit=True)
+    job = enqueue(ship, 7)
+    owner.execute("SELECT pgqueue_set_limit('queue:slow', 5)")
+    WorkerFactory.create(id=7, heartbeat_at=timezone.now())
+    name = {"limit": fresh(job).limit_key, "room": "slow", "worker": "7"}.get(kind, "x")
+    owner.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('limit', 'a key that has no line'))")
+    assert foreign_locks("default") == []
+    stranger.execute(
+        "SELECT pg_advisory_lock(%s)", (value(owner, "SELECT pgqueue_lock_key_v1(%s, %s)", kind, name),)
+    )
+    session = connect_session("default")
+    tell_foreign_locks(session)
+    tell_foreign_locks(session)
+    session.close()
+    said = f"(process {stranger.info.backend_pid}) holds a lock of the queue without a right to it"
+    if kind == "none of ours":
+        assert foreign_locks("default") == []
+        assert said not in caplog.text
+        return
+    assert [problem.text for problem in health("default").problems if said in problem.text]
+    assert "foreign_lock" in {problem.kind for problem in verdict("default").problems}
+    assert caplog.text.count(said) == 1
+    assert f"pg_terminate_backend({stranger.info.backend_pid})" in caplog.text
+
+
+def test_a_job_whose_key_a_stranger_has_locked_runs_afterwards(
+    stranger: Connection, connect: Connect
+) -> None:
+    job = enqueue(ship, 7)
+    key = value(connect(), "SELECT pgqueue_lock_key_v1('limit', %s)", fresh(job).limit_key)
+    stranger.execute("SELECT pg_advisory_lock(%s)", (key,))
+    with working():
+        after = enqueue(tasks.noop)
+        until(lambda: fresh(after).status == "done")
+        assert fresh(job).status == "pending"
+        stranger.execute("SELECT pg_advisory_unlock(%s)", (key,))
+        tasks.gate("").set()
+        until(lambda: fresh(job).status == "done")

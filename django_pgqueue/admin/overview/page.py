@@ -240,7 +240,7 @@ def _trouble(
             site, request, status="failed", finished="hour"
         )
         return Trouble(text, _("Failures") if url else "", url)
-    if problem.kind == "unreachable":
+    if problem.kind in {"unreachable", "foreign_lock"}:
         url = _view(site, request, JobStat, "jobstat_database")
         return Trouble(text, _("Database") if url else "", url)
     url = page_url(site, request, Queue, "change", problem.queue) or _list(site, request, queue=problem.queue)

@@ -271,7 +271,7 @@ class Reading:
     """Why the database could not be read at all."""
 
     def __post_init__(self) -> None:
-        self.state = State(self.database, None, None, None, None, None)
+        self.state = State(self.database, None, None, None, None, None, None)
 
 
 def read(alias: str) -> Reading:
