@@ -150,8 +150,9 @@ class Rounds:
 
 
 def tell_retention(session: Session) -> None:
-    """Write RETENTION and FAILED_RETENTION to the ring's row, where the functions read them."""
+    """Write RETENTION, FAILED_RETENTION and MAX_PAYLOAD_BYTES to where the functions read them."""
     settings = conf.current()
+    session.rows("SELECT pgqueue_retain_bound_v1(%s)", (settings.max_payload_bytes,))
     before = session.rows(
         "SELECT * FROM pgqueue_retain_v1(%s, %s)", (settings.retention, settings.failed_retention)
     )

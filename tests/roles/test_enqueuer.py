@@ -8,10 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connections
+from django.test import override_settings
 
-from django_pgqueue import enqueue
+from django_pgqueue import enqueue, retry
+from django_pgqueue.maintenance.rounds import tell_retention
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.roles import CALLED
+from django_pgqueue.postgres.session import connect as connect_session
 from tests.app import worker_tasks as tasks
 from tests.support.databases import alias
 from tests.support.jobs import value
@@ -255,3 +258,36 @@ def contents() -> Any:
             cursor.execute(f"SELECT md5(string_agg(row::text, '' ORDER BY row::text)) FROM {name} AS row")
             found[name] = cursor.fetchone()
         return found
+
+
+LARGE = "x" * 2_000_000
+
+
+def test_the_server_decides_how_large_a_job_may_be(installed: Roles, login: Login, connect: Connect) -> None:
+    """Not the limit that the caller passes, by whatever function."""
+    web, owner = login(installed.web), connect(autocommit=True)
+    ask = "SELECT pgqueue_enqueue('a.b', jsonb_build_array(%s::text), options => %s)"
+    options = '{"max_payload_bytes": 999999999}'
+    many = """
+        SELECT ids FROM pgqueue_enqueue_many_v1(
+            1, ARRAY['a.b'], ARRAY[jsonb_build_array(%s::text)], '{"{}"}', '{"{}"}', ARRAY['default'],
+            ARRAY[0], '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', NULL, NULL, NULL)
+    """
+    session = connect_session("default")
+    tell_retention(session)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="but the limit is 1048576"):
+        web.execute(ask, (LARGE, options))
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="but the limit is 1048576"):
+        web.execute(many, (LARGE,))
+    assert value(web, ask, "x" * 1_000_000, options)
+    assert value(owner, ask, LARGE, options)
+    with override_settings(PGQUEUE={"MAX_PAYLOAD_BYTES": 3_000_000}):
+        tell_retention(session)
+    broken = "SELECT pgqueue_enqueue(%s, jsonb_build_array(%s::text), max_attempts => 1, options => %s)"
+    job = value(web, broken, "tests.app.worker_tasks.raise_base", LARGE, options)
+    tell_retention(session)  # as before
+    session.close()
+    run_due()
+    assert Job.objects.get(pk=job).status == "failed"
+    assert retry(job) == 1, "it was accepted once"
+    assert Job.objects.get(pk=job).status == "pending"

@@ -64,7 +64,8 @@ def test_migrations_go_back_to_zero_and_forward_again(database: str) -> None:
         assert "pgqueue_job_past_8" in first
         assert "pgqueue_finish_one_v1" in first
         assert names(fresh, TRIGGERS) == [
-            "pgqueue_attach", "pgqueue_guard", "pgqueue_schedule_changed", "pgqueue_wake_insert",
+            "pgqueue_attach", "pgqueue_check_size", "pgqueue_guard", "pgqueue_schedule_changed",
+            "pgqueue_wake_insert",
             "pgqueue_wake_update",
         ]  # fmt: skip
         migrate(fresh, "0004")
