@@ -19,6 +19,7 @@ from .explanation.answer import cure
 from .jobs.control import cancel, retry
 from .jobs.enqueue import enqueue
 from .models import Job
+from .postgres.aliases import write_alias
 from .redaction import redact_call, redact_text
 from .tasks.results import parse_id
 from .tasks.routing import default_backend
@@ -90,7 +91,7 @@ def _fresh(job: Job | int | str, using: str | None) -> Job:
         named, pk = parse_id(job)
         alias = using or named
     else:
-        alias = _alias(using or (job._state.db if isinstance(job, Job) else None))
+        alias = _alias(using or (write_alias(job) if isinstance(job, Job) else None))
         pk = job.pk if isinstance(job, Job) else job
     found = Job.objects.using(alias).filter(pk=pk).first()
     if found is None:

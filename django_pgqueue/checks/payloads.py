@@ -16,6 +16,7 @@ from ..exceptions import WrongBackend
 from ..models import JobPayload
 from ..payloads.declare import task_of_model
 from ..payloads.synchronize import payload_models
+from ..postgres.aliases import same_database
 from ..schedules.synchronize import database_of, import_task_modules
 from .backends import broken_entries
 from .tasks import TAG, check_django_tasks
@@ -93,7 +94,7 @@ def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
         )
         return
     where = router.db_for_write(model)
-    if where != home or not router.allow_migrate_model(home, model):
+    if not same_database(where, home) or not router.allow_migrate_model(home, model):
         yield Error(
             f"The rows of {model._meta.label} go to the database {where!r}, but the jobs of "
             f"{task.module_path} to {home!r}. A row is its job, so both must be in one database.",

@@ -17,6 +17,7 @@ from ..compat import DjangoTask, InvalidTask
 from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
 from ..payloads.declare import key_arguments, payload_of_call
+from ..postgres.aliases import same_database, write_alias
 from ..tasks.keys import group_key, limit_key
 from ..tasks.routing import is_ours
 from ..tasks.signatures import check_call
@@ -299,11 +300,17 @@ def _check_place(what: str, link: Link, alias: str) -> None:
         raise InvalidTask(
             f"{what} in memory: dummy_jobs() or DummyBackend has kept it there. It will never be over."
         )
-    if link.alias not in (None, alias):
+    if link.alias is not None and not same_database(found := _place_of(link, alias), alias):
         raise InvalidTask(
-            f"{what} in the database {link.alias!r}, but this call goes to {alias!r}. They must be in the "
-            f"same one. Enqueue with .using(database={link.alias!r}), or let one job enqueue the other."
+            f"{what} in the database {found!r}, but this call goes to {alias!r}. They must be in the "
+            f"same one. Enqueue with .using(database={found!r}), or let one job enqueue the other."
         )
+
+
+def _place_of(link: Link, alias: str) -> str:
+    """Return the alias that the row of a link is changed with. Only a row from elsewhere needs a query."""
+    read = str(link.alias)
+    return read if link.row is None or same_database(read, alias) else write_alias(link.row)
 
 
 # ----------------------------------------------------------------------------

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from asgiref.sync import sync_to_async
-from django.db import connections, router
+from django.db import connections
 from django.db.models import QuerySet
 
 from ..compat import TaskResult
 from ..exceptions import WrongBackend, duration
 from ..models import Job, Worker
 from ..models import job as changes
+from ..postgres.aliases import write_alias
 from ..tasks import results
 from ..tasks.routing import default_backend, is_ours, resolve
 
@@ -143,13 +144,14 @@ def _change(statement: str, jobs: Jobs, *more: Any) -> int:
 
 
 def locate(job: Any) -> tuple[str, int]:
-    """Return the alias and the primary key of a job, given as a ``Job``, an id or a ``TaskResult``.
+    """Return the alias that a job is changed with, and its primary key. It is given as a ``Job``, an id or a
+    ``TaskResult``.
 
     A string is the public id of a job, as ``TaskResult.id``. An int is a primary key, as ``enqueue_many``
     returns it, in the database that jobs go to by default.
     """
     if isinstance(job, Job):
-        return job._state.db or router.db_for_write(Job), job.pk
+        return write_alias(job), job.pk
     if isinstance(job, int) and not isinstance(job, bool):
         return default_backend().home(), results.parse_id(str(job))[1]
     if not isinstance(job, (str, TaskResult)):
@@ -194,7 +196,7 @@ def drain(worker: Worker | int, how: How = "replace", *, using: str | None = Non
         raise ValueError(f"drain(worker): {pk} is not the id of a worker, which has 64 bits.")
     if how not in _HOWS:
         raise ValueError(f"drain(how=...) must be 'replace' or 'stop', not {how!r:.100}.")
-    alias = using or (worker._state.db if isinstance(worker, Worker) else None) or default_backend().home()
+    alias = using or (write_alias(worker) if isinstance(worker, Worker) else default_backend().home())
     with connections[alias].cursor() as cursor:
         cursor.execute(_DRAIN, (pk, how))
         found: tuple[Any, ...] | None = cursor.fetchone()

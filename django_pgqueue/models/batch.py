@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from django.db import models
 from django.db.models.functions import Now
@@ -55,6 +55,7 @@ class JobBatch(Joins, models.Model):
         CANCELLED = "cancelled", pgettext_lazy("batch", "cancelled")
 
     is_batch = True
+    BORN: ClassVar[str] = "created_at"
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(_("name"), max_length=200, db_default="", blank=True)

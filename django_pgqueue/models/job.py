@@ -231,6 +231,7 @@ class JobFields(models.Model):
     """The columns, in groups: what to do, where and when, policy, progress, outcome."""
 
     Status: ClassVar[type[Status]] = Status
+    BORN: ClassVar[str] = "enqueued_at"
 
     enqueue_outcome: EnqueueOutcome | None = None
     """What ``enqueue`` did: "created"; or "existing" or "replaced", if this is another job with the same

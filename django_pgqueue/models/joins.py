@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent import futures
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from django.db import InterfaceError, OperationalError, connections, router
 from django.db.transaction import TransactionManagementError
 
 from ..exceptions import duration
+from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..tasks.link import Link
 
@@ -44,7 +46,8 @@ class Linked:
                 f"after has a {type(row).__name__} that was not saved, so it has no id. Pass what enqueue() "
                 "has returned."
             )
-        return Link(row._state.db or router.db_for_write(type(row)), row.pk, not row._state.adding)
+        read = row._state.db or router.db_for_write(type(row))
+        return Link(read, row.pk, not row._state.adding, row)
 
 
 #: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
@@ -95,9 +98,13 @@ class _Wait:
         self._seconds = None if timeout is None else duration("join(timeout=...)", timeout)
         self._until = None if self._seconds is None else monotonic() + self._seconds
         self._job = job
-        self._alias: str = job._state.db or router.db_for_write(type(job))
         self._has_looked = False
         _check_is_row(job)
+
+    @cached_property
+    def _alias(self) -> str:
+        """Its database. A replica may be behind, and say how the job has ended before it was retried."""
+        return write_alias(self._job)
 
     @property
     def left(self) -> float:

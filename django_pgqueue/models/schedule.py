@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
-from django.db import models
+from django.db import models, router
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
@@ -243,7 +243,8 @@ class Schedule(models.Model):
         # A process that does not know the task leaves the policy to one that does.
         self.policy = known_policy(self.task_path, self.args, self.kwargs) or self.policy
         if not self._state.adding and kwargs.get("update_fields") is None and not kwargs.get("force_insert"):
-            self.updated_at = server_now(str(kwargs.get("using") or self._state.db))
+            alias = kwargs.get("using") or router.db_for_write(type(self), instance=self)
+            self.updated_at = server_now(alias)
             kwargs["update_fields"] = [
                 field.name
                 for field in self._meta.concrete_fields

@@ -6,6 +6,8 @@ if it has not given it.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
@@ -16,6 +18,8 @@ from .fields import ArrayColumn
 
 class Worker(models.Model):
     """One worker process. It is registered before its first claim and removed when it stops."""
+
+    BORN: ClassVar[str] = "started_at"
 
     id = models.BigIntegerField(_("id"), primary_key=True)
     host = models.CharField(_("host"), max_length=255)

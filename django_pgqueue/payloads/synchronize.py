@@ -19,6 +19,7 @@ from ..encoding import encode_metadata
 from ..exceptions import WrongBackend
 from ..formatting import counted
 from ..models import JobPayload
+from ..postgres.aliases import same_database
 from ..schedules.synchronize import database_of, import_task_modules
 from ..tasks.keys import limit_name
 from ..tasks.task import Task
@@ -46,7 +47,7 @@ def synchronize_payloads(alias: str, level: int = logging.INFO) -> None:
     if conf.problems() or connections[alias].vendor != "postgresql" or not (models := payload_models()):
         return
     import_task_modules()
-    tasks = [task for model in models if (task := task_of_model(model)) is not None and _home(task) == alias]
+    tasks = [task for model in models if (task := task_of_model(model)) is not None and _is_in(task, alias)]
     with connections[alias].cursor() as cursor:
         declared = []
         for task in tasks:
@@ -70,12 +71,12 @@ def after_migrate(*, using: str, **kwargs: Any) -> None:
     synchronize_payloads(using, logging.DEBUG)  # it is expected after a migration
 
 
-def _home(task: Task[..., Any]) -> str | None:
-    """Return the database of the jobs of a task; None if its backend is not ours, of which a check tells."""
+def _is_in(task: Task[..., Any], alias: str) -> bool:
+    """Return whether the jobs of a task are in a database. A check tells of a backend that is not ours."""
     try:
-        return database_of(task)
+        return same_database(database_of(task), alias)
     except WrongBackend:
-        return None
+        return False
 
 
 def _warn(task: Task[..., Any], alias: str) -> None:

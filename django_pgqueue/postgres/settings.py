@@ -22,7 +22,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.utils import ConnectionHandler
 
-__all__ = ["apply", "changed", "database_name", "remember"]
+__all__ = ["apply", "changed", "database_name", "parameters", "remember"]
 
 #: This entry describes how to create a test database, not how to connect to one.
 _NOT_SENT = "TEST"
@@ -50,7 +50,7 @@ def changed() -> str:
     read: dict[str, Any] = ConnectionHandler(_copy(_remembered or {})).settings
     found: dict[str, dict[str, Any]] = {}
     for alias in connections:
-        before, now = read.get(alias, {}), _current(alias)
+        before, now = read.get(alias, {}), parameters(alias)
         different = {
             name: value
             for name, value in now.items()
@@ -78,11 +78,13 @@ def apply(text: str) -> None:
 
 def database_name(alias: str) -> str:
     """Return the NAME that connections of this alias use; empty if there is none (a service)."""
-    return str(_current(alias).get("NAME") or "")
+    return str(parameters(alias).get("NAME") or "")
 
 
-def _current(alias: str) -> dict[str, Any]:
-    """Return the settings of this thread's connection if there is one: it may have a dict of its own."""
+def parameters(alias: str) -> dict[str, Any]:
+    """Return the settings of an alias: those of this thread's connection if there is one, which may have a
+    dict of its own.
+    """
     for connection in connections.all(initialized_only=True):
         if connection.alias == alias:
             return connection.settings_dict

@@ -25,6 +25,7 @@ from .. import conf
 from ..exceptions import UnknownTask, WrongBackend
 from ..models import Schedule
 from ..models.schedule import definition_of, differences
+from ..postgres.aliases import same_database
 from ..tasks.registry import task_modules
 from ..tasks.routing import default_backend, is_ours, resolve
 from ..tasks.task import find_task
@@ -97,7 +98,7 @@ def _declared_for(alias: str) -> dict[str, Declaration]:
         except WrongBackend as error:
             logger.error("schedule %r: %s", name, error)
             continue
-        if database == alias:
+        if same_database(database, alias):
             found[name] = declaration
     return found
 

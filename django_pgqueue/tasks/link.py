@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["HAS_CHILDREN", "IN_BATCH", "Link"]
 
@@ -11,14 +12,17 @@ HAS_CHILDREN = 2
 IN_BATCH = 4
 
 
-class Link(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Link:
     """A job or a batch to which a call is tied."""
 
     alias: str | None
-    """Its database; None: that of the call."""
+    """The database that it was read from; None: that of the call."""
     id: int
     is_row: bool = True
     """Whether it is in a database. The jobs of dummy mode are not."""
+    row: Any = field(default=None, compare=False, repr=False)
+    """The row, if there is one: the router may name another alias for it, which only a query can check."""
 
     def as_link(self) -> Link:
         """Return itself."""

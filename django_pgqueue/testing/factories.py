@@ -195,9 +195,9 @@ class PayloadFactory(DjangoModelFactory[Any]):
         with transaction.atomic():
             row = super()._create(model_class, *args, **kwargs)  # type: ignore[no-untyped-call]
             if job is not None:
-                new = Job.objects.get(pk=row.pk)
+                new = Job.objects.using(row._state.db).get(pk=row.pk)
                 job.pk, job.task_path = row.pk, new.task_path
-                Job.objects.filter(pk=row.pk)._raw_delete(new._state.db)
+                Job.objects.using(new._state.db).filter(pk=row.pk)._raw_delete(new._state.db)
                 job.save(force_insert=True)
                 row.job = job
         return row

@@ -21,6 +21,7 @@ from django.db import connections
 
 from ..jobs.control import locate
 from ..models import Job, Worker
+from ..postgres.aliases import same_database
 from ..postgres.settings import changed
 from ..worker.processes.popen import child_environment
 from .databases import alias_of, check_is_test
@@ -62,7 +63,7 @@ class RunningWorker:
         or if the worker ends.
         """
         alias, pk = (self.using, job) if isinstance(job, int) else locate(job)
-        if alias != self.using:
+        if not same_database(alias, self.using):
             raise ValueError(f"Job {pk} is in the database {alias!r}, and the worker is in {self.using!r}.")
         end = monotonic() + timeout
         while True:

@@ -18,6 +18,7 @@ from django.utils import timezone
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Queue, Worker
+from tests.support.databases import alias
 from tests.support.factories import WorkerFactory
 
 from .shop import DOCS, example, fresh, in_shop, pause_of, run, run_attempts, seconds_until, setting, work
@@ -317,6 +318,18 @@ def test_several_databases() -> None:
     assert (job._state.db, Job.objects.using("other").get(pk=job.pk).status) == ("other", "pending")
     assert databases.failed_in_the_other_database() == 0
     assert django_pgqueue.cancel(f"other:{job.pk}") == 1
+
+
+@in_shop
+def test_a_router_that_reads_from_a_replica() -> None:
+    routers, tasks = example("routers"), example("tasks")
+    job = enqueue(tasks.send_receipt, 1)
+    read_only = alias("replica", OPTIONS={"options": "-c default_transaction_read_only=on"})
+    with read_only, override_settings(DATABASE_ROUTERS=[routers.PrimaryAndReplica()]):
+        found = Job.objects.get(pk=job.pk)
+        assert found._state.db == "replica"
+        assert django_pgqueue.cancel(found) == 1
+    assert fresh(job).status == "cancelled"
 
 
 @in_shop

@@ -19,6 +19,7 @@ from ...explanation.facts import Moment, Reference, Sentence, count
 from ...explanation.words import sentence
 from ...models import Job, JobBatch, JobStat, Limit, Pause, UniqueWindow, Worker
 from ...models.job import UniqueScope
+from ...postgres.aliases import write_alias
 from ...postgres.timeout import TimeLimitReached, time_limit
 from .. import display
 from ..jobs import texts
@@ -48,7 +49,7 @@ def is_waiting(job: Job) -> bool:
 
 def shown_why(job: Any) -> SafeString:
     """Return why a job does not run. ``job.page_url`` knows the pages that this user may see."""
-    alias = str(job._state.db)
+    alias = write_alias(job)
     try:
         with time_limit(alias, PATIENCE):
             why = explain(job)

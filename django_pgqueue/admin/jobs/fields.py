@@ -26,6 +26,7 @@ from ..job_page.payload import payload_model_of
 from ..job_page.why import is_waiting, shown_why
 from . import texts
 from .progress import has_progress, live_progress, with_progress
+from .search import names_database_of
 from .texts import has_lost_its_worker, short_name, with_clock, workers_named
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         field: Any = self.opts.get_field(from_field) if from_field else self.opts.pk
         jobs = with_clock(with_progress(self.get_queryset(request)))
         alias, _colon, number = object_id.rpartition(":")  # "other:5", as in TaskResult.id
-        if alias not in ("", jobs.db):
+        if alias and not names_database_of(alias, jobs):
             return None
         try:
             job = jobs.get(**{field.name: field.to_python(number)})

@@ -17,7 +17,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import connections
+from django.db import connections, router
 from django.db.models import BooleanField, Expression, Func, Q, TextField, Value
 from django.db.models.expressions import Col, F
 from django.db.models.functions import Cast, Concat, Now
@@ -28,6 +28,7 @@ from ...encoding import whole_number
 from ...jobs import limits
 from ...models.fields import ArrayColumn
 from ...models.job import Status
+from ...postgres.aliases import same_database
 from ...redaction import names_of_call
 from ...redaction_rules import coarse_expression, name_expression
 from ...tasks import results
@@ -148,9 +149,17 @@ def meaning_of(jobs: QuerySet[Any], term: str) -> str:
         alias, key = results.parse_id(term)
     except ValueError:
         return "text"
-    if ":" in term and alias != jobs.db:  # another database: its job with this number is not the one here
+    if ":" in term and not names_database_of(alias, jobs):  # the number is not that of a job here
         return "text"
     return "id" if jobs.filter(pk=key).exists() else "text"  # a number may also be in the arguments
+
+
+def names_database_of(alias: str, jobs: QuerySet[Any]) -> bool:
+    """Return whether the alias in the public id of a job is that of these jobs. The id names where the job is
+    changed, but a router may read them from a replica.
+    """
+    writes = jobs.db if jobs._db else router.db_for_write(jobs.model)  # type: ignore[attr-defined]
+    return any(same_database(alias, each) for each in (jobs.db, writes))
 
 
 def _searches_arguments(*, full: bool) -> bool:
