@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.conf import settings
+from django.utils import timezone
+
 
 class PgQueueError(Exception):
     """The base class of the errors of this package."""
@@ -74,7 +77,7 @@ class RetryLater(JobControl):
 
 
 class Snooze(JobControl):
-    """Raise this in a task to run the job again at `until` (an aware datetime, or a timedelta from now).
+    """Raise this in a task to run the job again at `until` (a datetime, or a timedelta from now).
 
     It does not count as an attempt.
     """
@@ -83,9 +86,9 @@ class Snooze(JobControl):
         super().__init__(until)
         if isinstance(until, timedelta):
             duration("Snooze(until=...)", until)
-        elif not isinstance(until, datetime) or until.utcoffset() is None:
-            raise TypeError(f"Snooze(until=...) takes an aware datetime or a timedelta, not {until!r}.")
-        self.until = until
+            self.until: datetime | timedelta = until
+        else:
+            self.until = moment("Snooze(until=...)", until)
 
     def __str__(self) -> str:
         return f"snooze {'until' if isinstance(self.until, datetime) else 'for'} {self.until}"
@@ -132,6 +135,25 @@ def duration(where: str, value: timedelta | float) -> float:
     if not 0 <= value <= 36525 * 86400:  # refuses NaN, too
         raise ValueError(f"{where} takes a duration from 0 to 100 years, not {value!r} seconds.")
     return float(value)
+
+
+def moment(where: str, value: datetime) -> datetime:
+    """Return a time with its time zone. Raise TypeError if it has none, or is no time.
+
+    Without ``USE_TZ``, times have none: they are in TIME_ZONE, as in Django. As PostgreSQL does, the smaller
+    offset applies to an hour that the clock shows twice, or never.
+    """
+    if not isinstance(value, datetime):
+        raise TypeError(f"{where} takes an aware datetime or a timedelta, not {value!r}.")
+    if value.utcoffset() is not None:
+        return value
+    if settings.USE_TZ:
+        raise TypeError(
+            f"{where} takes an aware datetime or a timedelta. {value!r} has no time zone. Use now() or "
+            "make_aware() of django.utils.timezone."
+        )
+    first, second = (value.replace(tzinfo=timezone.get_default_timezone(), fold=fold) for fold in (0, 1))
+    return min(first, second, key=lambda time: time.utcoffset() or timedelta(0))
 
 
 class StepError(PgQueueError, RuntimeError):

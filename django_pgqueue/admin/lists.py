@@ -20,6 +20,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..postgres.clock import stored
 from ..postgres.timeout import TimeLimitReached, time_limit
 from ..tasks.registry import BACKLOG_WINDOW, known_tasks, queues_in_use
 from . import display
@@ -365,7 +366,7 @@ def _moment(text: str) -> datetime | None:
     if moment is None:
         raise ValueError(text)
     if timezone.is_aware(moment) != settings.USE_TZ:
-        moment = timezone.make_aware(moment) if settings.USE_TZ else timezone.make_naive(moment)
+        moment = timezone.make_aware(moment) if settings.USE_TZ else stored(moment)
     # Beyond these years, a time has no equal in every zone.
     if not 1 < moment.year < MAXYEAR:
         raise ValueError(text)

@@ -12,7 +12,6 @@ from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import path, reverse
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
@@ -118,11 +117,8 @@ class PauseAdmin(DatabaseAdmin[Pause]):
 
     def save_model(self, request: HttpRequest, obj: Pause, form: Any, change: bool) -> None:
         """Pause with ``pause()``, which tells the workers. A change of the reason or the end does so, too."""
-        end = obj.until
-        if end is not None and timezone.is_naive(end):  # USE_TZ is off
-            end = timezone.make_aware(end)
         saved = pause(
-            **_arguments(obj), reason=obj.reason, author=request.user.get_username()[:150], until=end,
+            **_arguments(obj), reason=obj.reason, author=request.user.get_username()[:150], until=obj.until,
             using=self.writes_to,
         )  # fmt: skip
         obj.pk = saved.pk

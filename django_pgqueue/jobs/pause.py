@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from ..compat import DjangoTask
+from ..exceptions import moment
 from ..models import Pause
 from ..tasks import options
 from ..tasks.routing import default_backend
@@ -37,7 +38,7 @@ def pause(
 ) -> Pause:
     """Pause a queue, a task, or everything. Running jobs finish; workers start no more of these jobs.
 
-    ``until``: when it ends by itself, an aware datetime or a timedelta from now. A second pause of the same
+    ``until``: when it ends by itself, a datetime or a timedelta from now. A second pause of the same
     target replaces the first. ``using``: the alias of the database; by default, that of the default backend.
 
     Raise ``TypeError`` unless exactly one target is given, ``InvalidTask`` for a bad name of a queue or task,
@@ -117,8 +118,7 @@ def _end(until: Any, alias: str) -> tuple[datetime | None, float | None]:
         if not timedelta(0) < until <= options.CENTURY:
             raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
         return None, until.total_seconds()
-    if not isinstance(until, datetime) or until.utcoffset() is None:
-        raise TypeError(f"pause(until=...) takes an aware datetime or a timedelta, not {until!r}.")
+    until = moment("pause(until=...)", until)
     if not 0 < _value(alias, _AHEAD, until) <= options.CENTURY.total_seconds():
         raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
     return until, None

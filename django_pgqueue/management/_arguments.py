@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -16,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from ..compat import InvalidTask
 from ..conf import weight
+from ..exceptions import moment as with_zone
 from ..postgres.clock import local
 from ..tasks.options import queue_name
 from ..tasks.results import parse_id
@@ -142,14 +144,16 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def moment(text: str) -> datetime:
-    """Read a time; without a time zone, it is in the current one."""
+    """Read a time; without a time zone, it is in the current one, which without USE_TZ is TIME_ZONE."""
     try:
         found = parse_datetime(text)
     except ValueError:
         found = None
     if found is None:
         raise ArgumentTypeError(f"{text!r} is not a time such as 2026-11-23T18:00")
-    return found if timezone.is_aware(found) else timezone.make_aware(found)
+    if settings.USE_TZ and timezone.is_naive(found):
+        return timezone.make_aware(found)
+    return with_zone("a time", found)
 
 
 def period(text: str) -> timedelta:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
+from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 
-__all__ = ["heard", "known", "last_heard", "local", "server_now"]
+__all__ = ["heard", "known", "last_heard", "local", "server_now", "stored"]
 
 _heard: dict[str, tuple[str, float]] = {}
 """For each alias, the last time that its server has told, as text, and when that was."""
@@ -29,6 +30,13 @@ def server_now(alias: str) -> datetime:
 def local(time: datetime) -> datetime:
     """Return a time of the database in the current time zone. Without ``USE_TZ``, it is naive, and there."""
     return timezone.localtime(time) if timezone.is_aware(time) else time
+
+
+def stored(time: datetime) -> datetime:
+    """Return a time with a zone as models have it: without ``USE_TZ``, it is naive, and in TIME_ZONE."""
+    if settings.USE_TZ or timezone.is_naive(time):
+        return time
+    return timezone.make_naive(time, timezone.get_default_timezone())
 
 
 def heard(alias: str, time: str, at: float | None = None) -> None:

@@ -17,7 +17,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from ..exceptions import moment
 from ..models import ScheduleTick
+from ..postgres.clock import stored
 from ..redaction import redact_call
 from . import cron
 from .cron import expand
@@ -228,8 +230,8 @@ def next_runs(schedule: Any, count: int) -> list[datetime]:
         raise ValueError(problem)
     if timezone.is_aware(schedule.now):
         return _next_runs(schedule, count, schedule.now, schedule.next_tick)
-    now, ahead = (time and timezone.make_aware(time) for time in (schedule.now, schedule.next_tick))
-    return [timezone.make_naive(run) for run in _next_runs(schedule, count, now, ahead)]
+    now, ahead = (time and moment("next_runs", time) for time in (schedule.now, schedule.next_tick))
+    return [stored(run) for run in _next_runs(schedule, count, now, ahead)]
 
 
 def _next_runs(schedule: Any, count: int, now: datetime, ahead: datetime | None) -> list[datetime]:

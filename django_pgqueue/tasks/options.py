@@ -18,7 +18,7 @@ from typing import Any, Literal
 from .. import encoding
 from ..compat import InvalidTask
 from ..conf import log_level
-from ..exceptions import PayloadError
+from ..exceptions import PayloadError, moment
 
 OnLost = Literal["rerun", "fail"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -95,11 +95,13 @@ def run_after(value: Any) -> tuple[datetime | None, timedelta | None]:
         return None, value
     if not isinstance(value, datetime):
         raise InvalidTask(f"run_after must be an aware datetime or a timedelta. It is {value!r}.")
-    if value.utcoffset() is None:
+    try:
+        value = moment("run_after", value)
+    except TypeError:
         raise InvalidTask(
             f"run_after must be an aware datetime. {value!r} has no time zone. "
             "Use now() or make_aware() of django.utils.timezone."
-        )
+        ) from None
     if abs(value - datetime.now(UTC)) > CENTURY:
         raise InvalidTask(f"run_after must be within 100 years. It is {value!r}.")
     return value, None

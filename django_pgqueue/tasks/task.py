@@ -150,9 +150,9 @@ class Task(Habits, GenericTask[P, R]):
     ) -> Self:
         """Return a variant of this task for a call; None leaves an option unchanged.
 
-        `run_after` is an aware datetime, or a timedelta that is counted from the enqueue, so that a stored
-        variant never becomes outdated. `metadata` is merged key by key. `unique_key` takes the place of `by`
-        and `key` in `unique`, and `group` that of the computed one.
+        `run_after` is a datetime (aware, unless USE_TZ is off), or a timedelta that is counted from the
+        enqueue, so that a stored variant never becomes outdated. `metadata` is merged key by key.
+        `unique_key` takes the place of `by` and `key` in `unique`, and `group` that of the computed one.
 
         `after`: jobs and batches (or their ids) that must be over before the job runs. If one of them has
         failed, the job waits for its retry ("hold"), is cancelled ("cancel") or runs ("run"), as `if_failed`

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import connections
 from django.utils.timezone import is_naive
 
 from ..compat import DjangoTask
 from ..encoding import encode_arguments
+from ..exceptions import moment
 from ..formatting import counted
 from ..models import Job
 from ..tasks import links
@@ -98,7 +100,7 @@ def _check(values: dict[str, Any]) -> None:
     run_after = values.get("run_after")
     if run_after is not None and not isinstance(run_after, (datetime, timedelta)):
         raise TypeError(f"run_after takes an aware datetime, a timedelta or None, not {run_after!r}.")
-    if isinstance(run_after, datetime) and is_naive(run_after):
+    if isinstance(run_after, datetime) and is_naive(run_after) and settings.USE_TZ:
         raise ValueError(f"run_after takes an aware datetime, and {run_after!r} has no time zone.")
 
 
@@ -135,7 +137,7 @@ def _time_difference(job: Job, wanted: datetime | timedelta | None) -> list[str]
         if abs(delay - wanted) > _PUNCTUAL:
             return [f"run_after is {delay} after the enqueue, not {wanted}"]
         return []
-    if abs(job.run_after - wanted) > _PUNCTUAL:
+    if abs(moment("run_after", job.run_after) - moment("run_after", wanted)) > _PUNCTUAL:
         return [f"run_after is {job.run_after.isoformat()}, not {wanted.isoformat()}"]
     return []
 
@@ -166,7 +168,7 @@ def assert_enqueued(
     """Assert that there is a job of this task with these values, and return the newest one.
 
     ``task``: a task, or its path. ``args`` and ``kwargs`` are compared with those of the call, as JSON.
-    ``run_after``: an aware datetime; a timedelta since the enqueue; or None: it was due at once. Times may
+    ``run_after``: a datetime; a timedelta since the enqueue; or None: it was due at once. Times may
     differ by a second. ``after``: the jobs and batches that it waits for, or their ids, in any order.
     ``batch``: the batch that it belongs to; None: it belongs to none. ``count``: there are exactly so many;
     None: at least one. ``among``: look only at these jobs, such as those of ``enqueued()``. ``using``: the

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.test import TestCase
 from django.test.utils import TestContextDecorator, override_settings
+from django.utils import timezone
 
 from ..compat import task_backends
 from ..jobs.enqueue import new_job
 from ..models.batch import BatchCounts, JobBatch
+from ..postgres.clock import stored
 from ..tasks.routing import IMPLICIT, our_aliases
 
 if TYPE_CHECKING:
@@ -146,7 +148,7 @@ class MemoryBatches:
 
     def open(self, alias: str, name: str) -> int:
         """Keep a batch."""
-        batch = JobBatch(id=next(_numbers), name=name, is_open=True, created_at=datetime.now(UTC), outcome="")
+        batch = JobBatch(id=next(_numbers), name=name, is_open=True, created_at=timezone.now(), outcome="")
         BATCHES[batch.pk] = batch
         return int(batch.pk)
 
@@ -192,7 +194,8 @@ class Memory:
         expires_at = None
         if options.expires_after is not None:
             expires_at = max(now, run_after) + timedelta(seconds=options.expires_after)
-        job = new_job(call, next(_numbers), max(now, run_after), expires_at, now)
+        times = [None if time is None else stored(time) for time in (max(now, run_after), expires_at, now)]
+        job = new_job(call, next(_numbers), *cast("Any", times))
         if call.payload is not None:
             call.payload.job = job  # not saved either; the job leads to it, too
         JOBS.append(job)

@@ -12,7 +12,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from django_pgqueue import pause
+from django_pgqueue import enqueue, pause
 from django_pgqueue.models import Job, Pause
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, QueueFactory
@@ -230,3 +230,8 @@ def test_without_time_zones_a_pause_and_an_edit_have_an_end(root: Client, settin
     confirmed = asked.split('name="confirmed" value="')[1].split('"')[0]
     root.post(url("edit", job.pk), {"confirmed": confirmed, "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
     assert Job.objects.get().run_after == soon
+    job = enqueue(noop)
+    form = root.get(url("clone", job.pk)).context["form"]
+    values = {name: form[name].value() or "" for name in form.fields}
+    root.post(url("clone", job.pk), {**values, "run_after": f"{soon:%Y-%m-%dT%H:%M:%S}"})
+    assert Job.objects.latest("pk").run_after == soon

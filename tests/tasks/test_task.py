@@ -15,6 +15,7 @@ from typing import Any
 import django
 import pytest
 from django.test import override_settings
+from django.utils.timezone import get_default_timezone
 
 import django_pgqueue
 from django_pgqueue import BoundTask, Task, compat, task
@@ -486,9 +487,9 @@ def test_bad_times_are_refused(value: Any) -> None:
 
 
 @override_settings(USE_TZ=False)
-def test_naive_times_are_refused_without_time_zone_support_too() -> None:
-    with pytest.raises(InvalidTask, match="aware"):
-        send.using(run_after=datetime(2030, 1, 1))  # noqa: DTZ001
+def test_naive_times_are_accepted_without_time_zone_support() -> None:
+    variant = send.using(run_after=datetime(2030, 1, 1))  # noqa: DTZ001
+    assert variant.run_after == datetime(2030, 1, 1, tzinfo=get_default_timezone())
 
 
 @pytest.mark.parametrize("value", [datetime(2000, 1, 1, tzinfo=UTC), timedelta(0), timedelta(days=36_525)])

@@ -8,7 +8,6 @@ from typing import Any
 
 from django import forms
 from django.core.validators import RegexValidator
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -54,10 +53,8 @@ class EditForm(forms.Form):
         """Require a value, and refuse a time that no job may have."""
         cleaned = super().clean() or self.cleaned_data
         if cleaned.get("run_after") is not None:
-            if timezone.is_naive(cleaned["run_after"]):  # USE_TZ is off
-                cleaned["run_after"] = timezone.make_aware(cleaned["run_after"])
             try:
-                options.run_after(cleaned["run_after"])
+                cleaned["run_after"], _delay = options.run_after(cleaned["run_after"])
             except InvalidTask:
                 self.add_error("run_after", _("Enter a time within 100 years."))
         if not self.errors and not self.values():

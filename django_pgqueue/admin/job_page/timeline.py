@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.conf import settings
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
@@ -19,6 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from ...encoding import MAX_BIGINT, whole_number
 from ...models.job import Status
+from ...postgres.clock import stored
 from ...redaction import redact_text
 from .. import display
 
@@ -148,7 +148,7 @@ def _moment(error: dict[str, Any], key: str) -> datetime | None:
         return None
     if found is None or timezone.is_naive(found):
         return None
-    return found if settings.USE_TZ else timezone.make_naive(found)
+    return stored(found)
 
 
 def attempt_name(number: int | None) -> str:

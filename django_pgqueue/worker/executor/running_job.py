@@ -21,7 +21,7 @@ from ...exceptions import duration
 from ...jobs.batches import Batch
 from ...models.current import CurrentJob
 from ...models.parents import Parents
-from ...postgres.clock import known
+from ...postgres.clock import known, stored
 from ...tasks.link import IN_BATCH
 from ...tasks.results import task_result
 from .errors import Failure
@@ -237,7 +237,7 @@ class RunningJob:
         job.status = job.Status.FAILED
         job.errors = [*job.errors, json.loads(entry)]
         job.worker = None  # the entry contains it
-        job.finished_at = known(self.alias)
+        job.finished_at = stored(known(self.alias))
         return self.task_result(job)
 
     def task_result(self, job: Job | None = None) -> TaskResult[..., Any]:
@@ -246,4 +246,4 @@ class RunningJob:
 
 
 def _time(text: str | None) -> Any:
-    return None if text is None else datetime.fromisoformat(text)
+    return None if text is None else stored(datetime.fromisoformat(text))
