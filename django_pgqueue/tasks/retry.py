@@ -16,14 +16,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def should_retry(task: Task[..., Any], exc: BaseException) -> bool:
+def leaves(exc: BaseException) -> list[BaseException]:
+    """Return the exceptions in a group, at any depth; for another exception, itself alone.
+
+    What an exception means for a job does not depend on whether ``asyncio.TaskGroup`` has wrapped it.
+    """
+    found, queue = [], [exc]
+    while queue:
+        each = queue.pop()
+        if isinstance(each, BaseExceptionGroup):
+            queue += reversed(each.exceptions)
+        else:
+            found.append(each)
+    return found
+
+
+def should_retry(task: Task[..., Any], exc: BaseException, group: BaseException | None = None) -> bool:
     """Return whether the task retries after `exc`. `fail_on` wins over `retry_on`; None there means all.
 
-    This does not consider how many attempts are left.
+    `group`: what `exc` was raised in, which the options may name as well. This does not consider how many
+    attempts are left.
     """
-    if task.fail_on is not None and isinstance(exc, task.fail_on):
+    if task.fail_on is not None and (isinstance(exc, task.fail_on) or isinstance(group, task.fail_on)):
         return False
-    return task.retry_on is None or isinstance(exc, task.retry_on)
+    return task.retry_on is None or isinstance(exc, task.retry_on) or isinstance(group, task.retry_on)
 
 
 def delay_before_retry(

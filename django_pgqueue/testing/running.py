@@ -18,6 +18,7 @@ from ..maintenance.rounds import sweep, tell_retention
 from ..models import Job
 from ..schedules.fire import fire_due
 from ..schedules.synchronize import synchronize
+from ..tasks.retry import leaves
 from ..worker.executor.progress import JobProgress
 from ..worker.inline import BorrowedSession, InlineWorker
 from .databases import alias_of, check_is_test
@@ -159,7 +160,8 @@ def raise_failure(result: Result) -> None:
 
 def _asks_for_retry(result: Result) -> bool:
     assert result.failure is not None
-    return result.outcome.kind == "retry" and isinstance(result.failure.error, RetryLater)
+    raised = leaves(result.failure.error)
+    return result.outcome.kind == "retry" and all(isinstance(each, RetryLater) for each in raised)
 
 
 def _names(queues: Iterable[str] | str | None) -> list[str]:

@@ -8,11 +8,13 @@ import sysconfig
 import traceback
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, UnknownTask, WorkerLost
+from ...tasks.retry import leaves
 from ..logs import format_error, shorten
 
 if TYPE_CHECKING:
@@ -82,13 +84,16 @@ def note_step(error: BaseException, name: str) -> None:
 
 def step_of(error: BaseException | None) -> str:
     """Return the step in which an exception, or one that it goes back to, was raised; otherwise nothing."""
-    for _ in range(_LONGEST_CHAIN):  # it may be a circle
-        if error is None:
-            break
-        step: str = vars(error).get("_pgqueue_step", "")
+    queue = [error]
+    for each in islice(queue, _LONGEST_CHAIN):  # grows meanwhile, and may be a circle
+        if each is None:
+            continue
+        step: str = vars(each).get("_pgqueue_step", "")
         if step:
             return step
-        error = error.__context__ if error.__cause__ is None else error.__cause__
+        if isinstance(each, BaseExceptionGroup):
+            queue += each.exceptions
+        queue.append(each.__context__ if each.__cause__ is None else each.__cause__)
     return ""
 
 
@@ -109,9 +114,9 @@ def _printable(text: str) -> str:
 #
 # It consists of the class of the exception and of the function that raised it: the innermost one in the code
 # of the project, as "module:function". Each exception from which it was raised (``raise ... from``) adds its
-# own. The message, the line numbers, the folder of the project and the callers are left out. So different
-# values, later edits, another release folder and other tasks that call the same function do not split a
-# group.
+# own, and so does each one in a group. The message, the line numbers, the folder of the project and the
+# callers are left out. So different values, later edits, another release folder and other tasks that call
+# the same function do not split a group.
 #
 # A failure without such a place has the fingerprint of its class and its task, which ``fingerprint_v1.sql``
 # computes in the same way. Errors that may strike anywhere, such as timeouts, have no place.
@@ -125,12 +130,19 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 def fingerprint(error: BaseException, task_path: str) -> str:
     """Return the fingerprint of a failure of this task: 40 hexadecimal digits."""
+    project = task_path.partition(".")[0]
     lines: list[str] = []
     each: BaseException | None = error
-    while each is not None and len(lines) < 2 * _CHAIN_IN_FINGERPRINT:  # it may be a circle
-        lines += [_class(each), _place(each, task_path.partition(".")[0])]
+    for _ in range(_CHAIN_IN_FINGERPRINT):  # it may be a circle
+        if each is None:
+            break
+        lines += [_class(each), _place(each, project)]
+        if isinstance(each, BaseExceptionGroup):
+            # Neither their number nor their order counts: both depend on when the others were cancelled.
+            for pair in sorted({(_class(leaf), _place(leaf, project)) for leaf in leaves(each)}):
+                lines += pair
         each = each.__cause__
-    if isinstance(error, _ANYWHERE) or not any(lines[1::2]):
+    if all(isinstance(leaf, _ANYWHERE) for leaf in leaves(error)) or not any(lines[1::2]):
         lines = [_class(error), task_path]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "backslashreplace")).hexdigest()[:40]
 

@@ -12,7 +12,7 @@ from ...exceptions import CancelJob, RetryLater, Snooze, StepError, Suspended, W
 from ...jobs.finish import Kind, Outcome
 from ...postgres.clock import known
 from ...tasks.options import CENTURY
-from ...tasks.retry import delay_before_retry, exponential, should_retry
+from ...tasks.retry import delay_before_retry, exponential, leaves, should_retry
 from .errors import describe, error_entry, fingerprint, step_of, user_frames
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ __all__ = [
 
 
 REASON_LIMIT = 500
+
+#: What a task raises to control its own job. If a group contains nothing else, the first kind in this order
+#: decides: what ends the job, what counts an attempt, what may go on before its time, and what only waits.
+_CONTROL = (CancelJob, asyncio.CancelledError, RetryLater, Suspended, Snooze)
 
 
 class Result(NamedTuple):
@@ -105,21 +109,32 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
     if isinstance(error, (BadCall, BadResult)):
         assert error.__cause__ is not None
         return _failed(running, error.__cause__)  # the real cause; the wrapper only prevents a retry
-    if isinstance(error, CancelJob):
-        reason = error.reason if isinstance(error.reason, str) else describe(error)
+    found = leaves(error)
+    control = [each for each in found if _is_control(running, each)]
+    if len(control) < len(found):  # an ordinary error, whatever was raised beside it
+        return _failed(running, error, _delay(running, error, backoffs))
+    deciding = next(each for kind in _CONTROL for each in control if isinstance(each, kind))
+    if isinstance(deciding, CancelJob):
+        reason = deciding.reason if isinstance(deciding.reason, str) else describe(deciding)
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason=_reason(reason))
-    if isinstance(error, asyncio.CancelledError) and running.asked_to_stop:
+    if isinstance(deciding, asyncio.CancelledError):
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason="asked to stop")
-    if isinstance(error, Suspended):
-        kind: Kind = "wait" if error.kind == "signal" else "snooze"
-        reason = _reason(str(error))
-        return Outcome(row.id, row.lease, kind, delay=error.seconds, started=running.started, reason=reason)
-    if isinstance(error, WaitTimeout):
-        return _failed(running, error)  # the time is over for every further attempt as well
-    if isinstance(error, Snooze):
-        wait = _wait(error.until, running.alias)
+    if isinstance(deciding, Suspended):
+        kind: Kind = "wait" if deciding.kind == "signal" else "snooze"
+        reason = _reason(str(deciding))
+        return Outcome(
+            row.id, row.lease, kind, delay=deciding.seconds, started=running.started, reason=reason
+        )
+    if isinstance(deciding, Snooze):
+        wait = max(_wait(each.until, running.alias) for each in control if isinstance(each, Snooze))
         return Outcome(row.id, row.lease, "snooze", delay=wait, started=running.started)
     return _failed(running, error, _delay(running, error, backoffs))
+
+
+def _is_control(running: RunningJob, error: BaseException) -> bool:
+    if isinstance(error, asyncio.CancelledError):
+        return running.asked_to_stop
+    return isinstance(error, _CONTROL)
 
 
 def expired(row: Claimed) -> Outcome:
@@ -190,22 +205,47 @@ def _entry(running: RunningJob, error: BaseException) -> str:
 
 
 def _delay(running: RunningJob, error: BaseException, backoffs: Backoffs) -> float | None:
-    """Return the seconds until the next attempt; None if there is none."""
+    """Return the seconds until the next attempt; None if there is none. Each exception in a group decides as
+    it would alone: one can prevent the retry, and otherwise the longest delay counts.
+    """
     row, task, settings = running.row, running.task, conf.current()
     attempt = row.attempts - running.forgiven_attempts
     limit = row.max_attempts or task.max_attempts or settings.max_attempts
     if attempt >= limit:
         return None
-    base, ceiling = backoff_of(row.queue_name, backoffs)
+    backoff = backoff_of(row.queue_name, backoffs)
+    longest = 0.0
+    for each in leaves(error):
+        delay = _delay_after(running, each, error, attempt, backoff)
+        if delay is None:
+            return None
+        longest = max(longest, delay)
+    return longest
+
+
+def _delay_after(
+    running: RunningJob,
+    error: BaseException,
+    whole: BaseException,
+    attempt: int,
+    backoff: tuple[float, float],
+) -> float | None:
+    """Return the delay because of one exception. ``whole``: the group that it is in, or itself."""
+    # A time that is over is over for every further attempt as well.
+    if isinstance(error, (CancelJob, WaitTimeout)):
+        return None
+    if isinstance(error, Suspended):
+        return 0.0  # its time is recorded, and goes on meanwhile
+    if isinstance(error, Snooze):
+        return _wait(error.until, running.alias)
+    if isinstance(error, asyncio.CancelledError):
+        return None if running.asked_to_stop else exponential(attempt, *backoff)
     if isinstance(error, RetryLater):
         if error.seconds is not None:
             return error.seconds
-        return delay_before_retry(task, lambda: _result(running, error), error, attempt, base, ceiling)
-    if isinstance(error, asyncio.CancelledError):
-        return exponential(attempt, base, ceiling)
-    if not should_retry(task, error):
+    elif not should_retry(running.task, error, whole):
         return None
-    return delay_before_retry(task, lambda: _result(running, error), error, attempt, base, ceiling)
+    return delay_before_retry(running.task, lambda: _result(running, whole), error, attempt, *backoff)
 
 
 def _result(running: RunningJob, error: BaseException) -> TaskResult[..., Any]:

@@ -243,9 +243,13 @@ class JobSteps:
 
     def _use(self, call: str, name: str) -> None:
         step_name(f"{call}(name, ...)", name)
-        if self._running.suspended is not None:
+        suspended = self._running.suspended
+        if suspended is not None and iscoroutinefunction(self._running.task.func):
+            # Race: another part of the task waits. This one may come here before it is cancelled.
+            raise Suspended(suspended.kind, suspended.name, suspended.seconds)
+        if suspended is not None:
             raise StepError(
-                f"{call}({name!r}): the job waits for {self._running.suspended.name!r}, and its task went "
+                f"{call}({name!r}): the job waits for {suspended.name!r}, and its task went "
                 "on. Let the exception Suspended pass."
             )
         if name in self._used:
