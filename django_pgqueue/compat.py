@@ -2,11 +2,18 @@
 
 Type checkers always see ``django.tasks``. `Task` is generic in the stubs but not in Django itself.
 `GenericTask` and `GenericResult` are base classes that are generic in both.
+
+On Django 6, ``django-tasks`` may be installed as well: packages that support older versions import it, as
+Wagtail does. Its tasks reach our backend, because both read TASKS. The last part lets that work: what we
+raise is also an exception of the backport, its signals are sent, and its tasks and backends are known.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+import logging
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import django
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from django.tasks.signals import task_enqueued as task_enqueued
     from django.tasks.signals import task_finished as task_finished
     from django.tasks.signals import task_started as task_started
+    from typing_extensions import TypeIs
 
     GenericTask = DjangoTask
     GenericResult = TaskResult
@@ -61,15 +69,18 @@ else:
             f"django_pgqueue on Django {django.get_version()} needs the package django-tasks, which provides "
             "django.tasks for Django versions older than 6.0. Run: pip install django-tasks"
         ) from error
+    from django_tasks import exceptions
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task as DjangoTask
     from django_tasks.base import TaskError
-    from django_tasks.exceptions import InvalidTaskBackendError as InvalidTaskBackend
-    from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
 
     # This import also makes the backport follow override_settings(TASKS=...).
     from django_tasks.signals import task_enqueued, task_finished, task_started
+
+    # Version 0.12 calls them differently; later ones use the names of Django.
+    InvalidTask = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
+    InvalidTaskBackend = getattr(exceptions, "InvalidTaskBackend", None) or exceptions.InvalidTaskBackendError
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -82,7 +93,84 @@ else:
         __slots__ = ()
 
 
+# ----------------------------------------------------------------------------
+# The backport beside Django's own ``django.tasks``.
+
+PACKAGES = ["django.tasks" if django.VERSION >= (6, 0) else "django_tasks"]
+"""The packages that provide the interface here. The first one is that of the names above."""
+#: What any backend raises for an invalid task. To catch it, not to raise it.
+INVALID_TASKS: tuple[type[Exception], ...] = (InvalidTask,)
+_TASKS: tuple[type[Any], ...] = (DjangoTask,)
+_BACKENDS: tuple[type[Any], ...] = (BaseTaskBackend,)
+
+
+def is_task(value: object) -> TypeIs[DjangoTask[..., Any]]:
+    """Return whether this is a task, ours or another."""
+    return isinstance(value, _TASKS)
+
+
+def is_backend_class(value: object) -> TypeIs[type[BaseTaskBackend]]:
+    """Return whether this is the class of a backend, ours or another."""
+    return isinstance(value, type) and issubclass(value, _BACKENDS)
+
+
+def _backport() -> Any:
+    """Return the package if it is installed in addition and can be used; otherwise None."""
+    if django.VERSION < (6, 0) or find_spec("django_tasks") is None:
+        return None
+    try:
+        for name in ("base", "backends.base", "exceptions", "signals"):
+            import_module(f"django_tasks.{name}")
+    except Exception as error:  # an old version may not fit this Django; its tasks could not be used either
+        logging.getLogger(__name__).warning("django_tasks is installed, but cannot be imported: %r", error)
+        return None
+    return import_module("django_tasks")
+
+
+if not TYPE_CHECKING and (backport := _backport()) is not None:
+    PACKAGES.append("django_tasks")
+    _theirs = getattr(backport.exceptions, "InvalidTask", None) or backport.exceptions.InvalidTaskError
+    INVALID_TASKS = (InvalidTask, _theirs)
+    _TASKS = (DjangoTask, backport.base.Task)
+    _BACKENDS = (BaseTaskBackend, backport.backends.base.BaseTaskBackend)
+
+    class InvalidTask(InvalidTask, _theirs):
+        """That of Django and that of the backport."""
+
+    class TaskResultDoesNotExist(TaskResultDoesNotExist, backport.exceptions.TaskResultDoesNotExist):
+        """That of Django and that of the backport."""
+
+    class _Both:
+        """A signal of Django and that of the backport."""
+
+        def __init__(self, name: str) -> None:
+            self._signals = [getattr(import_module(f"{each}.signals"), name) for each in PACKAGES]
+
+        @property
+        def receivers(self) -> list[Any]:
+            """The receivers of the signal that has more of them."""
+            return max((each.receivers for each in self._signals), key=len)
+
+        def send(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+            """Send both."""
+            return [pair for each in self._signals for pair in each.send(sender, **named)]
+
+        def send_robust(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+            """Send both. The exceptions of receivers are among what is returned."""
+            return [pair for each in self._signals for pair in each.send_robust(sender, **named)]
+
+        async def asend(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+            """Send both, in async code."""
+            return [pair for each in self._signals for pair in await each.asend(sender, **named)]
+
+    task_enqueued, task_started, task_finished = map(
+        _Both, ("task_enqueued", "task_started", "task_finished")
+    )
+
+
 __all__ = [
+    "INVALID_TASKS",
+    "PACKAGES",
     "BaseTaskBackend",
     "DjangoTask",
     "GenericResult",
@@ -95,6 +183,8 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultMismatch",
     "TaskResultStatus",
+    "is_backend_class",
+    "is_task",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .compat import DjangoTask
+from .compat import DjangoTask, is_task
 from .explanation import explain
 from .explanation.answer import cure
 from .jobs.control import cancel, retry
@@ -37,7 +37,7 @@ def jobs(
     """Return jobs, newest first. ``task``: a task, or a part of its path."""
     found = Job.objects.using(_alias(using)).order_by("-pk")
     if task:
-        path = task.module_path if isinstance(task, DjangoTask) else task
+        path = task.module_path if is_task(task) else task
         found = found.filter(task_path__contains=path)
     if status:
         found = found.filter(status=Job.Status(status))

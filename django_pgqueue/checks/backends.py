@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-import django
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
@@ -85,17 +84,17 @@ def default_elsewhere() -> Iterator[CheckMessage]:
 
 def silence_django() -> None:
     """Remove Django's own check of TASKS from this process if TASKS is invalid, because these checks report
-    it.
+    it. The backport has the same check.
 
     Race: the app ``django_tasks`` registers its check when it is ready, which may be later than this app.
     Importing its module here registers the check now, and not a second time later.
     """
-    from ..compat import DjangoTask
+    from ..compat import PACKAGES
 
-    package = DjangoTask.__module__.removesuffix(".base")
-    if not any(broken_entries()) or (django.VERSION < (6, 0) and not apps.is_installed(package)):
-        return
-    registry.registered_checks.discard(import_module(f"{package}.checks").check_tasks)
+    if any(broken_entries()):
+        for package in PACKAGES:
+            if package == "django.tasks" or apps.is_installed(package):
+                registry.registered_checks.discard(import_module(f"{package}.checks").check_tasks)
 
 
 def _not_a_backend(where: str, path: Any) -> CheckMessage:

@@ -187,13 +187,13 @@ def _bulk_queue() -> Iterator[CheckMessage]:
 
 def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMessage]:
     """Import the modules of each app that may declare tasks, as a worker does. Add those that raise."""
-    from ..compat import InvalidTask
+    from ..compat import INVALID_TASKS
     from ..tasks.registry import task_modules
 
     for name in task_modules(configs):
         try:
             import_module(name)
-        except InvalidTask as error:
+        except INVALID_TASKS as error:
             broken.add(name)
             yield Error(
                 f"{name} declares an invalid task: {error}",

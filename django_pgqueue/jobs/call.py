@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
 
 from .. import conf
-from ..compat import DjangoTask, InvalidTask
+from ..compat import InvalidTask, is_task
 from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
 from ..payloads.declare import key_arguments, payload_of_call
@@ -161,7 +161,7 @@ def in_memory(keeper: Keeper | None) -> bool:
 
 def as_ours(task: Any) -> Task[..., Any]:
     """Return the task that a caller passed as one of ours. Raise ``TypeError`` if it is not a task."""
-    if not isinstance(task, DjangoTask):
+    if not is_task(task):
         hint = " Decorate the function with django_pgqueue.task." if callable(task) else ""
         if isinstance(task, str):
             hint = " Import the task, and pass it instead of its path."

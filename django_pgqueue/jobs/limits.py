@@ -12,7 +12,7 @@ from django.db.models import BooleanField, F, Func
 from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
-from ..compat import DjangoTask
+from ..compat import is_task
 from ..tasks.keys import KEY_LENGTH, limit_name, name_problem, rate_problem
 from ..tasks.routing import default_backend
 from ..tasks.task import adopt
@@ -56,7 +56,7 @@ def set_limit(
     ``ValueError`` or ``TypeError`` for a limit that makes no sense, such as 0: to let no job start, pause
     the queue or the task.
     """
-    text = _checked(limit_name(adopt(name)) if isinstance(name, DjangoTask) else name, running, on_conflict)
+    text = _checked(limit_name(adopt(name)) if is_task(name) else name, running, on_conflict)
     _check_rate(starts, per, burst, on_conflict)
     write_limit(text, running, on_conflict, (starts, per, burst), using=using)
 
@@ -191,7 +191,7 @@ def rate_limit(name: str | AnyTask[..., Any], /, key: str | int = "") -> RateLim
     ``name``: that of a ``Rate`` or of ``set_limit(name, starts=...)``, or a task. ``key``: the value of the
     key; "": all share the rate. Jobs with the same key and this code use the same starts.
     """
-    text: Any = limit_name(adopt(name)) if isinstance(name, DjangoTask) else name
+    text: Any = limit_name(adopt(name)) if is_task(name) else name
     if problem := name_problem(text):
         raise ValueError(f"The name of a rate {problem} It is {text!r}.")
     value = str(key) if isinstance(key, int) and not isinstance(key, bool) else key

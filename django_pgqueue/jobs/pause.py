@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import connections
 
+from ..compat import is_task
 from ..compat import DjangoTask
 from ..exceptions import moment
 from ..models import Pause
@@ -106,7 +107,7 @@ def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str,
     if queue is not None:
         return "queue", options.queue_name(queue)
     if task is not None:
-        return "task", options.task_path(task.module_path if isinstance(task, DjangoTask) else task)
+        return "task", options.task_path(task.module_path if is_task(task) else task)
     return "all", ""
 
 

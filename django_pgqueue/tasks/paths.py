@@ -15,7 +15,7 @@ from django.apps import apps
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from ..compat import DjangoTask, InvalidTask
+from ..compat import DjangoTask, InvalidTask, is_task
 from ..exceptions import UnknownTask
 
 __all__ = ["check_path", "import_task"]
@@ -33,7 +33,7 @@ def import_task(path: str) -> DjangoTask[..., Any]:
         found = import_string(path)
     except (Exception, SystemExit) as error:  # whatever the module raises while it is imported
         raise UnknownTask(f"no task {path!r}: {type(error).__qualname__}: {error}") from error
-    if isinstance(found, DjangoTask):
+    if is_task(found):
         return found
     raise UnknownTask(
         f"{path!r} is not a task (its type is {type(found).__qualname__}). Decorate the function with @task."
@@ -65,12 +65,8 @@ def check_path(task: DjangoTask[..., Any]) -> None:
             f"{path} cannot be imported by a worker: {error}. A task must have the name of its function: "
             f"write @task above def {task.func.__name__}."
         ) from error
-    if not isinstance(found, DjangoTask) or found.func is not task.func:
-        what = (
-            "another task"
-            if isinstance(found, DjangoTask)
-            else f"an object of type {type(found).__qualname__}"
-        )
+    if not is_task(found) or found.func is not task.func:
+        what = "another task" if is_task(found) else f"an object of type {type(found).__qualname__}"
         raise InvalidTask(
             f"{path} leads to {what}, not to this task, so no worker could run it. A task must have the "
             f"name of its function: write @task above def {task.func.__name__}, as the outermost decorator."

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from ..compat import BaseTaskBackend, DjangoTask, task_backends
+from ..compat import PACKAGES, BaseTaskBackend, DjangoTask, is_backend_class, task_backends
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -100,7 +100,7 @@ def backend_class(params: Any) -> type[BaseTaskBackend] | None:
         cls = import_string(params["BACKEND"])
     except Exception:  # whatever the module raises while it is imported
         return None
-    return cls if isinstance(cls, type) and issubclass(cls, BaseTaskBackend) else None
+    return cls if is_backend_class(cls) else None
 
 
 def resolve(alias: str) -> BaseTaskBackend:
@@ -153,5 +153,5 @@ def _backend_at(path: str) -> QueueBackend:
 
 def _stand_in(tasks: Any) -> str | None:
     path = str(tasks.get("default", {}).get("BACKEND")) if isinstance(tasks, Mapping) else ""
-    package = f"{BaseTaskBackend.__module__.partition('.backends')[0]}.backends."
-    return _STAND_INS.get(path.removeprefix(package)) if path.startswith(package) else None
+    package, _, rest = path.partition(".backends.")
+    return _STAND_INS.get(rest) if package in PACKAGES else None

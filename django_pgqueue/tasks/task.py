@@ -19,7 +19,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.utils import timezone
 
-from ..compat import DjangoTask, GenericTask, InvalidTask
+from ..compat import DjangoTask, GenericTask, InvalidTask, is_task
 from ..payloads import declare as payloads
 from . import keys, links, options
 from .keys import Concurrency, Group, Rate, checked_rate
@@ -291,7 +291,7 @@ def adopt(other: DjangoTask[P, R]) -> Task[P, R]:
     """
     if isinstance(other, Task):
         return other
-    if not isinstance(other, DjangoTask):
+    if not is_task(other):
         raise InvalidTask(f"{other!r} is not a task. Decorate the function with @task.")
     return Task(
         func=other.func,

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connections
 from django.utils.timezone import is_naive
 
-from ..compat import DjangoTask
+from ..compat import is_task
 from ..encoding import encode_arguments
 from ..exceptions import moment
 from ..formatting import counted
@@ -306,14 +306,14 @@ def path_of(task: Any) -> str:
     """Return the path of a task, which may be given as a path. Raise ``TypeError`` if it is neither."""
     if isinstance(task, str):
         return task
-    if isinstance(task, DjangoTask):
+    if is_task(task):
         return task.module_path
     raise TypeError(f"This takes a task, or the path of a task such as 'shop.tasks.report', not {task!r}.")
 
 
 def is_dummy(task: Any = None) -> bool:
     """Return whether jobs of this task are kept in memory only."""
-    backend = resolve(adopt(task).backend) if isinstance(task, DjangoTask) else default_backend()
+    backend = resolve(adopt(task).backend) if is_task(task) else default_backend()
     return is_ours(backend) and isinstance(backend.keeper, Memory)
 
 
