@@ -24,6 +24,6 @@ DATABASES = {
         "CONN_MAX_AGE": ast.literal_eval(os.environ.get("CONN_MAX_AGE", "0")),
     }
 }
-PGQUEUE = {}
+PGQUEUE = {"TASK_MODULES": ["tasks", "flight_tasks"]}
 if "IDLE_CONNECTION_SECONDS" in os.environ:
     PGQUEUE["IDLE_CONNECTION_SECONDS"] = ast.literal_eval(os.environ["IDLE_CONNECTION_SECONDS"])

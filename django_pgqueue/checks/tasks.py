@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.util import resolve_name
+from inspect import getsource
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -22,6 +26,8 @@ from ..redaction import redacting_function
 from .backends import TAG, broken_entries, default_elsewhere
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ..tasks.task import Task
 
 __all__ = ["TAG", "check_django_tasks", "queue_databases"]
@@ -113,7 +119,9 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @register(TAG)
 def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E007, E008 and W002: tasks that workers could not import. W006: limits that contradict each other."""
+    """E007, E008, E027, W002 and W014: tasks that workers could not import. W006: limits that contradict each
+    other.
+    """
     # E002 and E003 tell what is wrong with PGQUEUE, which names the modules.
     if conf.problems():
         return []
@@ -122,7 +130,7 @@ def check_tasks(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
         return []
     configs = apps.get_app_configs() if app_configs is None else app_configs
     broken: set[str] = set()
-    return [*_modules(configs, broken), *_paths(broken), *_limits()]
+    return [*_modules(configs, broken), *_paths(broken), *_not_imported(broken), *_limits()]
 
 
 @register(TAG)
@@ -212,19 +220,91 @@ def _modules(configs: Iterable[AppConfig], broken: set[str]) -> Iterator[CheckMe
 def _paths(broken: set[str]) -> Iterator[CheckMessage]:
     """Find declared tasks that cannot be imported by their path. Those of modules that raise are known."""
     from ..compat import InvalidTask
-    from ..tasks.paths import check_path
+    from ..tasks.paths import check_path, second_name
     from ..tasks.task import declared_tasks
 
     said = set()
     for task in declared_tasks():
-        if task.func.__module__ in {"__main__", *broken} or task.module_path in said:
+        module = task.func.__module__
+        if module in {"__main__", *broken} or task.module_path in said:
             continue
         try:
             check_path(task)
         except InvalidTask as error:
             said.add(task.module_path)
-            hint = f"Put @task above all other decorators of def {task.func.__name__}."
-            yield Error(str(error), hint=hint, id=f"{TAG}.E007")
+            if other := second_name(module):
+                hint = f"Write {other!r} instead of {module!r} wherever the module is imported."
+                yield Error(str(error), hint=hint, id=f"{TAG}.E027")
+            else:
+                hint = f"Put @task above all other decorators of def {task.func.__name__}."
+                yield Error(str(error), hint=hint, id=f"{TAG}.E007")
+
+
+def _not_imported(broken: set[str]) -> Iterator[CheckMessage]:
+    """Find modules with tasks that this process has imported, and that workers would not import."""
+    from ..tasks.paths import AT_SETUP, app_of, is_task_module, second_name, task_modules
+    from ..tasks.routing import is_test
+    from ..tasks.task import declared_tasks
+
+    if is_test():  # tests declare tasks that no worker needs
+        return
+    tasks: dict[str, list[str]] = {}
+    for task in declared_tasks():
+        module = task.func.__module__
+        if not (module in {"__main__", *broken, *AT_SETUP} or is_task_module(module) or second_name(module)):
+            tasks.setdefault(module, []).append(task.func.__name__)
+    if not tasks:
+        return
+    known = _with_their_imports(task_modules(), {module.partition(".")[0] for module in tasks})
+    for module in sorted(tasks.keys() - known):
+        names = ", ".join(sorted(set(tasks[module])))
+        config = app_of(module)
+        remedy = (
+            f"Put an app that contains {module} into INSTALLED_APPS"
+            if config is None
+            else f"Add {module.removeprefix(f'{config.name}.')!r} to {conf.NAME}['TASK_MODULES']"
+        )
+        yield CheckWarning(
+            f"Workers do not import {module}, which declares {names}: TASK_MODULES does not name it, and no "
+            "module that is named there imports it. Jobs of these tasks fail as unknown.",
+            hint=f"{remedy}, or import the module in one that is named there, or in ready() of an app.",
+            id=f"{TAG}.W014",
+        )
+
+
+def _with_their_imports(names: Iterable[str], packages: set[str]) -> set[str]:
+    """Return these modules and those that they import, in some packages. It is read from their sources: what
+    else this process has imported does not count.
+    """
+    found, queue = set(), list(names)
+    while queue:
+        name = queue.pop()
+        if name not in found and name.partition(".")[0] in packages and name in sys.modules:
+            found.add(name)
+            queue += _imports(sys.modules[name])
+    return found
+
+
+def _imports(module: ModuleType) -> Iterator[str]:
+    """Yield what a module may import when it is imported itself."""
+    try:
+        queue: list[ast.AST] = [ast.parse(getsource(module))]
+    except (OSError, TypeError, SyntaxError):  # an empty file, or one without a source
+        return
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name(f"{'.' * node.level}{node.module or ''}", module.__package__ or "")
+            names = [base, *(f"{base}.{each.name}" for each in node.names)]
+        else:
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                queue += ast.iter_child_nodes(node)
+            continue
+        for name in names:
+            parts = name.split(".")  # its packages are imported as well
+            yield from (".".join(parts[:length]) for length in range(1, len(parts) + 1))
 
 
 def _limits() -> Iterator[CheckMessage]:

@@ -1,34 +1,112 @@
-"""Import a task by its path, and check that the path of a task leads back to it.
+"""What workers import for a job: the task at a path, in the modules that may declare tasks.
 
-A path comes from a row, and to import a module is to run it. So only the project's own modules are imported:
-those of installed apps, and of the package of the settings. A task in another module is found if something
-else has imported this module.
+A path comes from a row, and to import a module is to run it. So only the modules are imported that
+TASK_MODULES names in the installed apps and in the package of the settings, with the modules in them if they
+are packages. A task in another module is found if one of these has imported this module, or something else
+has, such as ``ready()`` of an app.
+
+A module that raises is logged once. It does not affect the others, nor the process.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from django.apps import apps
+from django.apps import AppConfig, apps
 from django.conf import settings
-from django.utils.module_loading import import_string
+from django.utils.module_loading import import_string, module_has_submodule
 
+from .. import conf
 from ..compat import DjangoTask, InvalidTask, is_task
 from ..exceptions import UnknownTask
 
-__all__ = ["check_path", "import_task"]
+__all__ = [
+    "AT_SETUP",
+    "app_of",
+    "check_path",
+    "discover",
+    "import_task",
+    "is_task_module",
+    "second_name",
+    "task_modules",
+]
+
+
+logger = logging.getLogger(__name__)
+
+_OURS = "django_pgqueue"
+_OUR_TASKS = {"django_pgqueue.admin.bulk.task"}
+AT_SETUP: set[str] = set()
+"""The modules that have declared tasks while apps loaded. Workers load the same apps."""
+_failed: dict[str, BaseException] = {}
+"""The modules that could not be imported in this process. They are not tried again: a page would be slow."""
+
+
+def task_modules(configs: Iterable[AppConfig] | None = None) -> Iterator[str]:
+    """Yield the modules that exist and may declare tasks, of some apps or of all."""
+    for config in apps.get_app_configs() if configs is None else configs:
+        for name in conf.current().task_modules:
+            if config.module is not None and config.name != _OURS and _exists(config, name):
+                yield f"{config.name}.{name}"
+
+
+def discover(*, again: bool = False) -> dict[str, BaseException]:
+    """Import these modules, and return those that cannot be imported, with what they raise.
+
+    ``again``: try also those that have failed before.
+    """
+    failed = {}
+    for name in task_modules():
+        if name not in _failed or again:
+            try:
+                import_module(name)
+            except (Exception, SystemExit) as error:  # whatever the module raises
+                _failed[name] = error
+                logger.warning("%s cannot be imported: %s: %s", name, type(error).__name__, error)
+            else:
+                _failed.pop(name, None)
+        if name in _failed:
+            failed[name] = _failed[name]
+    return failed
+
+
+def is_task_module(module: str) -> bool:
+    """Return whether TASK_MODULES names a module, or a package that it is in."""
+    places = {config.name for config in apps.get_app_configs()} - {_OURS}
+    if isinstance(own := settings.SETTINGS_MODULE, str):
+        places.add(own.partition(".")[0])
+    named = (f"{place}.{name}." for place in places for name in conf.current().task_modules)
+    return module in _OUR_TASKS or f"{module}.".startswith(tuple(named))
+
+
+def _exists(config: AppConfig, name: str) -> bool:
+    """Return whether an app has a module. The name may have dots."""
+    package: Any = config.module
+    *parents, last = name.split(".")
+    for parent in parents:
+        if not module_has_submodule(package, parent):
+            return False
+        try:
+            package = import_module(f"{package.__name__}.{parent}")
+        except (Exception, SystemExit):  # what contains it: the import of the module itself tells
+            return True
+    return module_has_submodule(package, last)
 
 
 def import_task(path: str) -> DjangoTask[..., Any]:
     """Return the task at `path`, ours or Django's. Raise UnknownTask, with the failed import as its cause."""
     module = path.rpartition(".")[0]
-    if module not in sys.modules and _exists_elsewhere(module):
-        raise UnknownTask(
-            f"no task {path!r}: the module {module!r} is not imported because of a job. Put its package into "
-            "INSTALLED_APPS, or import it in ready() of an app."
-        )
+    if module not in sys.modules and not is_task_module(module):
+        _discover_once()
+        if module not in sys.modules and (why_not := _why_not(module)):
+            raise UnknownTask(
+                f"no task {path!r}: the module {module!r} is not imported because of a job. {why_not}"
+            )
     try:
         found = import_string(path)
     except (Exception, SystemExit) as error:  # whatever the module raises while it is imported
@@ -40,17 +118,75 @@ def import_task(path: str) -> DjangoTask[..., Any]:
     )
 
 
-def _exists_elsewhere(module: str) -> bool:
-    """Return whether a module is in a package that exists, but neither in an installed app nor in the package
-    of the settings.
+_discovered: tuple[Any, Any] | None = None
+
+
+def _discover_once() -> None:
+    """Import the modules that may declare tasks, unless that was done with these settings and apps."""
+    global _discovered
+    now = conf.current(), apps.app_configs
+    if _discovered is None or any(one is not other for one, other in zip(now, _discovered, strict=True)):
+        discover()
+        _discovered = now
+
+
+def _why_not(module: str) -> str | None:
+    """Return what to do about a module that workers do not import; None if there is no such module. To find
+    out, nothing of it is imported.
     """
-    places = {config.name for config in apps.get_app_configs()}
-    if isinstance(own := settings.SETTINGS_MODULE, str):
-        places.add(own.partition(".")[0])
-    if any(module == place or module.startswith(f"{place}.") for place in places):
-        return False
+    if other := _other_name(module):
+        return f"Its app is installed by another name: import the task from {other!r} everywhere."
+    if (config := app_of(module)) is not None:
+        rest = module.removeprefix(f"{config.name}.")
+        if config.module is None or not module_has_submodule(config.module, rest.partition(".")[0]):
+            return None
+        return (
+            f"Add {rest!r} to TASK_MODULES in PGQUEUE, or import it in a module that is named there, or in "
+            f"ready() of the app {config.name!r}."
+        )
     package = module.partition(".")[0]
-    return package in sys.modules or bool(package and find_spec(package))
+    if package not in sys.modules and not (package and find_spec(package)):
+        return None
+    return (
+        "Put its package into INSTALLED_APPS and its name into TASK_MODULES in PGQUEUE, or import it in "
+        "ready() of an app."
+    )
+
+
+def app_of(module: str) -> AppConfig | None:
+    """Return the innermost installed app that contains a module."""
+    found = [config for config in apps.get_app_configs() if module.startswith(f"{config.name}.")]
+    return max(found, key=lambda config: len(config.name), default=None)
+
+
+def _other_name(module: str) -> str | None:
+    """Return the name by which workers import a module, if it is another one: ``app.tasks`` for
+    ``project.app.tasks``, or the other way round, if both folders are on the path of Python.
+    """
+    parts = module.split(".")
+    for config in apps.get_app_configs():
+        for length in range(1, len(parts)):
+            one, rest = ".".join(parts[:length]), ".".join(parts[length:])
+            is_same = f".{one}".endswith(f".{config.name}") or f".{config.name}".endswith(f".{one}")
+            other = f"{config.name}.{rest}"
+            if is_same and other != module and is_task_module(other) and _is_one_file(module, other):
+                return other
+    return None
+
+
+def _is_one_file(module: str, other: str) -> bool:
+    """Return whether two names lead to one file. A module that is not imported here has none."""
+    try:
+        spec = find_spec(other)
+    except (ImportError, ValueError):
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return spec is not None and file in (None, spec.origin)
+
+
+def second_name(module: str) -> str | None:
+    """Return the name by which workers import a module that this process has imported by another one."""
+    return None if is_task_module(module) or module in AT_SETUP else _other_name(module)
 
 
 def check_path(task: DjangoTask[..., Any]) -> None:
@@ -58,6 +194,8 @@ def check_path(task: DjangoTask[..., Any]) -> None:
     path = task.module_path
     if task.func.__module__ == "__main__":
         raise InvalidTask(f"{path}: a worker cannot import __main__. Move the task to a module of an app.")
+    if other := second_name(task.func.__module__):
+        raise InvalidTask(f"{path}: workers import its module as {other!r} only. Import the task from there.")
     try:
         found = import_string(path)
     except ImportError as error:

@@ -26,7 +26,7 @@ from .keys import Concurrency, Group, Rate, checked_rate
 from .links import BatchLike, Links
 from .misuse import Habits
 from .options import Backoff, OnLost
-from .paths import check_path, import_task
+from .paths import AT_SETUP, check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
 from .unique import Unique, check_unique, with_key
@@ -126,6 +126,8 @@ class Task(Habits, GenericTask[P, R]):
     def __post_init__(self) -> None:
         set_values(self, **checked_values(self), _reachable=False)
         _declared[id(self)] = self
+        if not apps.ready:
+            AT_SETUP.add(self.func.__module__)
 
     def get_backend(self) -> BaseTaskBackend:
         """Return the backend in TASKS for this task. Raise InvalidTaskBackend for an unknown alias."""

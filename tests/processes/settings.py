@@ -18,4 +18,4 @@ TEMPLATES = []
 ROOT_URLCONF = "tests.processes.no_urls"
 
 DATABASES = json.loads(os.environ["TEST_DATABASES"])
-PGQUEUE = json.loads(os.environ.get("TEST_PGQUEUE", "{}"))
+PGQUEUE = {**PGQUEUE, **json.loads(os.environ.get("TEST_PGQUEUE", "{}"))}  # noqa: F405

@@ -18,7 +18,7 @@ from django.test import override_settings
 from django_pgqueue import conf
 from django_pgqueue.admin.schedules.admin import suggestions
 from django_pgqueue.checks import tasks as checks
-from django_pgqueue.tasks import registry
+from django_pgqueue.tasks import paths
 from django_pgqueue.tasks.registry import declared_queues, discover, known_tasks, task_modules
 from django_pgqueue.tasks.task import find_task
 
@@ -43,7 +43,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             return name
 
         yield make
-        registry._failed.clear()
+        paths._failed.clear()
 
 
 def test_modules_packages_and_other_names(install: Install) -> None:

@@ -625,11 +625,12 @@ def test_find_task_survives_a_module_that_raises(
     monkeypatch: pytest.MonkeyPatch,
     settings: Any,
 ) -> None:
-    (tmp_path / "module_that_raises.py").write_text(source)
+    (tmp_path / "project_that_raises").mkdir()
+    (tmp_path / "project_that_raises" / "tasks.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    settings.SETTINGS_MODULE = "module_that_raises.settings"  # so that it is the project's
+    settings.SETTINGS_MODULE = "project_that_raises.settings"
     with pytest.raises(UnknownTask, match=error.__name__) as caught:
-        find_task("module_that_raises.run")
+        find_task("project_that_raises.tasks.run")
     assert isinstance(caught.value.__cause__, error)
 
 

@@ -27,6 +27,7 @@ from django_pgqueue import (
 from django_pgqueue.models import Job
 from django_pgqueue.testing import run_jobs
 from django_pgqueue.worker.executor.errors import fingerprint, step_of
+from tests.app.async_tasks import snoozed_in_a_group
 from tests.support.workers import fresh, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -74,12 +75,6 @@ def sync_sleeper() -> None:
         current_job().sleep("an hour", timedelta(hours=1))
     except BaseException as error:
         raise BaseExceptionGroup("several", [BaseExceptionGroup("inner", [error])]) from None
-
-
-@task(max_attempts=1)
-async def snoozed_for_an_hour() -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_raise(Snooze(timedelta(hours=1))))
 
 
 @task
@@ -182,7 +177,7 @@ def test_a_job_that_stops_on_request_in_a_group_is_cancelled() -> None:
 
 
 def test_an_isolated_job_that_snoozes_in_a_group_runs_later() -> None:
-    job = enqueue(snoozed_for_an_hour)
+    job = enqueue(snoozed_in_a_group)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
     run_due()

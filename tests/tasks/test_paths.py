@@ -1,0 +1,150 @@
+"""Workers import only modules that may declare tasks. A task that they would not find is told of before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from django.test import override_settings
+
+from django_pgqueue.checks import tasks as checks
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import UnknownTask
+from django_pgqueue.tasks import paths
+from django_pgqueue.tasks.task import find_task
+
+Install = Callable[..., str]
+TASK = "from django_pgqueue import task\n@task\ndef run(): ...\n"
+FORBIDDEN = "raise SystemExit('it was imported')"
+
+
+def write(folder: Path, **files: str) -> None:
+    """Write modules. The names of those in packages have __in__ for the slash."""
+    for module, source in {"__init__": "", **files}.items():
+        path = (folder / module.replace("__in__", "/")).with_suffix(".py")
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(source)
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs an app with the given modules, alone."""
+    with ExitStack() as stack:
+
+        def make(task_modules: list[str], /, project: str = "", **files: str) -> str:
+            name = f"app_{uuid4().hex}"
+            write(tmp_path / project / name, **files)
+            if project:
+                write(tmp_path / project)
+            monkeypatch.syspath_prepend(tmp_path / project)
+            monkeypatch.syspath_prepend(tmp_path)
+            settings = {"INSTALLED_APPS": ["django_pgqueue", name], "PGQUEUE": {"TASK_MODULES": task_modules}}
+            stack.enter_context(override_settings(**settings))
+            return name
+
+        yield make
+        paths._failed.clear()
+
+
+def test_a_job_does_not_import_other_modules_of_an_installed_app(install: Install) -> None:
+    name = install(
+        ["tasks"], scripts__in____init__="", scripts__in__wipe=FORBIDDEN, tasks=TASK, mail=FORBIDDEN
+    )
+    with pytest.raises(UnknownTask, match=r"Add 'scripts.wipe' to TASK_MODULES in PGQUEUE"):
+        find_task(f"{name}.scripts.wipe.run")
+    with pytest.raises(UnknownTask, match=r"is not imported because of a job. Add 'mail' to TASK_MODULES"):
+        find_task(f"{name}.mail.run")
+    with pytest.raises(UnknownTask, match="ModuleNotFoundError"):
+        find_task(f"{name}.missing.run")
+
+
+def test_a_job_imports_the_modules_of_a_package_of_tasks_and_what_they_import(install: Install) -> None:
+    name = install(
+        ["tasks", "work.jobs"],
+        tasks__in____init__="",
+        tasks__in__mail=TASK,
+        work__in____init__="",
+        work__in__jobs="from .. import helpers\n",
+        work__in__others=FORBIDDEN,
+        helpers=TASK,
+    )
+    assert find_task(f"{name}.tasks.mail.run").queue_name == "default"
+    assert find_task(f"{name}.helpers.run").queue_name == "default"
+    with pytest.raises(UnknownTask, match=r"work\.others"):
+        find_task(f"{name}.work.others.run")
+
+
+def test_a_module_that_is_imported_already_is_used(install: Install) -> None:
+    name = install(["tasks"], others=TASK)
+    import_module(f"{name}.others")
+    assert find_task(f"{name}.others.run").queue_name == "default"
+
+
+def test_a_task_by_the_other_name_of_its_module_is_refused_where_it_is_made(install: Install) -> None:
+    """The folder of the project and the one above it are on the path, so each module has two names."""
+    project = f"project_{uuid4().hex}"
+    name = install(["tasks"], project, tasks=TASK)
+    with pytest.raises(UnknownTask, match=f"import the task from '{name}.tasks' everywhere"):
+        find_task(f"{project}.{name}.tasks.run")
+    module = import_module(f"{project}.{name}.tasks")
+    with pytest.raises(InvalidTask, match=f"workers import its module as '{name}.tasks' only"):
+        module.run.check_reachable()
+    (message,) = [each for each in checks.check_tasks(None) if project in each.msg]
+    assert message.id == "pgqueue.E027"
+    assert (
+        message.hint
+        == f"Write '{name}.tasks' instead of '{project}.{name}.tasks' wherever the module is imported."
+    )
+
+
+def test_of_an_app_that_is_installed_by_its_long_name_too(install: Install) -> None:
+    project = f"project_{uuid4().hex}"
+    name = install(["tasks"], project, tasks=TASK)
+    with override_settings(INSTALLED_APPS=["django_pgqueue", f"{project}.{name}"]):
+        module = import_module(f"{name}.tasks")
+        with pytest.raises(InvalidTask, match=f"as '{project}.{name}.tasks' only"):
+            module.run.check_reachable()
+
+
+def test_w014_tells_of_modules_that_workers_would_not_import(tmp_path: Path) -> None:
+    ready = (
+        "from django.apps import AppConfig\nclass Shop(AppConfig):\n    name = 'shop'\n"
+        "    def ready(self):\n        from . import early\n"
+    )
+    lazy = "def view():\n    from . import lazy\nfrom .deep import mail\n"
+    write(
+        tmp_path / "shop", apps=ready, early=TASK, tasks=TASK + lazy, lazy=TASK, forgotten=TASK,
+        deep__in____init__="", deep__in__mail="import shop.found\n" + TASK, found=TASK,
+    )  # fmt: skip
+    write(tmp_path / "elsewhere", tasks=TASK)
+    code = """
+import django
+from django.conf import settings
+settings.configure(
+    INSTALLED_APPS=["django_pgqueue", "shop"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
+)
+django.setup()
+import shop.found, shop.forgotten, shop.lazy, elsewhere.tasks
+from django.core.checks import run_checks
+for message in run_checks(tags=["pgqueue"]):
+    if message.id != "pgqueue.W001":
+        print(message.id, message.msg.split()[4], message.hint)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True,
+        check=False, env={"PYTHONPATH": f".:{tmp_path}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    end = "or import the module in one that is named there, or in ready() of an app."
+    assert done.stdout.splitlines() == [
+        f"pgqueue.W014 elsewhere.tasks, Put an app that contains elsewhere.tasks into INSTALLED_APPS, {end}",
+        f"pgqueue.W014 shop.forgotten, Add 'forgotten' to PGQUEUE['TASK_MODULES'], {end}",
+        f"pgqueue.W014 shop.lazy, Add 'lazy' to PGQUEUE['TASK_MODULES'], {end}",
+    ]
