@@ -11,7 +11,6 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from ..compat import is_task
-from ..compat import DjangoTask
 from ..exceptions import moment
 from ..models import Pause
 from ..tasks import options
