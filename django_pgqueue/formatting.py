@@ -4,6 +4,7 @@ rates; texts without control characters.
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 from django.utils.formats import number_format
@@ -78,3 +79,74 @@ def plain(text: str) -> str:
 
 def _written(char: str) -> str:
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char) or char.encode("unicode_escape").decode()
+
+
+# ----------------------------------------------------------------------------
+# Logs. Paths of tasks, names, keys and the messages of errors come from anywhere, also by SQL, and a terminal
+# obeys the control characters in them. All loggers of the package pass their records through one filter.
+
+MOST_BYTES = 64 * 2**10
+"""Of an exception. The messages of exceptions may be of any size, and each attempt prints one."""
+_CUT = "\n... {} bytes left out ...\n"
+_LONGEST_CHAIN = 10
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Return a logger whose records have no control characters in their lines."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_write_out)
+    return logger
+
+
+def _write_out(record: logging.LogRecord) -> bool:
+    """Write out the control characters in the arguments of a record, and in the exception that it shows."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(map(_written_out, record.args))
+    elif record.args:
+        record.args = {name: _written_out(value) for name, value in record.args.items()}
+    if record.exc_info and record.exc_info[1] is not None and not _is_printable(record.exc_info[1]):
+        text = logging.Formatter().formatException(record.exc_info)
+        record.exc_text = shorten("\n".join(map(plain, text.split("\n"))), MOST_BYTES)
+    return True
+
+
+def _written_out(value: object) -> object:
+    """Return a value as it is, or a text without control characters for what ``%s`` would show with some."""
+    if isinstance(value, (int, float, bool)) or value is None:
+        return value
+    text = _text(value)
+    return value if text.isprintable() else plain(text)
+
+
+def _text(value: object) -> str:
+    """Return what ``%s`` shows; nothing if that raises, of which logging tells."""
+    try:
+        return str(value)
+    except Exception:
+        return ""
+
+
+def _is_printable(error: BaseException) -> bool:
+    """Return whether the messages of an exception, and of those that led to it, have no control characters
+    but line breaks.
+    """
+    each: BaseException | None = error
+    for _depth in range(_LONGEST_CHAIN):
+        if each is None:
+            return True
+        if not all(line.isprintable() for line in _text(each).split("\n")):
+            return False
+        each = each.__cause__ or each.__context__
+    return True
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut the text to ``limit`` bytes. Keep more of the end, because the end of a traceback matters most."""
+    data = text.encode(errors="surrogatepass")
+    if len(data) <= limit:
+        return text
+    head = limit // 4
+    tail = limit - head
+    left_out = len(data) - limit
+    first, last = (part.decode(errors="ignore") for part in (data[:head], data[len(data) - tail :]))
+    return first + _CUT.format(left_out) + last

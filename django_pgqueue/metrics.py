@@ -10,7 +10,6 @@ databases are not affected.
 
 from __future__ import annotations
 
-import logging
 from itertools import accumulate
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from .checks.tasks import queue_databases
+from .formatting import get_logger
 from .models import Queue
 from .models.stat import HISTOGRAM_BOUNDS
 from .monitoring.queues import Depth, depths
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PgQueueCollector", "registry"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 PATIENCE = 1.0  # seconds that one statement may take
 MOST = 200  # up to here, jobs are counted exactly: a scrape must be cheap

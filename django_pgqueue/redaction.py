@@ -14,7 +14,6 @@ If the callable of the project raises, or returns what is not JSON, ``FAILED`` i
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
@@ -27,6 +26,7 @@ from django.utils.module_loading import import_string
 from . import conf
 from .encoding import TOO_DEEP
 from .exceptions import UnknownTask
+from .formatting import get_logger
 from .redaction_rules import DEFAULT_NAMES
 from .tasks.signatures import parameters_of_call
 
@@ -43,7 +43,7 @@ __all__ = [
 REDACTED = "[redacted]"
 FAILED = "[redaction failed]"
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _PAUSE = 60.0  # seconds
 _MOST_PATHS = 4096

@@ -1,12 +1,20 @@
-"""Counts with their nouns, lengths of time, and rates."""
+"""Counts with their nouns, lengths of time, rates, and log lines without control characters."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from django_pgqueue.formatting import age, counted, exact, rate
+import django_pgqueue
+from django_pgqueue.formatting import MOST_BYTES, age, counted, exact, get_logger, rate
+
+PACKAGE = Path(django_pgqueue.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -47,3 +55,89 @@ def test_an_exact_length_leaves_nothing_out(seconds: float, text: str) -> None:
 )  # fmt: skip
 def test_a_rate_is_in_words(count: int, seconds: float, text: str) -> None:
     assert rate(count, timedelta(seconds=seconds)) == text
+
+
+BELL = "a\x07\x1b[2J\u202egpj.exe"
+WRITTEN = "a\\x07\\x1b[2J\\u202egpj.exe"
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    """What a project's own handler writes of a logger of the package."""
+    written: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with suppress(ValueError):  # that of Unprintable, which logging reports
+                written.append(self.format(record))
+
+    logger, handler = get_logger("django_pgqueue.tests"), Handler()
+    logger.addHandler(handler)
+    logger.propagate = False  # pytest raises what logging reports
+    yield written
+    logger.propagate = True
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "line"),
+    [
+        ("job %s %s: %d", (BELL, ValueError(f"no\n{BELL}"), 5), f"job {WRITTEN} no\\n{WRITTEN}: 5"),
+        ("%(path)s is unknown", ({"path": BELL},), f"{WRITTEN} is unknown"),
+        ("%r %s", (["x\n"], ["x\n"]), "['x\\n'] ['x\\n']"),
+        ("two\nlines", (), "two\nlines"),
+    ],
+)
+def test_no_line_of_a_log_has_control_characters(
+    lines: list[str], message: str, arguments: tuple[Any, ...], line: str
+) -> None:
+    get_logger("django_pgqueue.tests").warning(message, *arguments)
+    assert lines == [line]
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_no_traceback_in_a_log_has_control_characters(lines: list[str], depth: int) -> None:
+    try:
+        try:
+            raise ValueError(f"first\n{BELL}" + "x" * 100_000)
+        except ValueError as error:
+            if depth:
+                raise KeyError("another") from error
+            raise
+    except Exception:
+        get_logger("django_pgqueue.tests").exception("failed")
+    (text,) = lines
+    assert text.startswith("failed\nTraceback (most recent call last):\n")
+    assert f"ValueError: first\n{WRITTEN}" in text
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert len(text.encode()) < MOST_BYTES + 200
+
+
+def test_an_exception_without_a_text_harms_nobody(lines: list[str]) -> None:
+    try:
+        raise Unprintable
+    except Unprintable as error:
+        get_logger("django_pgqueue.tests").warning("failed: %s", error)
+        get_logger("django_pgqueue.tests").exception("failed")
+    assert "Unprintable" in lines[-1]
+    assert "<exception str() failed>" in lines[-1]
+
+
+def test_every_logger_of_the_package_is_of_this_kind() -> None:
+    made = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "logging.getLogger(" in path.read_text()
+    }
+    assert made == {
+        "formatting.py",  # makes them
+        "compat.py",  # imports nothing of the package, and logs only a repr()
+        "worker/executor/log_capture.py",  # other people's loggers, by their names
+        "worker/executor/task_signals.py",  # those of Django
+        "worker/logs.py",  # sets levels
+    }

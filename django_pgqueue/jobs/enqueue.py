@@ -8,7 +8,6 @@ removes the jobs together with the rows that they belong to. Calls are checked b
 from __future__ import annotations
 
 import json
-import logging
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
@@ -20,6 +19,7 @@ from django.db import IntegrityError, NotSupportedError, ProgrammingError, conne
 from ..compat import InvalidTask
 from ..context import capture
 from ..exceptions import BatchOver, ParentGone
+from ..formatting import get_logger
 from ..models import Job
 from ..monitoring import tracing
 from ..payloads.store import store_calls, store_one
@@ -351,7 +351,7 @@ def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
 # ----------------------------------------------------------------------------
 # Explain the mistakes that only the database notices when a job is enqueued.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 _said: set[tuple[str, str]] = set()
 MISTAKES = (ProgrammingError, IntegrityError, SynchronousOnlyOperation)
 #: What the functions in ``sql/`` raise with codes of their own.

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from .. import conf
+from ..formatting import get_logger
 from ..monitoring import sentry
 from ..redaction import redact_text
 
 __all__ = ["Attempt", "Ending", "is_logged", "log_ending", "logger"]
 
-logger = logging.getLogger("django_pgqueue.job")
+logger = get_logger("django_pgqueue.job")
 
 #: The level of the line for each kind of outcome; INFO for all others.
 _LEVEL_OF = {
@@ -103,7 +104,7 @@ def log_ending(job: Attempt, ending: Ending) -> None:
 def _redact_traceback(record: logging.LogRecord) -> bool:
     """Let handlers show the redacted traceback, which they otherwise make from the exception."""
     if record.exc_info and not conf.current().redact.are_names:
-        text = logging.Formatter().formatException(record.exc_info)
+        text = record.exc_text or logging.Formatter().formatException(record.exc_info)
         record.exc_text = redact_text(text, getattr(record, "task_path", ""))
     return True
 

@@ -17,7 +17,6 @@ of the whole database wait for each other.
 
 from __future__ import annotations
 
-import logging
 import os
 from concurrent.futures import Future
 from pathlib import Path
@@ -25,6 +24,7 @@ from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ..formatting import get_logger
 from ..postgres.session import LOST_CONNECTION, connect
 from ..tasks.routing import is_test
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LIVE_SQL", "Poller", "watch"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LIVE_SQL = Path(__file__).with_name("live_jobs.sql").read_text(encoding="utf-8")
 

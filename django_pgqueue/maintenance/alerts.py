@@ -13,7 +13,6 @@ connection of its own. If it hangs, the upkeep goes on, and other supervisors lo
 
 from __future__ import annotations
 
-import logging
 import random
 from datetime import datetime, timedelta
 from threading import Thread
@@ -27,6 +26,7 @@ from django.utils.translation import ngettext
 
 from .. import conf
 from ..alerts import Alert, alert_sent, receiver_at
+from ..formatting import get_logger
 from ..models import RaisedAlert
 from ..monitoring.health import health
 from ..redaction import redact_text
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AlertRounds", "look", "send"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MOST_GROUPS = 100  # of which one look tells
 LOOK = "look"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 
-from ..formatting import counted
+from ..formatting import counted, get_logger
 from ..tasks.keys import limit_name, limit_numbers
 from ..tasks.task import declared_tasks
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeclaredLimits", "repair_lines"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LINES = 1_000  # concurrency keys in one round of repair
 

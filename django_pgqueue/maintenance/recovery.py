@@ -11,12 +11,11 @@ the job counts a crash only if its previous run was lost in the same way (``sql/
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import conf
-from ..formatting import counted
+from ..formatting import counted, get_logger
 from ..jobs.log import Ending, is_logged, log_ending
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 BATCH = 1_000  # jobs in one statement
 TOGETHER = 1.0  # seconds; processes that end by themselves within this time have not ended alone
 _RECOVER_WORKER_SQL = (

@@ -7,13 +7,12 @@ so two supervisors can run it at the same time without conflicts or double work.
 from __future__ import annotations
 
 import json
-import logging
 import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .. import conf
-from ..formatting import counted
+from ..formatting import counted, get_logger
 from ..monitoring.foreign_locks import FOREIGN_LOCKS_SQL, holders
 from ..schedules.fire import Firing
 from .limits import repair_lines
@@ -210,7 +209,7 @@ def rotate(session: Session) -> bool:
 # The functions that end jobs settle what waits for them. Some of it they leave to these rounds: children
 # after the first 1,000 of a parent, and what somebody had locked for too long (``sql/settle_v1.sql``).
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 PAGE = 1_000  # batches, or jobs that wait, in one round
 _BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
 _EDGES_SQL = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"

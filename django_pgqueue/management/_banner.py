@@ -5,7 +5,6 @@ It contains no secrets: only the host, the port and the names of the connection,
 
 from __future__ import annotations
 
-import logging
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from django.db import connections, router
 from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
 
 from .. import conf
-from ..formatting import counted
+from ..formatting import counted, get_logger
 from ..models import Job
 from ..tasks.task import declared_tasks
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "admin_urls", "banner"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 DISTRIBUTION = "dj-pgqueue"
 _LABEL_WIDTH = 11

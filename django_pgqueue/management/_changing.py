@@ -10,7 +10,6 @@ what has been done stays done if somebody presses Ctrl-C.
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import threading
@@ -25,7 +24,7 @@ from django.db import transaction
 from django.db.models import Count, Q
 from django.db.models.functions import Now
 
-from ..formatting import counted
+from ..formatting import counted, get_logger
 from ..models import Job
 from ..models.job import Status
 from ..postgres.timeout import TimeLimitReached, time_limit
@@ -262,7 +261,7 @@ def ask(question: str, options: dict[str, Any]) -> None:
 # ----------------------------------------------------------------------------
 # ``retry``, ``cancel`` and ``run-now``: the same arguments and the same way for each of them.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ token: whoever reaches the port may read.
 
 from __future__ import annotations
 
-import logging
 import signal
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,14 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from django.db import close_old_connections
 from prometheus_client import make_wsgi_app
 
+from ..formatting import get_logger
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 __all__ = ["Exporter"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class _Handler(WSGIRequestHandler):

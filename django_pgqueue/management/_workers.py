@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from argparse import ArgumentTypeError
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ from django.db import connections
 from django.utils.translation import gettext as _
 
 from ..checks.database import database_problems
-from ..formatting import period
+from ..formatting import get_logger, period
 from ..models import Worker
 from ..monitoring.workers import busy_text, queues_text, state_text, vital, with_vitals
 from ..tasks.registry import declared_queues, queues_in_use
@@ -78,7 +77,7 @@ def as_json(worker: Any) -> dict[str, Any]:
 # ----------------------------------------------------------------------------
 # Conditions for starting workers. Each function raises a ``CommandError`` with a remedy.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def check_vendor(alias: str) -> None:

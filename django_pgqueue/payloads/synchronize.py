@@ -17,7 +17,7 @@ from django.db import connections
 from .. import conf
 from ..encoding import encode_metadata
 from ..exceptions import WrongBackend
-from ..formatting import counted
+from ..formatting import counted, get_logger
 from ..models import JobPayload
 from ..postgres.aliases import same_database
 from ..schedules.synchronize import database_of, import_task_modules
@@ -27,7 +27,7 @@ from .declare import column_of, task_of_model
 
 __all__ = ["after_migrate", "payload_models", "synchronize_payloads"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _RELATION_SQL = "SELECT to_regclass('pgqueue_payload')::oid, to_regclass(%s)::oid"
 _PATHS_SQL = "SELECT pgqueue_payload_paths_v1(%s::oid)"

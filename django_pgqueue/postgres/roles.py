@@ -12,13 +12,14 @@ This makes the statements, for ``manage.py pgqueue roles``. They can be run agai
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
+
+from ..formatting import get_logger
 
 __all__ = [
     "CALLED",
@@ -229,7 +230,7 @@ END $drop$"""
 # A ``migrate`` over several releases may create a version of a function and drop the one before. Therefore
 # the roles are looked up before it as well.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FUNCTIONS = """
     WITH place AS (

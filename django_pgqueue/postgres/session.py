@@ -12,7 +12,6 @@ come. The server then releases the locks of the worker.
 
 from __future__ import annotations
 
-import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.array import ListDumper
 from psycopg.types.string import TextLoader
 
+from ..formatting import get_logger
 from .liveness import PatientConnection, client_parameters, tell_server
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 #: Milliseconds. A statement of the worker takes milliseconds. One that takes a minute holds up everything,
 #: and the process does nothing else while a statement waits for a lock.
 STATEMENT_TIMEOUT = 60_000

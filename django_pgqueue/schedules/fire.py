@@ -16,7 +16,6 @@ computes it, if it can import the task.
 from __future__ import annotations
 
 import json
-import logging
 import random
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
+from ..formatting import get_logger
 from ..postgres.session import LOST_CONNECTION
 from .cron import EPOCH, Timing, latest_ticks, next_tick
 from .policy import known_policy
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Rows = Callable[[str, Any], list[Any]]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 LOOK_LIMIT = 1_000  # schedules in one look
 FIRE_LIMIT = 2_000  # ticks in one statement, as in ``enqueue_many``
 SPREAD = 0.05  # seconds; not all supervisors look at the same moment

@@ -9,7 +9,6 @@ computes the policy if it can. A job without a policy gets it from the worker th
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import NON_FIELD_ERRORS
@@ -18,6 +17,7 @@ from .. import conf
 from ..compat import InvalidTask
 from ..encoding import encode_arguments, encode_metadata
 from ..exceptions import InvalidKey, UniqueKeyError, UnknownTask
+from ..formatting import get_logger
 from ..jobs.call import call_options, prepare
 from ..tasks import options
 from ..tasks.signatures import check_call
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["call_keys", "known_policy", "policy_of", "problem_of", "problems"]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def known_policy(task_path: str, args: Any, kwargs: Any) -> dict[str, Any] | None:

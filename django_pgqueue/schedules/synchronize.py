@@ -12,7 +12,6 @@ nothing has changed, and nothing is locked.
 
 from __future__ import annotations
 
-import logging
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from django.db.models.functions import Now
 
 from .. import conf
 from ..exceptions import UnknownTask, WrongBackend
+from ..formatting import get_logger
 from ..models import Schedule
 from ..models.schedule import definition_of, differences
 from ..postgres.aliases import same_database
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["database_of", "import_task_modules", "synchronize"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 PATIENCE = "10s"  # how long to wait for a lock
 _PATIENCE_SQL = "SELECT set_config('lock_timeout', %s, true)"

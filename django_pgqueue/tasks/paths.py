@@ -10,7 +10,6 @@ A module that raises is logged once. It does not affect the others, nor the proc
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -24,6 +23,7 @@ from django.utils.module_loading import import_string, module_has_submodule
 from .. import conf
 from ..compat import DjangoTask, InvalidTask, is_task
 from ..exceptions import UnknownTask
+from ..formatting import get_logger
 
 __all__ = [
     "AT_SETUP",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _OURS = "django_pgqueue"
 _OUR_TASKS = {"django_pgqueue.admin.bulk.task"}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..formatting import get_logger
 from .options import is_delay
 
 if TYPE_CHECKING:
     from ..compat import TaskResult
     from .task import Task
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def leaves(exc: BaseException) -> list[BaseException]:

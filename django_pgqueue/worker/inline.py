@@ -9,7 +9,6 @@ of a queue take turns. Weights of queues and groups, and ageing, do not count he
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import TextLoader
 
 from .. import conf
+from ..formatting import get_logger
 from ..jobs.claim import claim_sql, split_answer
 from ..jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ..maintenance.limits import DeclaredLimits
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["NOWHERE", "BorrowedSession", "InlineWorker", "due_ranges", "one_job"]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 _UNPAUSE_BATCH = 1_000
 _DUE_SQL = """
     SELECT queue_name, priority, group_key, task_path FROM pgqueue_job_live

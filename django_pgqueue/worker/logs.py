@@ -7,11 +7,13 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..formatting import MOST_BYTES, shorten
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-__all__ = ["configure_logging", "format_error", "logging_restored", "shorten"]
+__all__ = ["configure_logging", "format_error", "logging_restored"]
 
 
 _LOGGERS = ("django_pgqueue", "django_pgqueue.job")
@@ -22,8 +24,6 @@ _AT_VERBOSITY = {
     2: (logging.INFO, logging.INFO),
     3: (logging.DEBUG, logging.DEBUG),
 }
-MOST_BYTES = 64 * 2**10
-"""Of an exception. The messages of exceptions may be of any size, and each attempt prints one."""
 
 
 class _Formatter(logging.Formatter):
@@ -71,7 +71,6 @@ def logging_restored() -> Iterator[None]:
 # they are the code that runs.
 
 MOST = 1_000  # places whose text is kept
-_CUT = "\n... {} bytes left out ...\n"
 _texts: dict[tuple[object, ...], str] = {}
 
 
@@ -84,18 +83,6 @@ def format_error(error: BaseException, frames: TracebackType | None) -> str:
         others = each.__cause__, each.__context__, *(each.exceptions or ())
         printed += [other for other in others if other is not None]
     return "".join(whole.format())
-
-
-def shorten(text: str, limit: int) -> str:
-    """Cut the text to ``limit`` bytes. Keep more of the end, because the end of a traceback matters most."""
-    data = text.encode(errors="surrogatepass")
-    if len(data) <= limit:
-        return text
-    head = limit // 4
-    tail = limit - head
-    left_out = len(data) - limit
-    first, last = (part.decode(errors="ignore") for part in (data[:head], data[len(data) - tail :]))
-    return first + _CUT.format(left_out) + last
 
 
 class _Frames(traceback.StackSummary):

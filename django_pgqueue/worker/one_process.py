@@ -9,7 +9,6 @@ queue without counting the attempt, as it does if somebody quits the debugger.
 
 from __future__ import annotations
 
-import logging
 import signal
 from bdb import BdbQuit
 from contextlib import suppress
@@ -23,6 +22,7 @@ from psycopg.pq import TransactionStatus
 
 from .. import conf
 from ..exceptions import PgQueueError
+from ..formatting import get_logger
 from ..jobs.control import run_now
 from ..jobs.finish import Outcome
 from ..models import Job
@@ -291,7 +291,7 @@ def _why_not(job: Job) -> str:
 # A debugger that stops all threads, as that of VS Code does, leaves threads alone that are marked as its
 # own.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 # A single statement (``Session.run``).
 _ASKED_SQL = """
     SELECT worker.drain <> '', ARRAY(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
+from ..formatting import get_logger
 from ..monitoring import sentry, tracing
 from ..postgres import settings as database_settings
 from .executor import fork
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["build_producer", "main"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def build_producer(assignment: Assignment, databases: str = "") -> Producer:

@@ -10,13 +10,13 @@ same message is logged only once a minute.
 
 from __future__ import annotations
 
-import logging
 import random
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import psycopg
 
+from ..formatting import get_logger
 from ..postgres.session import StandbyError, connect, is_standby
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_PAUSE", "Outage", "wait_for_primary"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 FIRST_PAUSE = 0.1  # seconds; with jitter from half of it
 LONGEST_PAUSE = 5.0

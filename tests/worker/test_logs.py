@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.worker.logs import MOST_BYTES, _Formatter, configure_logging, logging_restored
+from django_pgqueue.formatting import MOST_BYTES
+from django_pgqueue.worker.logs import _Formatter, configure_logging, logging_restored
 
 
 @pytest.fixture

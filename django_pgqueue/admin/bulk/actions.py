@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
+from ...formatting import get_logger
 from ...jobs import control
 from ...models import Job
 from ...models.job import Status
@@ -77,7 +77,7 @@ def _versions(jobs: QuerySet[Job]) -> QuerySet[Any]:
     return jobs.annotate(version=version)
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 EXTENSION = timedelta(hours=1)
 MOST_LOGGED = 500  # jobs of one action in the admin's own history

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -11,6 +10,7 @@ from django.db.models.expressions import RawSQL
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from ...formatting import get_logger
 from ...models import Edge, Job, JobBatch
 from ...models.batch import counts_of
 from ...models.parents import Parents
@@ -124,7 +124,7 @@ def _row(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
 #
 # They are declared in ``admin.py``, so that a worker does not import the admin.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Links: TypeAlias = "Callable[[Job], Iterable[tuple[Any, str]]]"
 L = TypeVar("L", bound=Links)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from ...formatting import get_logger
 from ...models import Job, JobStat
 from ...models.progress import Step
 from ...monitoring.jobs import recorded_steps
@@ -91,7 +91,7 @@ class JobPage(JobClones):
 
 FOLDER = "admin/django_pgqueue/job/panels"
 _PATH = re.compile(r"\w+(\.\w+)+")
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def panel_of(request: HttpRequest, job: Job) -> str:

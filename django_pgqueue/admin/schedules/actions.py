@@ -6,7 +6,6 @@ the public functions, or with the model's own ``save()``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext
 
 from ... import schedules
 from ...exceptions import InvalidKey, JobExists, UniqueKeyError
+from ...formatting import get_logger
 from ...models import Schedule
 from ...redaction import redact_call
 from ...schedules import words
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACTIONS", "Action", "Request", "value_text"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

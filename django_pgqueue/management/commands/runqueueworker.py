@@ -14,6 +14,7 @@ from django.db import OperationalError, connections
 from django.utils.translation import gettext as _
 
 from ... import conf
+from ...formatting import get_logger
 from ...payloads.synchronize import synchronize_payloads
 from ...postgres.session import LOST_CONNECTION
 from ...schedules.synchronize import synchronize
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import CommandParser
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Command(BaseCommand):

@@ -15,7 +15,6 @@ And a task does not wait for an answer that will never come.
 
 from __future__ import annotations
 
-import logging
 import re
 import select
 import sys
@@ -31,6 +30,7 @@ from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from ... import conf
+from ...formatting import get_logger
 from ...postgres.liveness import be_patient, tell_server
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 LONGEST_USE = 3600.0
 """Seconds after which a connection is replaced: the memory of a session on the server only grows."""
 _TOLD: WeakSet[Any] = WeakSet()

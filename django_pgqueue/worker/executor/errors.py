@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, UnknownTask, WorkerLost
+from ...formatting import shorten
 from ...tasks.retry import leaves
-from ..logs import format_error, shorten
+from ..logs import format_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,6 @@ is a pipe that the worker holds open, and on which it sends "cancel".
 from __future__ import annotations
 
 import json
-import logging
 import os
 import select
 import signal
@@ -26,6 +25,7 @@ from django.db import OperationalError, connections
 
 from ... import conf
 from ...exceptions import TaskTimeout, TooManyCrashes, WorkerLost
+from ...formatting import get_logger
 from ...jobs.finish import Outcome
 from ...jobs.progress import Progress
 from ...postgres.clock import last_heard
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BEGUN", "TOLD", "Isolation"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 BEGUN = b"begun"
 TOLD = b"told "  # and what the job tells, as JSON

@@ -14,7 +14,6 @@ gives a job only so many attempts back, and after that the attempts count.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -22,6 +21,7 @@ import psycopg
 from django.db import connections
 from django.db.utils import InterfaceError, InternalError, OperationalError
 
+from ...formatting import get_logger
 from ...jobs.finish import Outcome
 from ...tasks.retry import exponential
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "LostTransactions", "is_lost_lease", "is_serialization_failure", "session_of"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MOST = 5
 """Attempts that a process gives back to a job."""

@@ -7,11 +7,11 @@ just before it is done is never written.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...formatting import get_logger
 from ...jobs.progress import MOST, NOTE_LIMIT, Progress, progress_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITE_EVERY", "Changed", "JobProgress", "Told"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 WRITE_EVERY = 1.0  # seconds
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -18,6 +17,7 @@ from ... import conf
 from ...context import restored
 from ...encoding import load
 from ...exceptions import TaskTimeout, UnknownTask
+from ...formatting import get_logger
 from ...jobs.call import check_atomic
 from ...jobs.current import RUNNING
 from ...jobs.finish import FINISH_ONE_SQL, Outcome, finish_one_parameters
@@ -333,7 +333,7 @@ class FirstMet:
 #
 # A job that has none of this, in a project that has no OpenTelemetry, gets only Sentry's scope.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import logging
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -18,6 +17,7 @@ from django.db.models import DEFERRED
 
 from ...encoding import load
 from ...exceptions import duration
+from ...formatting import get_logger
 from ...jobs.batches import Batch
 from ...models.current import CurrentJob
 from ...models.parents import Parents
@@ -48,7 +48,7 @@ __all__ = ["RunningJob"]
 # Race: the task may read its event at the same time as the worker asks it to stop.
 _LOCK = Lock()
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _EXTEND_SQL = "SELECT pgqueue_extend_v1(ARRAY[%s::bigint], %s, %s)"
 

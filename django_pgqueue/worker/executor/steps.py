@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import zlib
 from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
@@ -21,6 +20,7 @@ from django.db import connections, transaction
 from ... import conf
 from ...encoding import encode_arguments
 from ...exceptions import LeaseLost, PayloadError, StepError, Suspended, WaitTimeout, duration
+from ...formatting import get_logger
 from ...jobs.steps import HAS_STEPS, MOST_STEPS, step_name, step_result
 from .errors import note_step
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JobSteps"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _LONGEST_WAIT = 3.1e9  # seconds; a little less than the century that a job may be delayed
 _LOAD_SQL = (

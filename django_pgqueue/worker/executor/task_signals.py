@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from ...compat import task_finished, task_started
+from ...formatting import get_logger
 from ...postgres.clock import known
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Announcer"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _LOGGERS = ("django.tasks", "django_tasks")
 

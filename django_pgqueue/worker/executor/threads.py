@@ -14,7 +14,6 @@ and jobs start in their order. Taking a row is one atomic operation on a deque: 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +28,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
 
 from ... import conf
+from ...formatting import get_logger
 from . import fork, outcomes
 from .connections import close_unused, tidy_up
 from .outcomes import Result
@@ -240,7 +240,7 @@ def _drain(items: deque[T]) -> list[T]:
 # serve all jobs in turn. As it is not known when a job no longer needs such a thread, Django's connections
 # are closed there after each call.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 

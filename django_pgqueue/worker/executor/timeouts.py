@@ -17,7 +17,6 @@ An async task is cancelled on its loop's thread, where nothing else happens at t
 from __future__ import annotations
 
 import ctypes
-import logging
 from threading import Condition, Lock, Thread, get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ import psycopg
 
 from ... import conf
 from ...exceptions import TaskTimeout
+from ...formatting import get_logger
 from ...postgres.session import connect
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Timeout", "Timeouts"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LONGEST_PAUSE = 3600.0  # seconds
 

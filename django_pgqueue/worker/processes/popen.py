@@ -7,7 +7,6 @@ its id, and the id of its group, until ``Popen.wait``. macOS has ``waitid`` sinc
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -15,6 +14,8 @@ import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from ...formatting import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +89,7 @@ def _last_change(pid: int) -> int | None:
 #
 # Python waits at exit for every thread that is not a daemon, without a limit. Here they get a few seconds.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period before it kills
 
 

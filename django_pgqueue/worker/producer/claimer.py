@@ -11,7 +11,7 @@ import psycopg
 
 from ... import conf
 from ...exceptions import UnknownTask
-from ...formatting import counted
+from ...formatting import counted, get_logger
 from ...jobs.claim import Claimed, Refusals, claim_sql, split_answer
 from ...postgres.clock import heard
 from ...tasks.task import find_task
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_DUE_SQL", "GROUPS_SQL", "Claimer", "PolicyFiller"]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 FIRST_DUE_SQL = (
     "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"

@@ -10,7 +10,6 @@ No job, and nothing that is done to its row, may hold up the outcomes of the oth
 from __future__ import annotations
 
 import json
-import logging
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import psycopg
 
 from ... import conf
+from ...formatting import get_logger
 from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ...postgres.arrays import number_array, text_array
 from ..executor.progress import WRITE_EVERY
@@ -227,7 +227,7 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
     )
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 # ----------------------------------------------------------------------------
 # Write what running jobs tell, at most once a second, for all jobs of the process in one statement.
 

@@ -6,7 +6,6 @@ open --an error--> none --reopen--> open. It tries forever, or until a worker th
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from ... import conf
+from ...formatting import get_logger
 from ...jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from ...postgres.session import LOST_CONNECTION, connect
 from ..reconnect import Outage
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "enter", "give_back_strangers"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _STRANGERS_SQL = """
     SELECT id, lease FROM pgqueue_job_live

@@ -17,6 +17,7 @@ from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...formatting import get_logger
 from .completer import LOCKED, REFUSALS, judged
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class _Rows(NamedTuple):

@@ -6,9 +6,9 @@ begun --still runs after its timeout and the grace period--> overdue: only the e
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...formatting import get_logger
 from ...jobs.finish import Outcome
 from ..executor import outcomes
 from ..executor.outcomes import Result
@@ -88,7 +88,7 @@ class InFlight:
 # Jobs that this worker has claimed but will not run. They are requeued, or put aside because their task is
 # paused, without counting an attempt.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Returns:

@@ -8,7 +8,6 @@ works --replace or retire--> stopping, within the grace period: it is replaced, 
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ... import conf
+from ...formatting import get_logger
 
 if TYPE_CHECKING:
     from ..executor.running_job import RunningJob
@@ -98,7 +98,7 @@ def _resident_megabytes() -> float:
 # ----------------------------------------------------------------------------
 # What happens when a job does not end after its timeout: only the end of the process ends it.
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Overdue:

@@ -15,11 +15,11 @@ starts with it whenever it connects: it may have missed the end.
 
 from __future__ import annotations
 
-import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
+from ...formatting import get_logger
 from ..executor.outcomes import backoffs
 from .pauses import LIMITS_SQL, PauseRow
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["UNPAUSE_SQL", "CancelRequests", "Orders", "orders_sql", "read_orders"]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 READ_EVERY = 1.0  # seconds, while it claims
 UNPAUSE_BATCH = 1_000  # jobs

@@ -13,13 +13,13 @@ lost with the connection are given back.
 
 from __future__ import annotations
 
-import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from ... import conf
+from ...formatting import get_logger
 from ...maintenance.limits import DeclaredLimits
 from ...postgres.session import LOST_CONNECTION
 from ..executor.threads import Executor
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LONGEST_SLEEP = 1.0  # seconds
 

@@ -10,7 +10,6 @@ of a process that has ended.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import signal
@@ -22,6 +21,7 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from ...formatting import get_logger
 from ..processes.parent_link import Farewell, last_words
 from ..processes.popen import child_environment, has_ended, how_it_ended, is_stopped
 from ..processes.started_jobs import StartedJobs, write_memory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["STILLBIRTHS", "Child", "End", "is_init", "reap_orphans"]
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately

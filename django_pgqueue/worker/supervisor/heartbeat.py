@@ -11,14 +11,13 @@ somebody changes, the supervisor hears between two heartbeats (``schedules/contr
 
 from __future__ import annotations
 
-import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from ... import conf
-from ...formatting import counted
+from ...formatting import counted, get_logger
 from ...maintenance.alerts import AlertRounds
 from ...maintenance.limits import DeclaredLimits
 from ...maintenance.recovery import EndedProcess, EndedProcesses
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Heartbeat"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _NO_JOBS = number_array([])
 SOON = 0.02  # seconds between two attempts to requeue the jobs of a process that has ended

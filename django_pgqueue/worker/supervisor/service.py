@@ -5,13 +5,13 @@ Each message is a datagram of text to the socket that ``NOTIFY_SOCKET`` names; s
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...encoding import whole_number
+from ...formatting import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -91,7 +91,7 @@ class ServiceManager:
                 logger.warning("cannot send %r to systemd at %r: %s", message, self._address, error)
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 # ----------------------------------------------------------------------------
 # A file whose age tells whether the supervisor lives, for the liveness probe of a container.
 #

@@ -16,7 +16,7 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ...formatting import counted
+from ...formatting import counted, get_logger
 from ...postgres import settings
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from ..waker import Waker
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Supervisor"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 KILL_AFTER = 5.0  # seconds after the end of the grace period
 DIE_WITHIN = 5.0  # seconds to wait for the end of a killed process

@@ -95,3 +95,13 @@ def test_each_job_has_its_line_among_the_details(caplog: pytest.LogCaptureFixtur
     details = [record for record in lines(caplog) if record.levelno == logging.DEBUG]
     assert len(details) == 3
     assert "nothing is unknown here; it runs again in 30 s, at " in details[0].getMessage()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_path_from_sql_does_not_speak_to_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue(%s)", ["tests.app.no\x1b[2J\u202esuch.task"])
+    run_due()
+    (line,) = [record.getMessage() for record in lines(caplog)]
+    assert "tests.app.no\\x1b[2J\\u202esuch.task is unknown here" in line
+    assert line.isprintable()
