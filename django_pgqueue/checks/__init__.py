@@ -3,7 +3,7 @@
 tasks      settings and tasks; these do not query the database
 backends   TASKS
 schedules  what is declared in code and settings
-payloads   models of payloads, and their triggers
+payloads   models of payloads, their triggers, and references to rows of the queue
 database   what is in the database: ``check --database``
 """
 

@@ -1,4 +1,6 @@
-"""System checks for models that inherit from ``JobPayload``: tasks, databases, triggers and references."""
+"""System checks for the models of a project: those that inherit from ``JobPayload`` (tasks, databases,
+triggers and references), and those that refer to rows of the queue.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from .. import conf
 from ..exceptions import WrongBackend
-from ..models import JobPayload
+from ..models import Job, JobPayload, Queue, Schedule
 from ..payloads.declare import task_of_model
 from ..payloads.synchronize import payload_models
 from ..postgres.aliases import same_database
@@ -21,7 +23,7 @@ from ..schedules.synchronize import database_of, import_task_modules
 from .backends import broken_entries
 from .tasks import TAG, check_django_tasks
 
-__all__ = ["check_payload_triggers", "check_payloads"]
+__all__ = ["check_payload_triggers", "check_payloads", "check_references"]
 
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
 _EXISTS_SQL = """
@@ -59,6 +61,64 @@ def check_payload_triggers(
         if task is not None and alias in databases and connections[alias].vendor == "postgresql":
             found += _triggers(alias, model, task)
     return found
+
+
+@register(TAG)
+def check_references(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E025: a foreign key to Job with a constraint. W012: a reference whose rule is not applied, because the
+    queue deletes the row.
+    """
+    found: list[CheckMessage] = []
+    for field, target in _relations():
+        # Only the project deletes queues and schedules.
+        if target._meta.app_label == Job._meta.app_label and target not in (Queue, Schedule):
+            found += _reference(field, target)
+    return found
+
+
+def _relations() -> Iterator[tuple[Any, type[models.Model]]]:
+    """Yield the fields of the project that refer to other rows, also those whose relation is hidden, and the
+    models of these rows.
+    """
+    for model in apps.get_models():
+        if model._meta.app_label == Job._meta.app_label or not model._meta.managed or model._meta.proxy:
+            continue
+        fields: list[Any] = [*model._meta.local_fields, *model._meta.local_many_to_many]
+        for field in fields:
+            target: Any = field.remote_field and field.remote_field.model
+            if field.many_to_many and not field.remote_field.through._meta.auto_created:
+                continue  # the keys of that model are looked at
+            if target is not None and not isinstance(target, str):
+                yield field, target._meta.concrete_model
+
+
+def _reference(field: Any, target: type[models.Model]) -> Iterator[CheckMessage]:
+    where, kind = f"{field.model._meta.label}.{field.name}", type(field).__name__
+    wanted = "db_constraint=False" if field.many_to_many else "on_delete=DO_NOTHING, db_constraint=False"
+    hint = f"Write {kind}({target.__name__}, {wanted}{', null=True' if field.many_to_one else ''})."
+    if field.remote_field.parent_link:
+        hint = f"Do not inherit from {target.__name__}: refer to it. A row that is a job is a JobPayload."
+    if target is Job and _has_constraint(field):
+        yield Error(
+            f"{where} references jobs with a constraint, which the database would refuse: jobs are in a "
+            "partitioned table, and move between its partitions.",
+            hint=hint,
+            id=f"{TAG}.E025",
+        )
+    elif _has_constraint(field) and not _deletes_in_database(field):
+        yield CheckWarning(
+            f"{where} references rows of {target.__name__} with a constraint. The queue deletes them with "
+            "plain SQL when they are no longer needed, and the database would refuse that.",
+            hint=hint,
+            id=f"{TAG}.W012",
+        )
+    elif not field.many_to_many and field.remote_field.on_delete not in (*_in_database(), models.DO_NOTHING):
+        yield CheckWarning(
+            f"{where} has a rule for deleted rows of {target.__name__} that is never applied: the queue "
+            "deletes them with plain SQL.",
+            hint=hint,
+            id=f"{TAG}.W012",
+        )
 
 
 def _overridden() -> Iterator[CheckMessage]:
@@ -108,9 +168,8 @@ def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
     """Find foreign keys to the rows, which the database would not let upkeep delete."""
     if model.keeps_rows:
         return
-    for relation in model._meta.related_objects:
-        field: Any = relation.field
-        if field.model._meta.managed and field.db_constraint and not _deletes_in_database(field):
+    for field, target in _relations():
+        if target is model and _has_constraint(field) and not _deletes_in_database(field):
             yield CheckWarning(
                 f"{field.model._meta.label}.{field.name} references rows of {model._meta.label}. Upkeep "
                 "deletes them with plain SQL when their jobs are no longer kept, and the database would "
@@ -121,9 +180,18 @@ def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
             )
 
 
+def _has_constraint(field: Any) -> bool:
+    return bool((field.remote_field if field.many_to_many else field).db_constraint)
+
+
 def _deletes_in_database(field: Any) -> bool:
+    return not field.many_to_many and field.remote_field.on_delete in _in_database()
+
+
+def _in_database() -> list[Any]:
+    """Return the rules that the database applies, which Django 6.1 has added."""
     kinds = [getattr(models, name, None) for name in ("DB_CASCADE", "DB_SET_NULL", "DB_SET_DEFAULT")]
-    return field.remote_field.on_delete in [kind for kind in kinds if kind is not None]
+    return [kind for kind in kinds if kind is not None]
 
 
 def _has_unapplied(alias: str, label: str) -> bool:

@@ -17,9 +17,10 @@ from django.utils import timezone
 
 import django_pgqueue
 from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.checks.payloads import check_references
 from django_pgqueue.models import Job, Queue, Worker
 from tests.support.databases import alias
-from tests.support.factories import WorkerFactory
+from tests.support.factories import JobFactory, WorkerFactory
 
 from .shop import DOCS, example, fresh, in_shop, pause_of, run, run_attempts, seconds_until, setting, work
 
@@ -330,6 +331,29 @@ def test_a_router_that_reads_from_a_replica() -> None:
         assert found._state.db == "replica"
         assert django_pgqueue.cancel(found) == 1
     assert fresh(job).status == "cancelled"
+
+
+@in_shop
+def test_a_model_that_refers_to_a_job() -> None:
+    exports, export_model = example("exports"), example("models").Export
+    export = exports.start_export("orders")
+    assert [each.pk for each in export.job.exports.all()] == [export.pk]
+    assert exports.status_of(export) == "pending"
+    run(export.job)
+    export.refresh_from_db()
+    assert (exports.status_of(export), export.outcome) == ("done", "written")
+    failed = export_model.objects.create(job=JobFactory.create(failed=True), name="old")
+    assert list(exports.failed_exports()) == [failed]
+    assert exports.forget_old_jobs() == 0
+    Job.objects.filter(pk=export.job_id)._raw_delete("default")
+    export.refresh_from_db()
+    assert exports.status_of(export) == "written"
+    with pytest.raises(Job.DoesNotExist):
+        _ = export.job
+    listed = export_model.objects.select_related("job").order_by("pk")
+    assert [each.pk for each in listed] == [export.pk, failed.pk]
+    assert exports.forget_old_jobs() == 1
+    assert check_references(None) == []
 
 
 @in_shop

@@ -246,6 +246,28 @@ class TestChecks:
         assert found.id == "pgqueue.W008"
         assert found.msg.startswith("receipts.SignedCharge.charge_ptr references rows of receipts.Charge.")
 
+    def test_fields_without_a_relation_back_to_rows_that_upkeep_deletes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from django.db import models
+
+        with isolate_apps("tests.receipts"):
+
+            class Folder(models.Model):
+                first: Any = models.ForeignKey(Charge, models.CASCADE, related_name="+")
+                all: Any = models.ManyToManyField(Charge, related_name="+")
+                loose: Any = models.ManyToManyField(Charge, db_constraint=False, related_name="+")
+
+                class Meta:
+                    app_label = "receipts"
+
+        monkeypatch.setattr(Charge, "keeps_rows", False)
+        monkeypatch.setattr(apps, "get_models", lambda *args, **kwargs: [Charge, Folder])
+        found = [
+            message.msg.partition(" ")[0] for message in check_payloads(None) if message.id == "pgqueue.W008"
+        ]
+        assert found == ["receipts.Folder.first", "receipts.Folder.all"]
+
     def test_another_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from django.db import models
 

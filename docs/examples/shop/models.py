@@ -1,5 +1,7 @@
 from django.db import models
 
+from django_pgqueue.models import Job
+
 
 class Order(models.Model):
     email = models.EmailField()
@@ -27,3 +29,15 @@ class Price(models.Model):
     article = models.CharField(max_length=100, unique=True)
     cents = models.IntegerField()
     public = models.BooleanField(default=False)
+
+
+class Export(models.Model):
+    job = models.ForeignKey(
+        Job,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        null=True,
+        related_name="exports",
+    )
+    name = models.CharField(max_length=100)
+    outcome = models.CharField(max_length=20, blank=True)
