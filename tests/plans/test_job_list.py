@@ -58,8 +58,8 @@ def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names for the filters, which are read within limits of their own."""
     monkeypatch.setattr(filters, "queue_names", lambda alias: ["q0", "q1"])
-    monkeypatch.setattr(filters, "task_paths", lambda alias: ["tests.app.tasks.noop"])
-    monkeypatch.setattr(search, "task_paths", lambda alias: ["tests.app.tasks.noop"])
+    for module in (filters, search):
+        monkeypatch.setattr(module, "task_paths", lambda alias: ["tests.app.tasks.noop"])
 
 
 def connected() -> Connection:
