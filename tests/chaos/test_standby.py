@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from django_pgqueue import cancel, edit, explain
+from django_pgqueue.models import Job
 from tests.support.commands import SLOW, Command, databases
 from tests.support.databases import alias, migrate
 from tests.support.servers import Pair, primary_and_standby
@@ -101,3 +103,27 @@ def test_a_worker_follows_a_failover(start: Start, pair: Pair) -> None:
     assert command.wait() == 0, command.log
     assert "Traceback" not in command.log
     assert "ended with" not in command.log
+
+
+class ReadsFromTheStandby:
+    """A router that ignores the row."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str:
+        return "standby"
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "primary"
+
+
+def test_a_job_read_from_a_standby_is_changed_on_its_primary(pair: Pair, settings: Any) -> None:
+    addresses = pair.primary.address(), pair.standby.address()
+    with alias("primary", **addresses[0]), alias("standby", **addresses[1]):
+        settings.DATABASE_ROUTERS = [ReadsFromTheStandby()]
+        number = enqueue(pair)
+        pair.catch_up()
+        job = Job.objects.get(pk=number)
+        assert job._state.db == "standby"
+        assert edit(job, priority=7) == 1
+        assert explain(job).database == "primary"
+        assert cancel(job) == 1
+        assert job.join(timeout=SLOW).status == "cancelled"
