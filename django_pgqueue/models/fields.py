@@ -5,8 +5,10 @@ Django's ``ArrayField`` would require every project to install ``django.contrib.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from ..encoding import load
@@ -38,6 +40,23 @@ class ArrayColumn(Field):
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
         """Return the type of the column."""
         return f"{self.element}[]"
+
+    def value_to_string(self, obj: Any) -> str | None:  # type: ignore[override]  # dumps accept None
+        """Return the list as JSON, for ``dumpdata``."""
+        value = self.value_from_object(obj)
+        return None if value is None else json.dumps(value, ensure_ascii=False)
+
+    def to_python(self, value: Any) -> Any:
+        """Return the list, also for its JSON, which ``loaddata`` reads. Raise ``ValidationError``."""
+        if not isinstance(value, str):
+            return value
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = None
+        if not isinstance(found, list):
+            raise ValidationError(f"{self.name}: {value!r:.100} is not a list in JSON.")
+        return found
 
 
 class _JSONColumn(JSONField):
