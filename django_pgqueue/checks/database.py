@@ -22,10 +22,10 @@ from django.db import NotSupportedError, OperationalError, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.operations import RunSQL, SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
-from django.db.models import Model
+from django.db.models import Max, Model
 
 from .. import conf
-from ..models import LiveJob, Ring
+from ..models import Job, JobBatch, JobPayload, LiveJob, QueueStatus, Ring
 from ..postgres.roles import kept_roles, lacking, shortened
 from .tasks import TAG, check_django_tasks, queue_databases
 
@@ -72,8 +72,9 @@ def database_problems(alias: str) -> list[CheckMessage]:
     """Return the problems of the database ``alias``: errors that prevent workers from working, and warnings.
 
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
-    history has lost its row. W004: there are functions of another version. W005: the ring has another
-    retention than PGQUEUE. W009: roles lack rights. Raises ``OperationalError`` if the server cannot be
+    history has lost its row. E026: the sequence of the jobs would give out ids that are taken. W004: there
+    are functions of another version. W005: the ring has another retention than PGQUEUE. W009: roles lack
+    rights. W011: the table of statuses has lost rows. Raises ``OperationalError`` if the server cannot be
     reached.
     """
     if connections[alias].vendor != "postgresql":
@@ -113,6 +114,8 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
             id=f"{TAG}.W004",
         )
     yield from _ring(alias)
+    yield from _statuses(alias)
+    yield from _sequence(alias)
     yield from _roles(alias)
 
 
@@ -151,6 +154,50 @@ def _ring(alias: str) -> Iterator[CheckMessage]:
                     "comes back, workers with different settings use the same database.",
                     id=f"{TAG}.W005",
                 )
+
+
+def _statuses(alias: str) -> Iterator[CheckMessage]:
+    stored = {row.status: (row.is_claimable, row.is_terminal) for row in QueueStatus.objects.using(alias)}
+    wrong = [each for each in Job.Status if stored.get(each) != (each.is_claimable, each.is_terminal)]
+    if wrong:
+        rows = [f"('{each}', {each.is_claimable}, {each.is_terminal})".lower() for each in wrong]
+        yield CheckWarning(
+            f"The table pgqueue_status in the database {alias!r} lacks rows, or they are wrong: "
+            f"{', '.join(wrong)}. A migration fills it, and a restore without its data leaves it empty.",
+            hint=f"Run in SQL: INSERT INTO pgqueue_status VALUES {', '.join(rows)} "  # noqa: S608 - a hint
+            "ON CONFLICT (status) DO UPDATE SET "
+            "is_claimable = excluded.is_claimable, is_terminal = excluded.is_terminal",
+            id=f"{TAG}.W011",
+        )
+
+
+def _sequence(alias: str) -> Iterator[CheckMessage]:
+    """Compare the sequence with the rows that have its numbers: jobs, batches, and payloads."""
+    payloads = [
+        model for model in apps.get_models()
+        if issubclass(model, JobPayload) and not model._meta.proxy and model._meta.pk.name == "job"
+    ]  # fmt: skip
+    taken = {}
+    with connections[alias].cursor() as cursor:
+        for model in (Job, JobBatch, *payloads):
+            cursor.execute(
+                "SELECT to_regclass(%s) IS NOT NULL",
+                [connections[alias].ops.quote_name(model._meta.db_table)],
+            )
+            if cursor.fetchone() == (True,):
+                rows = model._base_manager.using(alias)
+                taken[model._meta.db_table] = rows.aggregate(most=Max("pk"))["most"] or 0
+        # Read last, so that it is ahead of what was committed before.
+        cursor.execute("SELECT last_value - (NOT is_called)::integer FROM pgqueue_job_id_seq")
+        (last,) = cursor.fetchone()
+    table = max(taken, key=lambda each: taken[each])
+    if taken[table] > last:
+        yield Error(
+            f"The sequence pgqueue_job_id_seq in the database {alias!r} is at {last}, but {table} has the id "
+            f"{taken[table]}. New jobs would get ids that are taken.",
+            hint=f"Run in SQL: SELECT setval('pgqueue_job_id_seq', {taken[table]})",
+            id=f"{TAG}.E026",
+        )
 
 
 def _unapplied(alias: str) -> list[str]:

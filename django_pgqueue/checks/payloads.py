@@ -15,7 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from .. import conf
 from ..exceptions import WrongBackend
-from ..models import Job, JobPayload, Queue, Schedule
+from ..models import Job, JobPayload, PayloadTask, Queue, Schedule
 from ..payloads.declare import task_of_model
 from ..payloads.synchronize import payload_models
 from ..postgres.aliases import same_database
@@ -50,7 +50,9 @@ def check_payloads(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def check_payload_triggers(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """E021: the table of a payload model has no triggers, or those of another task."""
+    """E021: the table of a payload model has no triggers, or those of another task. W011: its task is not
+    declared in the database.
+    """
     if not databases or check_django_tasks(None) or conf.problems() or any(broken_entries()):
         return []
     import_task_modules()
@@ -210,12 +212,20 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
                 return
             cursor.execute(_PATHS_SQL, [table])
             (paths,) = cursor.fetchone()
+        is_declared = PayloadTask.objects.using(alias).filter(pk__in=paths).exists()
     except OperationalError:
         return  # E012 tells that the database cannot be reached
+    database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
+    if paths and not is_declared:
+        yield CheckWarning(
+            f"The database {alias!r} does not know the task {paths[0]} of {model._meta.label}, so no row can "
+            "be inserted. The table pgqueue_payload has lost its rows, as after a restore without its data.",
+            hint=f"Run: python manage.py migrate{database}. A worker that starts declares tasks, too.",
+            id=f"{TAG}.W011",
+        )
     if paths[:1] == [task.module_path] or _has_unapplied(alias, model._meta.app_label):
         return  # an error would stop the command migrate, and a migration may mend it
     whose = f"belong to {paths[0]}" if paths else "are missing, or disabled"
-    database = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
     yield Error(
         f"The triggers of {model._meta.label} in the database {alias!r} {whose}, so a row that is inserted "
         f"is not a job of {task.module_path}.",

@@ -18,6 +18,7 @@ from django.test import override_settings
 from django_pgqueue.checks import database as database_module
 from django_pgqueue.checks.database import check_database, database_problems
 from django_pgqueue.operations import SQL_FOLDER
+from tests.receipts.models import Order, Receipt
 from tests.support import databases
 
 
@@ -188,6 +189,61 @@ def test_e013_the_ring_has_lost_its_row() -> None:
     with connection.cursor() as cursor:
         cursor.execute(message.hint.removeprefix("Run in SQL: "))
     assert database_problems("default") == []
+
+
+def test_each_table_that_a_migration_fills_is_checked() -> None:
+    filled = {
+        table
+        for path in SQL_FOLDER.glob("*.sql")
+        for table in re.findall(r"^INSERT INTO (\w+)", path.read_text(), re.MULTILINE)
+    }
+    assert filled == {"pgqueue_status", "pgqueue_ring"}  # W011, E013
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM pgqueue_status",
+        "DELETE FROM pgqueue_status WHERE status = 'retry'",
+        "UPDATE pgqueue_status SET is_claimable = false WHERE status = 'retry'",
+    ],
+)
+def test_w011_the_statuses_are_lost_and_the_hint_restores_them(change: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(change)
+    (message,) = database_problems("default")
+    assert message.id == "pgqueue.W011"
+    assert "retry" in message.msg
+    assert message.hint is not None
+    with connection.cursor() as cursor:
+        cursor.execute(message.hint.removeprefix("Run in SQL: "))
+    assert database_problems("default") == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", ["pgqueue_job", "pgqueue_batch", "receipts_receipt"])
+def test_e026_the_sequence_is_behind_the_rows(table: str) -> None:
+    Receipt.objects.create(order=Order.objects.create(), email="a@b.c")
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # as restores do
+        cursor.execute("SELECT nextval('pgqueue_job_id_seq') + 5")
+        (key,) = cursor.fetchone()
+        values = {
+            "pgqueue_job": "(id, task_path) VALUES (%s, 'a.b')",
+            "pgqueue_batch": "(id) VALUES (%s)",
+            "receipts_receipt": "(job_id, order_id, email) SELECT %s, id, 'a@b.c' FROM receipts_order",
+        }
+        cursor.execute(f"INSERT INTO {table} {values[table]}", [key])
+    (message,) = database_problems("default")
+    assert message.id == "pgqueue.E026"
+    assert f"{table} has the id {key}" in message.msg
+    assert message.hint is not None
+    with connection.cursor() as cursor:
+        cursor.execute(message.hint.removeprefix("Run in SQL: "))
+        assert database_problems("default") == []
+        cursor.execute("SELECT nextval('pgqueue_job_id_seq')")
+        assert cursor.fetchone() == (key + 1,)
 
 
 @pytest.mark.django_db

@@ -207,6 +207,14 @@ class TestChecks:
         MigrationRecorder(connection).record_unapplied("receipts", "0001_initial")
         assert check_payload_triggers(None, databases=["default"]) == [], "an error would stop the migration"
 
+    def test_a_restore_without_the_declarations(self) -> None:
+        PayloadTask.objects.filter(model="receipts.Receipt").delete()
+        (found,) = check_payload_triggers(None, databases=["default"])
+        assert found.id == "pgqueue.W011"
+        assert f"does not know the task {SEND} of receipts.Receipt" in found.msg
+        synchronize_payloads("default")  # as migrate does
+        assert check_payload_triggers(None, databases=["default"]) == []
+
     def test_the_first_migration_is_not_stopped(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute("ALTER FUNCTION pgqueue_payload_paths_v1(regclass) RENAME TO pgqueue_away")
