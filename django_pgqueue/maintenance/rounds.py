@@ -36,7 +36,13 @@ TICKS_KEPT = timedelta(days=8)
 MOST_GROUPS = 1_000
 _told_holders: set[tuple[int, str]] = set()
 _said: set[str] = set()
-"""The problems of payload tables that were logged. They come back with each round."""
+"""The problems of payload tables, and the models with strays, that were logged. They come back with each
+round."""
+_STRAYS = (
+    "rows of %s have no job and never had one, because they were written without triggers, as some restores "
+    "do. They stay: insert them again as new rows if they are to run, or delete them. Their ids are in the "
+    "table pgqueue_stray"
+)
 # Which nets are needed: one cheap statement, since most installations need none. A batch that is over counts,
 # because it will be deleted. EXISTS would drop the orders, which let the server read the indexes and not the
 # table.
@@ -77,9 +83,10 @@ _SWEEP_SQL = """
     SELECT greatest(
         swept + (SELECT count(*) FROM windows), unpaused, (SELECT count(*) FROM rates), 2 * payloads.deleted,
         rolled, forgotten, folded, failures_forgotten
-    ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text
-    FROM pgqueue_sweep_v1(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
-        pgqueue_sweep_payloads_v1(%(batch)s) AS payloads (deleted, problems),
+    ), strays.jobs, strays.notable, to_jsonb(payloads.problems)::text,
+        to_jsonb(payloads.strays)::text
+    FROM pgqueue_sweep_v2(%(batch)s) AS swept, pgqueue_unpause_v1(%(batch)s) AS unpaused,
+        pgqueue_sweep_payloads_v2(%(batch)s) AS payloads (deleted, problems, strays),
         pgqueue_roll_up_v1(%(batch)s) AS rolled,
         pgqueue_forget_statistics_v1(%(statistics)s, %(batch)s) AS forgotten,
         pgqueue_fold_failures_v1(%(groups)s, %(batch)s) AS folded,
@@ -184,11 +191,15 @@ def sweep(session: Session) -> int:
         "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
     }  # fmt: skip
     tell_foreign_locks(session)
-    swept, strays, notable, problems = session.row(_SWEEP_SQL, parameters)
+    swept, strays, notable, problems, jobless = session.row(_SWEEP_SQL, parameters)
     for problem in json.loads(problems or "[]"):
         if problem not in _said:
             _said.add(problem)
             logger.warning("rows whose jobs are no longer kept cannot be deleted: %s", problem)
+    for model in json.loads(jobless or "[]"):
+        if model not in _said:
+            _said.add(model)
+            logger.warning(_STRAYS, model)
     return max(int(swept), requeued_strays(int(strays), notable))
 
 
@@ -196,7 +207,7 @@ def rotate(session: Session) -> bool:
     """Rotate the history ring if it is time. Return whether it did something, so that there may be more to
     do.
     """
-    did: str = session.value("SELECT pgqueue_rotate_v1()")
+    did: str = session.value("SELECT pgqueue_rotate_v2()")
     if did.startswith(("emptied", "moved", "restarted")):
         logger.info("history: %s", did)
         return True

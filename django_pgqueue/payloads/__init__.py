@@ -4,5 +4,5 @@ declare      what ``@task(payload=...)`` accepts, which columns may be keys, and
 store        write payloads with the keys of their jobs; read those of a chunk in one query
 synchronize  write what the code declares into the table that the triggers read
 
-In SQL: ``payload_insert_v1`` and its neighbors are the triggers, ``sweep_payloads_v1`` the retention.
+In SQL: ``payload_insert_v1`` and its neighbors are the triggers, ``sweep_payloads_v2`` the retention.
 """

@@ -37,8 +37,12 @@ _MOST_RECOVERED = 1_000_000
 _LOST_SQL = (Path(__file__).resolve().parent / "lost_workers.sql").read_text()
 #: A worker empties a whole shelf, some time after the retention of its last job (``sql/rotate_v1.sql``).
 _FORGET_SQL = """
-    DELETE FROM pgqueue_job AS job USING pgqueue_ring AS ring
-    WHERE job.shelf BETWEEN 1 AND 8 AND job.finished_at < clock_timestamp() - ring.retention
+    WITH gone AS (
+        DELETE FROM pgqueue_job AS job USING pgqueue_ring AS ring
+        WHERE job.shelf BETWEEN 1 AND 8 AND job.finished_at < clock_timestamp() - ring.retention
+        RETURNING job.id
+    )
+    SELECT pgqueue_note_gone_v1(min(gone.id), max(gone.id)) FROM gone
 """
 _RECOVER_SQL = (
     "SELECT * FROM pgqueue_recover_v1(%s::bigint[], NULL, NULL, false, 'its worker was lost', %s, %s, %s)"

@@ -192,12 +192,13 @@ def test_e013_the_ring_has_lost_its_row() -> None:
 
 
 def test_each_table_that_a_migration_fills_is_checked() -> None:
+    """But for one that fills itself, and deletes nothing while it is empty."""
     filled = {
         table
         for path in SQL_FOLDER.glob("*.sql")
         for table in re.findall(r"^INSERT INTO (\w+)", path.read_text(), re.MULTILINE)
     }
-    assert filled == {"pgqueue_status", "pgqueue_ring"}  # W011, E013
+    assert filled - {"pgqueue_gone"} == {"pgqueue_status", "pgqueue_ring"}  # W011, E013
 
 
 @pytest.mark.django_db

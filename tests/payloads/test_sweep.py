@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job, PayloadTask
 from django_pgqueue.testing import run_jobs, run_upkeep, travel
 from tests.receipts.models import Charge, Order, Receipt, Reminder
 from tests.receipts.tasks import send
+from tests.support.factories import QueueFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -24,6 +27,29 @@ def forget(*keys: int) -> None:
     """Delete jobs, as retention does."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM pgqueue_job WHERE id = ANY (%s)", [list(keys)])
+        cursor.execute("SELECT pgqueue_note_gone_v1(%s, %s)", [min(keys), max(keys)])
+
+
+def restore(order: Order, *keys: int) -> None:
+    """Insert rows without triggers, as restores and replication do."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        for key in keys:
+            cursor.execute("INSERT INTO receipts_receipt VALUES (%s, 'a@b.c', %s)", [key, order.pk])
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+def next_id() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nextval('pgqueue_job_id_seq')")
+        (found,) = cursor.fetchone()
+    return int(found)
+
+
+def noted() -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT job_id FROM pgqueue_stray ORDER BY job_id")
+        return [key for (key,) in cursor.fetchall()]
 
 
 def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
@@ -34,7 +60,7 @@ def rows(order: Order, count: int, model: Any = Receipt) -> list[int]:
 
 def sweep(limit: int) -> tuple[int, list[str] | None]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT * FROM pgqueue_sweep_payloads_v1(%s)", [limit])
+        cursor.execute("SELECT swept, problems FROM pgqueue_sweep_payloads_v2(%s)", [limit])
         found: tuple[int, list[str] | None] = cursor.fetchone()
     return found
 
@@ -114,3 +140,55 @@ def test_a_table_that_was_dropped_is_left_out(order: Order) -> None:
     forget(*rows(order, 1))
     assert sweep(10) == (1, None)
     assert send.payload is Receipt
+
+
+def test_rows_that_never_had_a_job_stay_and_are_reported(
+    order: Order, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_said", set())
+    (before,) = rows(order, 1)
+    restore(order, *(keys := [next_id(), next_id()]))
+    (after,) = rows(order, 1)
+    run_upkeep()
+    assert left() == [before, *keys, after]
+    run_jobs()
+    travel(days=400)  # the jobs around them are gone, and their rows, too
+    for _ in range(2):
+        run_upkeep()
+    assert left() == keys == noted()
+    assert caplog.text.count("rows of receipts.Receipt have no job and never had one") == 1
+
+
+def test_rows_that_were_restored_without_any_job_stay(order: Order) -> None:
+    keys = [next_id() for _ in range(5)]
+    restore(order, *keys)
+    for _ in range(3):
+        assert sweep(2) == (0, None)
+    assert left() == noted() == keys
+
+
+def test_what_is_no_stray_anymore_is_forgotten(order: Order) -> None:
+    restore(order, *(keys := [next_id() for _ in range(4)]))
+    assert sweep(10) == (0, None)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO pgqueue_job (id, task_path) VALUES (%s, %s)", [keys[0], send.module_path])
+    Receipt.objects.filter(pk=keys[3]).delete()
+    assert sweep(10) == (0, None)
+    assert noted() == keys[1:3]
+    forget(keys[0])
+    assert sweep(10) == (1, None)  # it once had a job
+    Receipt.objects.all().delete()
+    sweep(10)
+    assert noted() == []
+
+
+def test_where_finished_jobs_are_not_kept_a_row_goes_with_its_job(order: Order) -> None:
+    """They leave no trace, so rows without a job count as theirs, but for strays that are known."""
+    restore(order, stray := next_id())
+    sweep(10)
+    QueueFactory.create(name="mail", keep_done=timedelta(0))
+    rows(order, 1)
+    run_jobs()
+    assert not Job.objects.exists()
+    assert sweep(10) == (1, None)
+    assert left() == [stray]

@@ -54,7 +54,7 @@ def test_sweep(one: Connection) -> None:
     for mode in MODES:
         one.execute(f"SET plan_cache_mode = {mode}")
         with reads(one) as counts:
-            assert value(one, "SELECT pgqueue_sweep_v1(100)") == 100
+            assert value(one, "SELECT pgqueue_sweep_v2(100)") == 100
         assert counts.of("pgqueue_job_kept") <= 500, (mode, counts)
 
 

@@ -65,7 +65,7 @@ def test_a_finish_that_comes_first_stands(row: int, connect: Connect) -> None:
 
 
 def sweep(connection: Connection) -> int:
-    return int(value(connection, "SELECT swept FROM pgqueue_sweep_payloads_v1(1000)"))
+    return int(value(connection, "SELECT swept FROM pgqueue_sweep_payloads_v2(1000)"))
 
 
 def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Connect) -> None:
@@ -84,9 +84,25 @@ def test_the_sweep_finds_a_job_that_a_retry_brings_back(row: int, connect: Conne
     assert statuses(other) == {row: "pending"}
 
 
+def test_a_job_that_goes_during_the_sweep_takes_its_row_with_it(row: int, connect: Connect) -> None:
+    """The sweep sees no job, and only then which jobs are gone. The other way around, the row would be a
+    stray for ever.
+    """
+    owner, other = connect(), connect(autocommit=True)
+    cancel(owner, [row])
+    owner.commit()
+    owner.execute("TRUNCATE pgqueue_job_past_1")
+    sweeping = start(other, sweep).blocked()
+    owner.execute("SELECT pgqueue_note_gone_v1(%s, %s)", (row, row))
+    owner.commit()
+    assert sweeping.result() == 1
+    assert value(other, "SELECT count(*) FROM pgqueue_stray") == 0
+
+
 def test_two_sweeps_do_not_wait_for_each_other(row: int, connect: Connect) -> None:
     owner, other = connect(), connect(autocommit=True)
     owner.execute("DELETE FROM pgqueue_job_live")
+    owner.execute("SELECT pgqueue_note_gone_v1(%s, %s)", (row, row))
     owner.commit()
     assert sweep(owner) == 1
     assert sweep(other) == 0
