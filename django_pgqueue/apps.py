@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, pre_migrate, pre_save
 
 
@@ -14,14 +15,15 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks, and what a ``migrate`` and a load entail; remember the databases before
-        anything changes them.
+        """Register the system checks, and what a ``migrate``, a load and a connection entail; remember the
+        databases before anything changes them.
         """
         from .checks import backends, database, tasks  # noqa: F401
         from .models.job import keep_sequence_ahead, names_ids
         from .postgres import roles, settings
 
         settings.remember()
+        connection_created.connect(settings.set_interval_style)
         pre_migrate.connect(roles.before_migrate, sender=self)
         post_migrate.connect(roles.after_migrate, sender=self)
         for model in filter(names_ids, self.get_models()):

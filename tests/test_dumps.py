@@ -173,7 +173,7 @@ def test_new_rows_come_after_those_that_were_loaded(dump: Callable[..., str]) ->
 )
 def test_ids_in_a_load_are_not_given_out_again(model: str, where: str, distance: int) -> None:
     """Also those of jobs that are no longer kept, which other rows name."""
-    needed = {
+    needed: dict[str, dict[str, Any]] = {
         "django_pgqueue.job": {"task_path": "a.b"},
         "django_pgqueue.uniquewindow": {"until": "2030-01-01T00:00:00Z"},
         "django_pgqueue.worker": {"host": "h", "pid": 1, "slots": 1, "version": "1"},

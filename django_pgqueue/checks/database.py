@@ -34,7 +34,7 @@ __all__ = ["check_database", "database_problems"]
 _LABEL = "django_pgqueue"
 _ROUTINE = re.compile(r"\b(CREATE|DROP) (?:FUNCTION|PROCEDURE) (pgqueue_\w+)")
 _INSTALLED = (
-    "SELECT proname FROM pg_proc WHERE proname LIKE 'pgqueue\\_%%' AND pg_function_is_visible(oid)"
+    "SELECT proname FROM pg_proc WHERE starts_with(proname, 'pgqueue_') AND pg_function_is_visible(oid)"
     " UNION ALL "
     "SELECT relname FROM pg_class WHERE relname = ANY (%s) AND pg_table_is_visible(oid)"
 )
@@ -74,8 +74,8 @@ def database_problems(alias: str) -> list[CheckMessage]:
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
     history has lost its row. E026: the sequence of the jobs would give out ids that are taken. W004: there
     are functions of another version. W005: the ring has another retention than PGQUEUE. W009: roles lack
-    rights. W011: the table of statuses has lost rows. Raises ``OperationalError`` if the server cannot be
-    reached.
+    rights. W011: the table of statuses has lost rows. W013: the encoding is not UTF8. Raises
+    ``OperationalError`` if the server cannot be reached.
     """
     if connections[alias].vendor != "postgresql":
         return []  # E001 reports this
@@ -115,6 +115,7 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
         )
     yield from _ring(alias)
     yield from _statuses(alias)
+    yield from _encoding(alias)
     yield from _sequence(alias)
     yield from _roles(alias)
 
@@ -171,15 +172,30 @@ def _statuses(alias: str) -> Iterator[CheckMessage]:
         )
 
 
+def _encoding(alias: str) -> Iterator[CheckMessage]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SHOW server_encoding")
+        (encoding,) = cursor.fetchone()
+    if encoding != "UTF8":
+        yield CheckWarning(
+            f"The encoding of the database {alias!r} is {encoding}, which cannot hold every character. An "
+            "enqueue with such a character fails, and in what workers write, such as results and errors, it "
+            "becomes a question mark.",
+            hint="Use a database with the encoding UTF8: createdb --encoding UTF8 --template template0",
+            id=f"{TAG}.W013",
+        )
+
+
 def _sequence(alias: str) -> Iterator[CheckMessage]:
     """Compare the sequence with the rows that have its numbers: jobs, batches, and payloads."""
-    payloads = [
+    models: list[type[Model]] = [Job, JobBatch]
+    models += [
         model for model in apps.get_models()
         if issubclass(model, JobPayload) and not model._meta.proxy and model._meta.pk.name == "job"
     ]  # fmt: skip
     taken = {}
     with connections[alias].cursor() as cursor:
-        for model in (Job, JobBatch, *payloads):
+        for model in models:
             cursor.execute(
                 "SELECT to_regclass(%s) IS NOT NULL",
                 [connections[alias].ops.quote_name(model._meta.db_table)],

@@ -1,4 +1,4 @@
-"""What dumps and loads need: the sequence of the jobs, and what upkeep may delete of payloads."""
+"""What loads need: the sequence of the jobs, and what upkeep may delete. Settings that functions need."""
 
 from django.db import migrations
 
@@ -6,7 +6,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0017_roles")]
+    dependencies = [("django_pgqueue", "0018_duties")]
 
     operations = [
         # It waits for transactions that have enqueued, and locks the sequence until the migration ends.
@@ -17,4 +17,11 @@ class Migration(migrations.Migration):
         RunSQLFile("rotate_v2.sql", "DROP FUNCTION pgqueue_rotate_v2"),
         RunSQLFile("sweep_v2.sql", "DROP FUNCTION pgqueue_sweep_v2"),
         RunSQLFile("sweep_payloads_v2.sql", "DROP FUNCTION pgqueue_sweep_payloads_v2"),
+        RunSQLFile(
+            "standard_strings_v1.sql",
+            "; ".join(
+                f"ALTER FUNCTION pgqueue_{name}_v1 RESET standard_conforming_strings"
+                for name in ("enqueue", "enqueue_many", "edit", "pause", "register", "payload_paths")
+            ),
+        ),
     ]

@@ -57,7 +57,7 @@ WORKER_ONLY = ("pgqueue_rotate_v1",)
 _NAMES = """
     SELECT relation.relkind = 'S', relation.relname
     FROM pg_class AS root JOIN pg_class AS relation USING (relnamespace)
-    WHERE root.oid = 'pgqueue_job'::regclass AND relation.relname LIKE 'pgqueue\\_%%'
+    WHERE root.oid = 'pgqueue_job'::regclass AND starts_with(relation.relname, 'pgqueue_')
         AND relation.relkind IN ('r', 'p', 'S') AND relation.relowner = root.relowner
     ORDER BY relation.relname
 """
@@ -82,7 +82,7 @@ _FORBIDDEN = """
     SELECT lower(wanted.right) || ' rows of ' || relation.relname
     FROM pg_class AS root JOIN pg_class AS relation USING (relnamespace)
     CROSS JOIN unnest(%(rights)s::text[]) WITH ORDINALITY AS wanted ("right", place)
-    WHERE root.oid = 'pgqueue_job'::regclass AND relation.relname LIKE 'pgqueue\\_%%'
+    WHERE root.oid = 'pgqueue_job'::regclass AND starts_with(relation.relname, 'pgqueue_')
         AND relation.relkind IN ('r', 'p')
         AND CASE WHEN wanted.right IN ('DELETE', 'TRUNCATE')
             THEN has_table_privilege(%(role)s, relation.oid, wanted.right)
@@ -239,7 +239,7 @@ _FUNCTIONS = """
         SELECT one.oid, one.proname::text AS name, regexp_replace(one.proname, '_v[0-9]+$', '') AS stem,
             one.prosecdef AS is_definer, coalesce(one.proacl, acldefault('f', one.proowner)) AS rights
         FROM place JOIN pg_proc AS one ON one.pronamespace = place.schema
-        WHERE one.proname LIKE 'pgqueue\\_%%'
+        WHERE starts_with(one.proname, 'pgqueue_')
     )
 """
 # Without SECURITY DEFINER, nobody has run the command. Somebody may still have granted a function by hand.
@@ -268,7 +268,7 @@ _LACKING = """, role AS (
     UNION ALL
     SELECT role.name || ' lacks rights to ' || relation.relname
     FROM role CROSS JOIN place JOIN pg_class AS relation ON relation.relnamespace = place.schema
-    WHERE role.is_worker AND relation.relname LIKE 'pgqueue\\_%%' AND relation.relowner = place.owner
+    WHERE role.is_worker AND starts_with(relation.relname, 'pgqueue_') AND relation.relowner = place.owner
         AND CASE WHEN relation.relkind = 'S' THEN EXISTS (
             SELECT FROM unnest(ARRAY['USAGE', 'SELECT']) AS needed ("right")
             WHERE NOT has_sequence_privilege(role.name, relation.oid, needed.right))

@@ -12,6 +12,7 @@ come. The server then releases the locks of the worker.
 
 from __future__ import annotations
 
+import codecs
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 from psycopg.types.array import ListDumper
-from psycopg.types.string import TextLoader
+from psycopg.types.string import StrDumperUnknown, TextLoader
 
 from ..formatting import get_logger
 from .liveness import PatientConnection, client_parameters, tell_server
@@ -59,6 +60,10 @@ _SETTINGS = {
     # Times are returned as text and compared as text.
     "TimeZone": "UTC",
     "DateStyle": "ISO",
+    # psycopg reads intervals only in this style.
+    "IntervalStyle": "postgres",
+    # Texts are as they are written.
+    "standard_conforming_strings": "on",
 }
 #: PostgreSQL 17 and later: ends a transaction in which the process was stopped. It ends the whole session,
 #: not just the statement, and the server ignores the statement timeout if both are equal. So it is longer.
@@ -247,6 +252,8 @@ def _enter(connection: psycopg.Connection[Any], role: str, *, standby: bool) -> 
     for name in ("jsonb", "timestamptz"):
         # As text: the thread that runs the job converts the values that are needed.
         connection.adapters.register_loader(name, TextLoader)
+    if dumper := _storable_dumper(connection.info.parameter_status("server_encoding")):
+        connection.adapters.register_dumper(str, dumper)
     about = connection.execute(
         "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit')"
     ).fetchone()
@@ -259,6 +266,27 @@ def _enter(connection: psycopg.Connection[Any], role: str, *, standby: bool) -> 
     if not pooled:
         session.set_up()
     return session
+
+
+def _storable_dumper(encoding: str | None) -> type[StrDumperUnknown] | None:
+    """Return a dumper that replaces characters which the encoding of the server lacks; None for UTF8.
+
+    What a worker writes is a report: an outcome, an error, a note. If the server refused it for a character,
+    the job would be lost, and an error about that may contain the same character.
+    """
+    if encoding in (None, "UTF8", "SQL_ASCII"):
+        return None
+    codec = str(encoding).replace("WIN", "cp").replace("KOI8", "koi8_")
+    try:
+        codecs.lookup(codec)
+    except LookupError:  # such as EUC_TW
+        codec = "ascii"
+
+    class StorableDumper(StrDumperUnknown):
+        def dump(self, obj: str) -> Any:
+            return super().dump(obj if obj.isascii() else obj.encode(codec, "replace").decode(codec))
+
+    return StorableDumper
 
 
 def _set(settings: dict[str, str], *, local: bool) -> tuple[str, list[Any]]:

@@ -19,10 +19,10 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connections, router
 from django.db.utils import ConnectionHandler
 
-__all__ = ["apply", "changed", "database_name", "parameters", "remember"]
+__all__ = ["apply", "changed", "database_name", "parameters", "remember", "set_interval_style"]
 
 #: This entry describes how to create a test database, not how to connect to one.
 _NOT_SENT = "TEST"
@@ -111,3 +111,19 @@ def _copy(value: Any) -> Any:
     if isinstance(value, list):
         return [_copy(item) for item in value]
     return value
+
+
+# ----------------------------------------------------------------------------
+# Django's own connections to the databases of jobs.
+
+
+def set_interval_style(connection: Any, **kwargs: Any) -> None:
+    """After Django has connected, set the only IntervalStyle in which psycopg reads intervals, if a database
+    or a role has another one. A server tells its settings to who connects, so this costs nothing otherwise.
+    """
+    if connection.vendor != "postgresql" or not router.allow_migrate(connection.alias, "django_pgqueue"):
+        return
+    info = getattr(connection.connection, "info", None)
+    if info is not None and info.parameter_status("IntervalStyle") not in (None, "postgres"):
+        with connection.cursor() as cursor:
+            cursor.execute("SET IntervalStyle TO 'postgres'")

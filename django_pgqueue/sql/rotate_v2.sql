@@ -10,7 +10,7 @@ DECLARE
     last_id bigint;
     did text;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'ring')) THEN
+    IF NOT pgqueue_on_duty_v1('ring') THEN
         RETURN 'busy';
     END IF;
     SELECT ring.current % 8 + 1 INTO STRICT next_shelf FROM pgqueue_ring AS ring;

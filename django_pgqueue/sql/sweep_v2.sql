@@ -11,7 +11,7 @@ DECLARE
     gone bigint[];
     orphaned pgqueue_ended_v1[];
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(pgqueue_lock_key_v1('upkeep', 'kept')) THEN
+    IF NOT pgqueue_on_duty_v1('kept') THEN
         RETURN 0;
     END IF;
     SELECT * INTO STRICT ring FROM pgqueue_ring;

@@ -247,6 +247,19 @@ def test_e026_the_sequence_is_behind_the_rows(table: str) -> None:
         assert cursor.fetchone() == (key + 1,)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_w013_a_database_that_cannot_hold_every_character() -> None:
+    with (
+        databases.fresh_database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0") as name,
+        databases.alias("latin", NAME=name) as latin,
+    ):
+        databases.migrate(latin)
+        (message,) = database_problems(latin)
+    assert message.id == "pgqueue.W013"
+    assert "is LATIN1" in message.msg
+    assert "UTF8" in str(message.hint)
+
+
 @pytest.mark.django_db
 def test_w005_the_ring_keeps_for_another_time() -> None:
     with override_settings(PGQUEUE={"RETENTION": timedelta(days=3)}):

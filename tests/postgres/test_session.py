@@ -12,13 +12,16 @@ import psycopg
 import pytest
 from django.db import connections
 
+from django_pgqueue.jobs.finish import Outcome
 from django_pgqueue.models import Worker
 from django_pgqueue.postgres.liveness import PatientConnection
 from django_pgqueue.postgres.session import Session, connect
+from django_pgqueue.worker.executor.errors import error_entry
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.producer import connection as connection_module
+from django_pgqueue.worker.producer.completer import refused
 from django_pgqueue.worker.registry import Registration
-from tests.support.databases import alias, roles
+from tests.support.databases import alias, fresh_database, roles
 from tests.support.poolers import Pooler, pgbouncer
 from tests.support.sessions import Connection
 
@@ -161,3 +164,35 @@ def test_that_it_polls_is_said_once_in_a_process(pooler: Pooler, caplog: pytest.
             connection_module.enter(name, worker, registration, []).close()
     assert caplog.text.count("is behind a transaction pooler") == 1
     assert not Worker.objects.filter(holds_lock=True).exists()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "stored"),
+    [("LATIN1", "price: 5 ?, \u00fcber"), ("LATIN9", "price: 5 \u20ac, \u00fcber"),
+     ("WIN1251", "price: 5 \u20ac, ?ber"),
+     ("KOI8R", "price: 5 ?, ?ber"), ("EUC_TW", "price: 5 ?, ?ber")],
+)  # fmt: skip
+def test_characters_that_the_server_cannot_hold_are_replaced(encoding: str, stored: str) -> None:
+    text = "price: 5 \u20ac, \u00fcber"
+    entry = error_entry(ValueError(text), 1, 1, 2_000)
+    with (
+        fresh_database(f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0") as name,
+        alias("encoded", NAME=name) as encoded,
+        closing(connect(encoded)) as session,
+    ):
+        assert session.value("SELECT %s::text", (text,)) == stored
+        assert session.value("SELECT %s::text[]", ([text],)) == [stored]
+        assert session.value("SELECT %s::jsonb ->> 'message'", (entry,)) == stored
+
+
+def test_a_job_whose_outcome_has_a_strange_character_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind a pooler, and also the failure that is reported in place of a refused outcome."""
+    refusal = refused(Outcome(1, 1, "done"), ValueError("\u20ac \ud800"))
+    with (
+        fresh_database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0") as name,
+        alias("encoded", NAME=name) as encoded,
+        closing(connect(encoded)) as session,
+    ):
+        assert session.value("SELECT %s::jsonb ->> 'message'", (refusal.error,)) == "? ?"
+        monkeypatch.setattr(session, "_prepared", None)
+        assert session.value("SELECT %s::jsonb ->> 'message'", (refusal.error,)) == "? ?"

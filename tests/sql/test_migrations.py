@@ -52,6 +52,8 @@ def test_each_sql_file_makes_an_object_of_its_own_name() -> None:
     for path in SQL_FOLDER.glob("*.sql"):
         stem = path.stem
         text = path.read_text()
+        if "\nALTER FUNCTION" in text:
+            continue  # it changes functions that are there
         assert (
             f"pgqueue_{stem.removesuffix('_v1').removesuffix('_trigger').removesuffix('_index')}" in text
         ), stem

@@ -34,12 +34,15 @@ def alias(name: str, *, opened: bool = True, **changes: Any) -> Iterator[str]:
 
 
 @contextmanager
-def fresh_database() -> Iterator[str]:
-    """Create an empty database on the server of the tests for the duration of the block. Yield its name."""
+def fresh_database(options: str = "") -> Iterator[str]:
+    """Create an empty database on the server of the tests for the duration of the block. Yield its name.
+
+    ``options``: more of the statement, such as the encoding.
+    """
     name = f"{connections['default'].settings_dict['NAME']}_fresh"
     with open_raw() as owner:
         owner.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        owner.execute(f'CREATE DATABASE "{name}"')
+        owner.execute(f'CREATE DATABASE "{name}" {options}')
         try:
             yield name
         finally:

@@ -19,8 +19,8 @@ CASE
                     CASE
                         WHEN lower(
                             regexp_replace(
-                                regexp_replace(pair.key, '([a-z0-9])([A-Z])', '\1_\2', 'g'),
-                                '([A-Z])([A-Z][a-z])', '\1_\2', 'g'
+                                regexp_replace(pair.key, '([a-z0-9])([A-Z])', E'\\1_\\2', 'g'),
+                                '([A-Z])([A-Z][a-z])', E'\\1_\\2', 'g'
                             )
                         ) ~ %(names)s AND jsonb_typeof(pair.value) <> 'boolean' THEN 'null'
                         ELSE pair.value

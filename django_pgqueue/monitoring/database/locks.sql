@@ -9,7 +9,7 @@ WITH lock AS MATERIALIZED (
     SELECT lock.pid, (array_agg(class.relname ORDER BY lock.granted, lock.locktype <> 'tuple',
         lock.mode = 'AccessShareLock', class.relkind <> 'r', class.relname))[1] AS relname
     FROM lock JOIN pg_class AS class ON class.oid = lock.relation
-    WHERE class.relkind IN ('r', 'p', 'i', 'I') AND class.relname LIKE 'pgqueue\_%%' AND class.relnamespace = (
+    WHERE class.relkind IN ('r', 'p', 'i', 'I') AND starts_with(class.relname, 'pgqueue_') AND class.relnamespace = (
         SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
     GROUP BY lock.pid
 ), waiting AS MATERIALIZED (

@@ -4,9 +4,9 @@ SELECT class.relname, pg_relation_size(class.oid), pg_indexes_size(class.oid),
     pg_stat_get_live_tuples(class.oid), pg_stat_get_dead_tuples(class.oid),
     greatest(pg_stat_get_last_autovacuum_time(class.oid), pg_stat_get_last_vacuum_time(class.oid)),
     greatest(pg_stat_get_last_autoanalyze_time(class.oid), pg_stat_get_last_analyze_time(class.oid)),
-    CASE WHEN class.relname ~ '^pgqueue_job_past_\d$' THEN right(class.relname, 1)::integer = ring.current END
+    CASE WHEN class.relname ~ '^pgqueue_job_past_[0-9]$' THEN right(class.relname, 1)::integer = ring.current END
 FROM pg_class AS class, pgqueue_ring AS ring
-WHERE class.relkind = 'r' AND class.relname LIKE 'pgqueue\_%%' AND class.relnamespace = (
+WHERE class.relkind = 'r' AND starts_with(class.relname, 'pgqueue_') AND class.relnamespace = (
     SELECT relnamespace FROM pg_class WHERE oid = 'pgqueue_job'::regclass)
-ORDER BY class.relname <> 'pgqueue_job_live', class.relname !~ '^pgqueue_job_(kept|past_\d)$',
+ORDER BY class.relname <> 'pgqueue_job_live', class.relname !~ '^pgqueue_job_(kept|past_[0-9])$',
     pg_relation_size(class.oid) + pg_indexes_size(class.oid) DESC, class.relname

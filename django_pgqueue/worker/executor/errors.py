@@ -65,7 +65,8 @@ def error_entry(
             "attempt": attempt,
             **({"version": version} if (version := conf.current().version) else {}),
             **(more or {}),
-        }
+        },
+        ensure_ascii=False,  # so that the session sees characters that the server cannot hold
     )
 
 

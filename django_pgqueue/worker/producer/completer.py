@@ -212,7 +212,7 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
     cls = type(error)
     entry = {
         "class": f"{cls.__module__}.{cls.__qualname__}",
-        "message": str(error)[:2_000],
+        "message": str(error)[:2_000].encode("utf-8", "replace").decode(),
         "traceback": "The task ended, but the server refused to store its outcome.",
         "worker": "",
         "attempt": 0,
@@ -221,7 +221,7 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
         outcome.id,
         outcome.lease,
         "failed",
-        error=json.dumps(entry),
+        error=json.dumps(entry, ensure_ascii=False),
         started=outcome.started,
         ran=outcome.ran,
     )
