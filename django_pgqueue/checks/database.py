@@ -44,7 +44,7 @@ _INSTALLED = (
 def check_database(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """E012, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
+    """E012, E026, W003 and the checks of ``database_problems``, for the given databases that jobs go to."""
     if not databases or check_django_tasks(None):
         return []
     found: list[CheckMessage] = []
@@ -52,7 +52,7 @@ def check_database(
         try:
             waiting = _unapplied(alias)
             if not waiting:
-                found += database_problems(alias)
+                found += _all_problems(alias)
             elif sys.argv[1:2] != ["migrate"]:
                 found.append(_wait(alias, waiting))
         except NotSupportedError as error:
@@ -72,10 +72,9 @@ def database_problems(alias: str) -> list[CheckMessage]:
     """Return the problems of the database ``alias``: errors that prevent workers from working, and warnings.
 
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
-    history has lost its row. E026: the sequence of the jobs would give out ids that are taken. W004: there
-    are functions of another version. W005: the ring has another retention than PGQUEUE. W009: roles lack
-    rights. W011: the table of statuses has lost rows. W013: the encoding is not UTF8. Raises
-    ``OperationalError`` if the server cannot be reached.
+    history has lost its row. W004: there are functions of another version. W005: the ring has another
+    retention than PGQUEUE. W009: roles lack rights. W011: the table of statuses has lost rows. W013: the
+    encoding is not UTF8. Raises ``OperationalError`` if the server cannot be reached.
     """
     if connections[alias].vendor != "postgresql":
         return []  # E001 reports this
@@ -83,6 +82,14 @@ def database_problems(alias: str) -> list[CheckMessage]:
         return list(_problems(alias))
     except NotSupportedError as error:
         return [_too_old(alias, error)]
+
+
+def _all_problems(alias: str) -> list[CheckMessage]:
+    """Return the problems of a database, and those that prevent no worker from working (E026)."""
+    found = database_problems(alias)
+    if connections[alias].vendor == "postgresql" and not any(isinstance(each, Error) for each in found):
+        found += _sequence(alias)
+    return found
 
 
 def _problems(alias: str) -> Iterator[CheckMessage]:
@@ -116,7 +123,6 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
     yield from _ring(alias)
     yield from _statuses(alias)
     yield from _encoding(alias)
-    yield from _sequence(alias)
     yield from _roles(alias)
 
 

@@ -236,13 +236,14 @@ def test_e026_the_sequence_is_behind_the_rows(table: str) -> None:
             "receipts_receipt": "(job_id, order_id, email) SELECT %s, id, 'a@b.c' FROM receipts_order",
         }
         cursor.execute(f"INSERT INTO {table} {values[table]}", [key])
-    (message,) = database_problems("default")
+    assert database_problems("default") == []  # it stops no worker
+    (message,) = check_database(None, databases=["default"])
     assert message.id == "pgqueue.E026"
     assert f"{table} has the id {key}" in message.msg
     assert message.hint is not None
     with connection.cursor() as cursor:
         cursor.execute(message.hint.removeprefix("Run in SQL: "))
-        assert database_problems("default") == []
+        assert check_database(None, databases=["default"]) == []
         cursor.execute("SELECT nextval('pgqueue_job_id_seq')")
         assert cursor.fetchone() == (key + 1,)
 
