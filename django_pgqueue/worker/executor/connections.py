@@ -28,6 +28,7 @@ import psycopg
 from django.db import connections
 from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from ... import conf
 from ...formatting import get_logger
@@ -43,6 +44,7 @@ __all__ = [
     "SessionWatch",
     "close_unused",
     "drop_dead",
+    "has_written",
     "hold_nothing",
     "install_session_watch",
     "keep_open",
@@ -54,6 +56,7 @@ __all__ = [
 
 
 logger = get_logger(__name__)
+_WRITTEN_SQL = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 LONGEST_USE = 3600.0
 """Seconds after which a connection is replaced: the memory of a session on the server only grows."""
 _TOLD: WeakSet[Any] = WeakSet()
@@ -74,9 +77,14 @@ def drop_dead() -> None:
     _each(_drop_dead, getattr(_thread, "used", None))
 
 
-def tidy_up() -> None:
-    """After each job, on its thread, tidy up its connections. Never raise: the job's outcome matters."""
+def tidy_up() -> list[str]:
+    """After each job, on its thread, tidy up its connections. Never raise: the job's outcome matters.
+
+    Return the databases in which it has written in a transaction that it has left open. This is undone.
+    """
+    _thread.unsaved = None
     _thread.used = _each(_tidy)
+    return _thread.unsaved or []
 
 
 def close_unused() -> None:
@@ -184,6 +192,8 @@ def _close_unused(connection: BaseDatabaseWrapper) -> None:
 def _tidy(connection: BaseDatabaseWrapper) -> None:
     # This includes an atomic block that has sent nothing yet, because the next job would run in it.
     if connection.in_atomic_block or _in_transaction(connection.connection) or not _is_clean(connection):
+        if has_written(connection):
+            _thread.unsaved = [*(_thread.unsaved or []), connection.alias]
         _discard(connection)
         return
     connection.close_if_unusable_or_obsolete()
@@ -209,6 +219,18 @@ def _in_transaction(raw: Any) -> bool:
     """Return whether a psycopg connection is in a transaction or broken; False for other databases."""
     pgconn = getattr(raw, "pgconn", None)
     return pgconn is not None and pgconn.transaction_status != TransactionStatus.IDLE
+
+
+def has_written(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether there is an open transaction that has written something, or that an error has broken."""
+    raw: Any = connection.connection
+    status = raw.pgconn.transaction_status if hasattr(raw, "pgconn") else None
+    if status == TransactionStatus.INERROR:
+        return True
+    if status != TransactionStatus.INTRANS:
+        return False
+    row = psycopg.Cursor(raw, row_factory=tuple_row).execute(_WRITTEN_SQL).fetchone()
+    return row is not None and bool(row[0])
 
 
 def _is_clean(connection: BaseDatabaseWrapper) -> bool:

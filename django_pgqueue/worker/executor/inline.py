@@ -16,8 +16,9 @@ from django.db import connections
 from psycopg.pq import TransactionStatus
 
 from ..processes.started_jobs import StartedJobs
+from .connections import has_written
 from .outcomes import Result
-from .runner import Runner
+from .runner import Runner, log_failed_callback
 from .task_signals import Announcer
 
 if TYPE_CHECKING:
@@ -62,9 +63,19 @@ class InlineRunner(Runner):
         except BaseException as error:  # a callback raised it, or the transaction is broken
             if running.outcome is None:
                 raise  # a bug of the worker
-            if running.outcome.kind not in {"failed", "retry"} and not running.reported:
+            if running.reported and not isinstance(error, BrokenTransaction):
+                log_failed_callback(running)
+                running.error = error  # so that a test sees it
+            elif running.outcome.kind not in {"failed", "retry"} and not running.reported:
                 running.outcome = self._failed(running, error)
         assert running.outcome is not None
+        connection = connections[self.alias]
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            if has_written(connection) and running.outcome.kind == "done" and not running.reported:
+                running.outcome = self._not_saved(running, [self.alias])
+            # What the worker writes next is not part of the transaction that the task has left open.
+            connection.rollback()
+            connection.set_autocommit(True)
         return running.outcome
 
     def _run_body(self, running: RunningJob) -> None:

@@ -14,23 +14,36 @@ gives a job only so many attempts back, and after that the attempts count.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import psycopg
 from django.db import connections
+from django.db.transaction import TransactionManagementError
 from django.db.utils import InterfaceError, InternalError, OperationalError
+from psycopg.pq import TransactionStatus
 
 from ...formatting import get_logger
 from ...jobs.finish import Outcome
 from ...tasks.retry import exponential
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from weakref import ReferenceType
+
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
     from .running_job import RunningJob
 
-__all__ = ["MOST", "LostTransactions", "is_lost_lease", "is_serialization_failure", "session_of"]
+__all__ = [
+    "MOST",
+    "LostTransactions",
+    "is_lost_lease",
+    "is_serialization_failure",
+    "one_transaction",
+    "session_of",
+]
 
 logger = get_logger(__name__)
 
@@ -95,6 +108,45 @@ def is_lost_lease(error: Exception) -> bool:
 def is_serialization_failure(error: Exception) -> bool:
     """Return whether the transaction failed because of another one, and may succeed now."""
     return _code(error) in _SERIALIZATION_FAILURES
+
+
+@contextmanager
+def one_transaction(alias: str) -> Iterator[None]:
+    """Refuse each statement after the transaction of an atomic task has ended, also the last one, with which
+    the worker writes the end of the job: PostgreSQL would begin another transaction for it, without the work
+    of the task.
+
+    The state is known without a query. What a task sends with psycopg alone is seen at the next statement.
+    """
+    connection = connections[alias]
+    has_begun = has_ended = False
+
+    def look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+        nonlocal has_begun, has_ended
+        has_ended = has_ended or (has_begun and _is_idle(connection))
+        if not has_ended:
+            answer = execute(sql, params, many, context)
+            has_begun = True
+            has_ended = _is_idle(connection)
+        if has_ended:
+            raise TransactionManagementError(
+                "A task with atomic=True has ended its transaction, with a COMMIT or ROLLBACK of its own. "
+                "Raise an exception to undo its work, and use transaction.atomic() to undo a part of it."
+            )
+        return answer
+
+    connection.execute_wrappers.append(look)
+    try:
+        yield
+    finally:
+        # Not the last one, as execute_wrapper() does: the task may have left some.
+        if look in connection.execute_wrappers:
+            connection.execute_wrappers.remove(look)
+
+
+def _is_idle(connection: BaseDatabaseWrapper) -> bool:
+    raw: Any = connection.connection
+    return raw is not None and raw.pgconn.transaction_status == TransactionStatus.IDLE
 
 
 def _reason(alias: str, running: RunningJob, error: BaseException) -> str | None:

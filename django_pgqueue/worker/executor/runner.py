@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django.db import connections, transaction
+from django.db.transaction import TransactionManagementError
 from django.db.utils import IntegrityError, OperationalError
 
 from ... import conf
@@ -28,7 +29,13 @@ from .calls import await_task, call_task
 from .connections import drop_dead, tidy_up
 from .errors import Failure, note_step, user_frames
 from .log_capture import capture_of, capturing
-from .lost_transactions import LostTransactions, is_lost_lease, is_serialization_failure, session_of
+from .lost_transactions import (
+    LostTransactions,
+    is_lost_lease,
+    is_serialization_failure,
+    one_transaction,
+    session_of,
+)
 from .outcomes import Result
 from .progress import Changed
 from .running_job import RunningJob
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
     from .payloads import Companions
     from .task_signals import Announcer
 
-__all__ = ["FirstMet", "Runner", "surroundings"]
+__all__ = ["FirstMet", "Runner", "log_failed_callback", "surroundings"]
 
 
 if TYPE_CHECKING:
@@ -210,10 +217,23 @@ class Runner:
         drop_dead()
         self._begin(running)
         try:
-            return copy_context().run(self._call, running)
+            outcome = copy_context().run(self._call, running)
         finally:
             self._end(running)
-            tidy_up()
+            unsaved = tidy_up()
+        if unsaved and outcome.kind == "done" and not running.reported:
+            return self._not_saved(running, unsaved)
+        return outcome
+
+    def _not_saved(self, running: RunningJob, databases: list[str]) -> Outcome:
+        """Return the outcome of a task that returned and left open the transaction in which it wrote."""
+        try:
+            raise TransactionManagementError(
+                f"The task has left a transaction open in the database {', '.join(databases)}, for example "
+                "after set_autocommit(False). What it wrote there was rolled back. Use transaction.atomic()."
+            )
+        except TransactionManagementError as error:
+            return self._failed(running, error)
 
     def _run_isolated(self, running: RunningJob) -> Outcome:
         """Run a job, sync or async, in its own process, and wait for its end on this thread."""
@@ -265,15 +285,7 @@ class Runner:
         check_atomic(running.task, self.alias)
         for attempt in range(1, _SERIALIZATION_TRIES + 1):
             try:
-                running.session, running.is_finishing = None, False
-                with transaction.atomic(using=self.alias):
-                    running.session = session_of(self.alias)
-                    value = call_task(running)
-                    outcome = outcomes.succeeded(running, value)
-                    parameters = finish_one_parameters(outcome, conf.current().keep_errors)
-                    running.is_finishing = True
-                    with connections[self.alias].cursor() as cursor:
-                        cursor.execute(FINISH_ONE_SQL, parameters)
+                value, outcome = self._commit(running)
             except IntegrityError as error:
                 if not is_lost_lease(error):
                     raise
@@ -291,6 +303,34 @@ class Runner:
                 return outcome
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
+    def _commit(self, running: RunningJob) -> tuple[Any, Outcome]:
+        """Call the task and write the end of its job. Once both are committed, the job is done, whatever a
+        function raises that was to be called after the commit.
+        """
+        connection = connections[self.alias]
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            # atomic() would leave the commit to whoever has changed this.
+            connection.commit()
+            connection.set_autocommit(True)
+        running.session, running.is_finishing = None, False
+        committed: list[bool] = []
+        try:
+            with transaction.atomic(using=self.alias), one_transaction(self.alias):
+                # The first of these functions: one that raises keeps those behind it from being called.
+                transaction.on_commit(partial(committed.append, True), using=self.alias)
+                running.session = session_of(self.alias)
+                value = call_task(running)
+                outcome = outcomes.succeeded(running, value)
+                parameters = finish_one_parameters(outcome, conf.current().keep_errors)
+                running.is_finishing = True
+                with connection.cursor() as cursor:
+                    cursor.execute(FINISH_ONE_SQL, parameters)
+        except BaseException:
+            if not committed:
+                raise
+            log_failed_callback(running)
+        return value, outcome
+
     def _succeeded(self, running: RunningJob, value: Any) -> Outcome:
         outcome = outcomes.succeeded(running, value)
         self._announcer.succeeded(running, value)
@@ -306,6 +346,16 @@ class Runner:
         if outcome.error is not None:
             self._announcer.failed(running, outcome.error)
         return outcome
+
+
+def log_failed_callback(running: RunningJob) -> None:
+    """Log the exception that is being handled, which an ``on_commit`` function of a done job has raised."""
+    logger.exception(
+        "job %s (%s) is done, but a function that it has passed to on_commit() raised an exception. Such "
+        "functions behind it were not called.",
+        running.row.id,
+        running.row.task_path,
+    )
 
 
 # ----------------------------------------------------------------------------

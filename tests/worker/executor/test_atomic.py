@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
-from django.db import connection, connections
+from django.db import DatabaseError, connection, connections, transaction
+from django.db.transaction import TransactionManagementError
 
 from django_pgqueue import cancel, enqueue, retry, task
-from django_pgqueue.compat import InvalidTask
+from django_pgqueue.compat import InvalidTask, task_started
 from django_pgqueue.models import Job
+from django_pgqueue.testing import run_jobs
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.workers import fresh, run_due, until, working
@@ -141,3 +144,113 @@ def test_a_job_that_lies_elsewhere_all_the_same_fails() -> None:
     job = Job.objects.using("other").get()
     assert (job.status, tasks.SEEN) == ("failed", [])
     assert "one transaction cannot span both" in job.errors[0]["message"]
+
+
+AFTER_COMMIT: list[str] = []
+
+
+@task(atomic=True, max_attempts=1)
+def raises_after_the_commit() -> str:
+    Entry.objects.create(key="a")
+    transaction.on_commit(lambda: AFTER_COMMIT.append("before"))
+    transaction.on_commit(lambda: [][0])
+    return "done"
+
+
+@task(atomic=True, max_attempts=1)
+def ends_its_transaction(how: str, then: str = "") -> None:
+    Entry.objects.create(key="a")
+    try:
+        if how == "psycopg":
+            connection.connection.rollback()
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(how)
+    except TransactionManagementError:
+        if then != "goes on":
+            raise
+    if then == "writes":
+        Entry.objects.create(key="b")
+
+
+def test_a_job_whose_on_commit_function_raises_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    job = enqueue(raises_after_the_commit)
+    run_due()
+    assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "done", [])
+    assert (Entry.objects.count(), AFTER_COMMIT) == (1, ["before"])
+    AFTER_COMMIT.clear()
+    assert f"job {job.pk} (" in caplog.text
+    assert "is done, but a function that it has passed to on_commit() raised an exception" in caplog.text
+    assert "IndexError" in caplog.text
+    assert "lost its lease" not in caplog.text
+
+
+def test_a_test_sees_what_an_on_commit_function_of_an_atomic_job_raises() -> None:
+    enqueue(raises_after_the_commit)
+    with pytest.raises(IndexError), transaction.atomic():
+        run_jobs()
+    AFTER_COMMIT.clear()
+
+
+@pytest.mark.parametrize("then", ["", "writes", "goes on"])
+@pytest.mark.parametrize("how", ["ROLLBACK", "COMMIT", "psycopg"])
+def test_an_atomic_job_that_ends_its_transaction_is_not_done(how: str, then: str) -> None:
+    job = enqueue(ends_its_transaction, how, then)
+    run_due()
+    failed = fresh(job)
+    assert failed.status == "failed"
+    assert "has ended its transaction, with a COMMIT or ROLLBACK of its own" in failed.errors[0]["message"]
+    assert not Entry.objects.filter(key="b").exists()
+
+
+def test_the_next_job_is_not_affected_by_one_that_ended_its_transaction() -> None:
+    jobs = [enqueue(ends_its_transaction, "ROLLBACK"), enqueue(tasks.effect, "a"), enqueue(tasks.noop)]
+    run_due(threads=1)
+    assert [fresh(job).status for job in jobs] == ["failed", "done", "done"]
+
+
+@task(max_attempts=1)
+def leaves_a_transaction_open(what: str) -> None:
+    transaction.set_autocommit(False)
+    if what == "reads":
+        Entry.objects.count()
+    elif what == "breaks":
+        with suppress(DatabaseError), connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+    elif what == "writes":
+        Entry.objects.create(key="lost")
+
+
+@pytest.fixture(params=["worker", "inline"])
+def run_them(request: pytest.FixtureRequest) -> Callable[[], object]:
+    return (
+        partial(run_due, threads=1) if request.param == "worker" else partial(run_jobs, raise_failures=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "status"), [("writes", "failed"), ("breaks", "failed"), ("reads", "done"), ("nothing", "done")]
+)
+def test_a_job_that_leaves_a_transaction_open_is_not_done_if_that_loses_something(
+    what: str, status: str, run_them: Callable[[], object]
+) -> None:
+    job, atomic = enqueue(leaves_a_transaction_open, what), enqueue(tasks.effect, "a")
+    run_them()
+    connection.close()  # what is not committed is lost
+    assert (fresh(job).status, fresh(atomic).status) == (status, "done")
+    assert [entry.key for entry in Entry.objects.all()] == ["a"]
+    if status == "failed":
+        assert "has left a transaction open in the database default" in fresh(job).errors[0]["message"]
+
+
+def test_an_atomic_job_commits_although_autocommit_is_off_before() -> None:
+    def turn_off(**kwargs: object) -> None:
+        transaction.set_autocommit(False)
+
+    task_started.connect(turn_off)
+    try:
+        job = enqueue(tasks.effect, "a")
+        run_due()
+    finally:
+        task_started.disconnect(turn_off)
+    assert (fresh(job).status, Entry.objects.count()) == ("done", 1)

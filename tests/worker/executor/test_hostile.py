@@ -156,7 +156,8 @@ def test_a_job_that_deletes_its_own_row_is_gone(
 
 def test_a_deletion_that_is_never_committed_never_was() -> None:
     (job,) = among_others([hostile.delete_own_row_and_leave_it_open.bind()])
-    assert (job.status, job.attempts) == ("done", 1)
+    assert (job.status, job.attempts) == ("retry", 1)
+    assert "has left a transaction open" in job.errors[0]["message"]
 
 
 def test_language_time_zone_and_context_variables_do_not_leak() -> None:
