@@ -28,7 +28,7 @@ from ..postgres.session import Session
 from .executor.inline import InlineRunner
 from .executor.outcomes import Result
 from .options import new_id
-from .producer.accounts import Counter, log_job
+from .producer.accounts import Counter, UnknownTasks, log_job
 from .producer.claimer import FIRST_DUE_SQL, GROUPS_SQL, PolicyFiller
 from .producer.completer import REFUSALS, ProgressWriter, judged, refused
 from .producer.orders import UNPAUSE_SQL, orders_sql, read_orders
@@ -83,6 +83,7 @@ class InlineWorker:
         self._declared_limits = DeclaredLimits()
         self._policy_filler = PolicyFiller(self._release)
         self._counter = Counter()
+        self._unknown_tasks = UnknownTasks()
         self._progress = ProgressWriter(self._runner.changed)
         self._following: list[int] = []  # what may start now; the next claim takes it first
         self._refused = 0  # how many jobs the last claim has found that may not start
@@ -93,6 +94,7 @@ class InlineWorker:
 
         An exception of the task is in the result, and is not raised.
         """
+        self._unknown_tasks.tell(monotonic())
         self._declared_limits.write_if_more(self.session, self._runner.known_tasks + 1)
         while (row := self._claim()) is not None:
             if (reason := self._pauses.tasks.get(row.task_path)) is not None:
@@ -118,7 +120,8 @@ class InlineWorker:
         )
 
     def close(self) -> None:
-        """Write the statistics of what has run, if anything has."""
+        """Write the statistics of what has run, if anything has, and the log of unknown tasks."""
+        self._unknown_tasks.tell(monotonic(), all_of_them=True)
         if self._counter.due(float("inf")):
             self._counter.flush(self.session)
 
@@ -134,6 +137,8 @@ class InlineWorker:
         result = self._report(result)
         self._counter.add(row, result.outcome.kind, row.waited, result.ran)
         log_job(row, result.outcome, row.waited, result.ran, result.failure)
+        if result.outcome.kind == "unknown":
+            self._unknown_tasks.met(row, result.outcome.reason)
         return result
 
     def _claim(self) -> Claimed | None:

@@ -220,3 +220,15 @@ def test_a_task_that_breaks_the_transaction_is_undone_alone(worker: InlineWorker
         assert "duplicate key" in messages[0]
         assert "outside of transaction.atomic()" in messages[1]
         assert list(Entry.objects.values_list("key", flat=True)) == ["the test's"]
+
+
+def test_it_tells_of_unknown_tasks_as_other_workers_do(
+    worker: InlineWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue('tests.app.inline_tasks.nothing') FROM generate_series(1, 3)")
+    assert run_all(worker) == ["unknown"] * 3
+    worker.close()
+    first, rest = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert first.startswith("the task tests.app.inline_tasks.nothing is unknown here: requeued 1 job, ")
+    assert "requeued 2 jobs" in rest
