@@ -26,7 +26,7 @@ from psycopg.pq import TransactionStatus
 
 from ...formatting import get_logger
 from ...jobs.finish import Outcome
-from ...tasks.retry import exponential
+from ...tasks.retry import exponential, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,8 +84,8 @@ class LostTransactions:
         on_lost = row.on_lost or running.task.on_lost
         if on_lost == "fail" or row.crash_count:
             return None
-        reason = _reason(self._alias, running, error)
-        if reason is None:
+        reasons = [_reason(self._alias, running, each) for each in leaves(error)]
+        if None in reasons:  # an error of the task is not lost because its transaction is
             return None
         times = self._given_back.get(row.id, 0) + 1
         if times > MOST:
@@ -97,7 +97,7 @@ class LostTransactions:
         logger.warning("job %s is requeued, because its transaction was lost: %s", row.id, why)
         if running.told is not None:
             running.told.end("release")
-        return Outcome(row.id, row.lease, "release", delay=exponential(times, *DELAYS), reason=reason)
+        return Outcome(row.id, row.lease, "release", delay=exponential(times, *DELAYS), reason=reasons[0])
 
 
 def is_lost_lease(error: Exception) -> bool:
@@ -105,9 +105,12 @@ def is_lost_lease(error: Exception) -> bool:
     return _code(error) in _LOST_LEASES
 
 
-def is_serialization_failure(error: Exception) -> bool:
+def is_serialization_failure(error: BaseException) -> bool:
     """Return whether the transaction failed because of another one, and may succeed now."""
-    return _code(error) in _SERIALIZATION_FAILURES
+    return all(
+        isinstance(each, OperationalError) and _code(each) in _SERIALIZATION_FAILURES
+        for each in leaves(error)
+    )
 
 
 @contextmanager

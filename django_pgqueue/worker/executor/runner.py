@@ -293,7 +293,7 @@ class Runner:
                 # Reported as a failed attempt, and refused if the lease is lost. But the row of a task that
                 # has deleted its own row is back after the rollback, and still running.
                 return outcomes.unsuccessful(running, error, self.backoffs)
-            except OperationalError as error:
+            except (OperationalError, ExceptionGroup) as error:
                 if not is_serialization_failure(error) or attempt == _SERIALIZATION_TRIES:
                     raise
                 logger.info("job %s: serialization failure; retrying the transaction", running.row.id)

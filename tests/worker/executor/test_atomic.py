@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
+import psycopg
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 
 from django_pgqueue import cancel, enqueue, retry, task
@@ -254,3 +255,22 @@ def test_an_atomic_job_commits_although_autocommit_is_off_before() -> None:
     finally:
         task_started.disconnect(turn_off)
     assert (fresh(job).status, Entry.objects.count()) == ("done", 1)
+
+
+CONFLICTS: list[list[Exception]] = []
+
+
+@task(atomic=True, max_attempts=1)
+def conflicts_in_a_group() -> None:
+    if CONFLICTS:
+        conflict = OperationalError()
+        conflict.__cause__ = psycopg.errors.SerializationFailure()
+        raise ExceptionGroup("group", [conflict, *CONFLICTS.pop()])
+
+
+@pytest.mark.parametrize(("beside", "status"), [([], "done"), ([ValueError()], "failed")])
+def test_a_serialization_failure_in_a_group_is_done_again(beside: list[Exception], status: str) -> None:
+    CONFLICTS[:] = [beside]
+    job = enqueue(conflicts_in_a_group)
+    run_due()
+    assert (fresh(job).status, fresh(job).attempts) == (status, 1)
