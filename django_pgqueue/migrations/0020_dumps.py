@@ -1,4 +1,4 @@
-"""What loads need: the sequence of the jobs, and what upkeep may delete. Settings that functions need."""
+"""What upkeep may delete, and settings that functions need."""
 
 from django.db import migrations
 
@@ -6,11 +6,9 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0018_duties")]
+    dependencies = [("django_pgqueue", "0019_sequence")]
 
     operations = [
-        # It waits for transactions that have enqueued, and locks the sequence until the migration ends.
-        RunSQLFile("job_id_seq_v1.sql", "ALTER SEQUENCE pgqueue_job_id_seq OWNED BY pgqueue_job.id"),
         RunSQLFile("gone_v1.sql", "DROP TABLE pgqueue_gone"),
         RunSQLFile("stray_v1.sql", "DROP TABLE pgqueue_stray"),
         RunSQLFile("note_gone_v1.sql", "DROP FUNCTION pgqueue_note_gone_v1"),
