@@ -131,6 +131,7 @@ class Rounds:
             pause = 0.1 if sweep(session) >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
             self._next_sweep = now + pause
         if now >= self._next_rotation:
+            tell_foreign_locks(session)
             turned = rotate(session)
             longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
             self._next_rotation = now + (1.0 if turned else longest * random.uniform(0.8, 1.2))
@@ -190,7 +191,6 @@ def sweep(session: Session) -> int:
         "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH,
         "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
     }  # fmt: skip
-    tell_foreign_locks(session)
     swept, strays, notable, problems, jobless = session.row(_SWEEP_SQL, parameters)
     for problem in json.loads(problems or "[]"):
         if problem not in _said:

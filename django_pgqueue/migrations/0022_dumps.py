@@ -6,7 +6,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0019_sequence")]
+    dependencies = [("django_pgqueue", "0021_size_trigger")]
 
     operations = [
         RunSQLFile("gone_v1.sql", "DROP TABLE pgqueue_gone"),

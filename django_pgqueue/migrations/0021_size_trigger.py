@@ -6,7 +6,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0021_sizes")]
+    dependencies = [("django_pgqueue", "0020_sizes")]
 
     operations = [
         RunSQLFile("check_size_trigger_v1.sql", "DROP TRIGGER pgqueue_check_size ON pgqueue_job_live"),

@@ -6,7 +6,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0020_dumps")]
+    dependencies = [("django_pgqueue", "0019_sequence")]
 
     operations = [
         RunSQLFile("bound_v1.sql", "DROP TABLE pgqueue_bound"),
