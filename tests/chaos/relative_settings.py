@@ -9,3 +9,4 @@ from tests.processes.settings import *  # noqa: F403
 
 sys.path.append(os.environ["TEST_RELATIVE_PATH"])
 INSTALLED_APPS = [*INSTALLED_APPS, "found_late"]  # noqa: F405
+PGQUEUE = {**PGQUEUE, "TASK_MODULES": [*TASK_MODULES, "late"]}  # noqa: F405
