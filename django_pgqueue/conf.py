@@ -266,6 +266,10 @@ def modules(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+# ----------------------------------------------------------------------------
+# The settings.
+
+
 NAME = "PGQUEUE"
 #: Seconds between two looks of an idle worker that receives no notifications, if the setting is None.
 POLL_INTERVAL = 1.0

@@ -52,6 +52,8 @@ __all__ = [
     "write_all",
 ]
 
+logger = get_logger(__name__)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -351,7 +353,6 @@ def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
 # ----------------------------------------------------------------------------
 # Explain the mistakes that only the database notices when a job is enqueued.
 
-logger = get_logger(__name__)
 _said: set[tuple[str, str]] = set()
 MISTAKES = (ProgrammingError, IntegrityError, SynchronousOnlyOperation)
 #: What the functions in ``sql/`` raise with codes of their own.

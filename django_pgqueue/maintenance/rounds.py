@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IN_USE_SQL", "FlowRounds", "Rounds", "sweep", "tell_retention"]
 
+logger = get_logger(__name__)
+
 
 SWEEP_EVERY = 10.0  # seconds
 NETS_EVERY = 10.0  # seconds
@@ -220,7 +222,6 @@ def rotate(session: Session) -> bool:
 # The functions that end jobs settle what waits for them. Some of it they leave to these rounds: children
 # after the first 1,000 of a parent, and what somebody had locked for too long (``sql/settle_v1.sql``).
 
-logger = get_logger(__name__)
 PAGE = 1_000  # batches, or jobs that wait, in one round
 _BATCHES_SQL = "SELECT reached, ended FROM pgqueue_repair_batches_v1(%s, %s)"
 _EDGES_SQL = "SELECT reached, settled FROM pgqueue_repair_edges_v1(%s, %s)"

@@ -54,6 +54,8 @@ __all__ = [
     "run",
 ]
 
+logger = get_logger(__name__)
+
 
 CHUNK = 500  # jobs in one transaction
 PATIENCE = 30.0  # seconds that the count may take
@@ -260,8 +262,6 @@ def ask(question: str, options: dict[str, Any]) -> None:
 
 # ----------------------------------------------------------------------------
 # ``retry``, ``cancel`` and ``run-now``: the same arguments and the same way for each of them.
-
-logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

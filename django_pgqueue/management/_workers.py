@@ -31,6 +31,8 @@ __all__ = [
     "warn_of_unknown_queues",
 ]
 
+logger = get_logger(__name__)
+
 
 def listed(alias: str) -> list[Any]:
     """Return the workers of a database with their states, in the order of their names."""
@@ -76,8 +78,6 @@ def as_json(worker: Any) -> dict[str, Any]:
 
 # ----------------------------------------------------------------------------
 # Conditions for starting workers. Each function raises a ``CommandError`` with a remedy.
-
-logger = get_logger(__name__)
 
 
 def check_vendor(alias: str) -> None:

@@ -130,6 +130,10 @@ class Reporting:
         return None if row is None else stored_progress(vars(row))
 
 
+# ----------------------------------------------------------------------------
+# The models.
+
+
 _NOT_DELETED = (
     "Jobs cannot be deleted, because they would be missing from the history. Use "
     "django_pgqueue.cancel(job) to cancel a job. Finished jobs are removed after PGQUEUE['RETENTION'] and "

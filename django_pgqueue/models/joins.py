@@ -50,6 +50,10 @@ class Linked:
         return Link(read, row.pk, not row._state.adding, row)
 
 
+# ----------------------------------------------------------------------------
+# ``job.join()``.
+
+
 #: The exception of a task's timeout reaches a thread between two instructions, so no wait is longer.
 SLICE = 1.0
 

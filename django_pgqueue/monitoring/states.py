@@ -61,6 +61,10 @@ class Shared(Generic[T]):
             self._found.clear()
 
 
+# ----------------------------------------------------------------------------
+# The numbers of jobs in each state.
+
+
 PATIENCE = 0.5  # seconds that one statement may take
 SHARED_FOR = 5.0  # seconds
 

@@ -39,6 +39,8 @@ __all__ = [
     "statements_to_make",
 ]
 
+logger = get_logger(__name__)
+
 
 CALLED = ("pgqueue_enqueue_v1", "pgqueue_enqueue_many_v1", "pgqueue_result_v1")
 """The functions that run with the rights of their owner, and that only the two roles may call.
@@ -230,7 +232,6 @@ END $drop$"""
 # A ``migrate`` over several releases may create a version of a function and drop the one before. Therefore
 # the roles are looked up before it as well.
 
-logger = get_logger(__name__)
 
 _FUNCTIONS = """
     WITH place AS (

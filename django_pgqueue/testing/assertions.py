@@ -146,6 +146,10 @@ def _shown(name: str, value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else repr(value) if name else str(value)
 
 
+# ----------------------------------------------------------------------------
+# The assertions.
+
+
 _NEAREST = 3
 
 

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CannotRun", "DebuggedWorker", "Keeper", "OneProcess", "run_job"]
 
+logger = get_logger(__name__)
+
 
 LOOK_EVERY = 0.5  # seconds between two looks for jobs, unless POLL_INTERVAL is shorter
 _INTERRUPTED = (KeyboardInterrupt, BdbQuit)
@@ -291,7 +293,6 @@ def _why_not(job: Job) -> str:
 # A debugger that stops all threads, as that of VS Code does, leaves threads alone that are marked as its
 # own.
 
-logger = get_logger(__name__)
 # A single statement (``Session.run``).
 _ASKED_SQL = """
     SELECT worker.drain <> '', ARRAY(

@@ -172,6 +172,10 @@ def _jobs(count: int) -> str:
     return ngettext("%(count)s job", "%(count)s jobs", count) % {"count": display.number(count)}
 
 
+# ----------------------------------------------------------------------------
+# The list and the page.
+
+
 MOST_FAILED = 20  # on the page of a batch
 
 

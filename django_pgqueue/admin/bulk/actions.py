@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ACTIONS", "Action", "Held", "extendable", "hold"]
 
+logger = get_logger(__name__)
+
 
 # ----------------------------------------------------------------------------
 # The jobs that an action holds, and which of them it has changed.
@@ -77,7 +79,9 @@ def _versions(jobs: QuerySet[Job]) -> QuerySet[Any]:
     return jobs.annotate(version=version)
 
 
-logger = get_logger(__name__)
+# ----------------------------------------------------------------------------
+# The actions.
+
 
 EXTENSION = timedelta(hours=1)
 MOST_LOGGED = 500  # jobs of one action in the admin's own history

@@ -122,14 +122,7 @@ class Workflow:
 
 
 # ----------------------------------------------------------------------------
-# The columns of a drawing: every arrow leads from a column to one further right.
-#
-# This is the first part of the method of Sugiyama, Tagawa and Toda ("Methods for visual understanding of
-# hierarchical system structures", 1981), with the longest path: a node stands one column to the right of the
-# last of its parents. A node without parents stands next to the first of its children.
-#
-# A workflow has no cycles. If one is given nevertheless, one of its arrows leads to the left, and nothing
-# hangs.
+# The place of each node, and the way of each arrow.
 
 K = TypeVar("K", bound="Hashable")
 
@@ -221,6 +214,17 @@ def _ways(
         sizes.update(dict.fromkeys(bends, _BEND))
         ways[start, end] = [start, *bends, end]
     return ways
+
+
+# ----------------------------------------------------------------------------
+# The columns of a drawing: every arrow leads from a column to one further right.
+#
+# This is the first part of the method of Sugiyama, Tagawa and Toda ("Methods for visual understanding of
+# hierarchical system structures", 1981), with the longest path: a node stands one column to the right of the
+# last of its parents. A node without parents stands next to the first of its children.
+#
+# A workflow has no cycles. If one is given nevertheless, one of its arrows leads to the left, and nothing
+# hangs.
 
 
 def columns(nodes: Iterable[K], arrows: Collection[tuple[K, K]]) -> dict[K, int]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_of", "children_of", "links_for", "links_of", "links_of_row", "shown_jobs", "shown_links"]
 
+logger = get_logger(__name__)
+
 
 MOST_JOBS = 100
 
@@ -124,7 +126,6 @@ def _row(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
 #
 # They are declared in ``admin.py``, so that a worker does not import the admin.
 
-logger = get_logger(__name__)
 
 Links: TypeAlias = "Callable[[Job], Iterable[tuple[Any, str]]]"
 L = TypeVar("L", bound=Links)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JobPage", "panel_of", "shown_steps", "task_runs"]
 
+logger = get_logger(__name__)
+
 
 class JobPage(JobClones):
     """The part of ``JobAdmin`` with the page of a job."""
@@ -91,7 +93,6 @@ class JobPage(JobClones):
 
 FOLDER = "admin/django_pgqueue/job/panels"
 _PATH = re.compile(r"\w+(\.\w+)+")
-logger = get_logger(__name__)
 
 
 def panel_of(request: HttpRequest, job: Job) -> str:

@@ -215,6 +215,10 @@ class JobActions(ReadOnlyAdmin[Job]):
         return reverse(name, args=() if job is None else (quote(job.pk),), current_app=self.admin_site.name)
 
 
+# ----------------------------------------------------------------------------
+# The list and the page.
+
+
 _IN_LIST = (
     "id", "task_path", "queue_name", "status", "priority", "attempts", "forgiven_attempts", "max_attempts",
     "run_after", "enqueued_at", "started_at", "last_attempted_at", "finished_at", "duration", "worker",

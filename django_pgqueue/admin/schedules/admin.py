@@ -298,6 +298,10 @@ def _zones() -> list[str]:
     return sorted(available_timezones())
 
 
+# ----------------------------------------------------------------------------
+# The list and the page.
+
+
 _ARGUMENTS = ("args", "kwargs")
 
 

@@ -163,6 +163,10 @@ def _effect(worker: Any, how: How) -> Effect:
     return Effect(about(worker, words, jobs=busy_text(worker)))
 
 
+# ----------------------------------------------------------------------------
+# The list and the page.
+
+
 class WorkerChangeList(ChangeList):
     """The list, with a warning above it if jobs are waiting and no worker claims them."""
 

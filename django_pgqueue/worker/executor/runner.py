@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FirstMet", "Runner", "log_failed_callback", "surroundings"]
 
+logger = get_logger(__name__)
+
 
 if TYPE_CHECKING:
     HandOver = Callable[[list[RunningJob]], None]
@@ -382,8 +384,6 @@ class FirstMet:
 # What surrounds the body of a task: Sentry's scope, the context of the enqueue, a span, the log capture.
 #
 # A job that has none of this, in a project that has no OpenTelemetry, gets only Sentry's scope.
-
-logger = get_logger(__name__)
 
 
 def surroundings(running: RunningJob) -> AbstractContextManager[Any]:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EventLoop", "Executor"]
 
+logger = get_logger(__name__)
+
 
 CHUNK_SECONDS = 0.005
 """The amount of work in a chunk, about. A job that takes longer loses the rest of its chunk."""
@@ -240,7 +242,6 @@ def _drain(items: deque[T]) -> list[T]:
 # serve all jobs in turn. As it is not known when a job no longer needs such a thread, Django's connections
 # are closed there after each call.
 
-logger = get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -31,6 +31,8 @@ __all__ = [
     "test_environment",
 ]
 
+logger = get_logger(__name__)
+
 
 HAS_WAITID = hasattr(os, "waitid")
 _HERE = str(Path.cwd())
@@ -89,7 +91,6 @@ def _last_change(pid: int) -> int | None:
 #
 # Python waits at exit for every thread that is not a daemon, without a limit. Here they get a few seconds.
 
-logger = get_logger(__name__)
 LINGER = 3.0  # seconds; less than what the supervisor adds to the grace period before it kills
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCKED", "REFUSALS", "WRITE_SQL", "Completer", "ProgressWriter", "judged", "refused"]
 
+logger = get_logger(__name__)
+
 
 #: The server refuses what it was sent; sending it again does not help.
 REFUSALS = (
@@ -227,7 +229,6 @@ def refused(outcome: Outcome, error: Exception) -> Outcome:
     )
 
 
-logger = get_logger(__name__)
 # ----------------------------------------------------------------------------
 # Write what running jobs tell, at most once a second, for all jobs of the process in one statement.
 

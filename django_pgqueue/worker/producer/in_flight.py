@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "InFlight", "Returns"]
 
+logger = get_logger(__name__)
+
 
 class Held(NamedTuple):
     """A job in flight."""
@@ -87,8 +89,6 @@ class InFlight:
 # ----------------------------------------------------------------------------
 # Jobs that this worker has claimed but will not run. They are requeued, or put aside because their task is
 # paused, without counting an attempt.
-
-logger = get_logger(__name__)
 
 
 class Returns:

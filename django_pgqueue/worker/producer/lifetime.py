@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lifetime", "Overdue"]
 
+logger = get_logger(__name__)
+
 
 MEMORY_LOOK = 1.0  # seconds between two checks of the memory
 
@@ -97,8 +99,6 @@ def _resident_megabytes() -> float:
 
 # ----------------------------------------------------------------------------
 # What happens when a job does not end after its timeout: only the end of the process ends it.
-
-logger = get_logger(__name__)
 
 
 class Overdue:

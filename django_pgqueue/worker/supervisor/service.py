@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AliveFile", "ServiceManager"]
 
+logger = get_logger(__name__)
+
 
 MICROSECONDS = 1_000_000
 SEND_TIMEOUT = 1.0  # seconds
@@ -91,7 +93,6 @@ class ServiceManager:
                 logger.warning("cannot send %r to systemd at %r: %s", message, self._address, error)
 
 
-logger = get_logger(__name__)
 # ----------------------------------------------------------------------------
 # A file whose age tells whether the supervisor lives, for the liveness probe of a container.
 #
