@@ -31,6 +31,7 @@ NAMES = {
     "schedules": "schedules",
     # Ours alone: bad days.
     "spread": "spread",
+    "quiet-queues": "quiet_queues",
     "future": "future",
     "ready": "ready",
     "analytics": "analytics",

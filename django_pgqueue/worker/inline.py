@@ -236,8 +236,8 @@ def due_ranges(
         queues = [name for name in queues if not pauses.stops(name)]
     if pauses.everything or queues == []:
         return None
-    where: tuple[Any, ...] = (queues, [*exclude, *pauses.queues], [], [], [], [])
-    found = [FirstDue(*row) for row in session.rows(FIRST_DUE_SQL, (*where, *where, 1))]
+    where = (queues, [*exclude, *pauses.queues])
+    found = [FirstDue(*row) for row in session.rows(FIRST_DUE_SQL, (*where, [], [], [], [], [], 1))]
     due = sorted(
         (first for first in found if first.due_in <= 0),
         key=lambda first: (-first.priority, first.run_after, first.id),

@@ -43,17 +43,17 @@ def session(connect: Connect) -> Iterator[Session]:
         owner.execute(f"ALTER TABLE {LIVE} RESET (autovacuum_enabled)")
 
 
-NOTHING: tuple[list[Any], ...] = ([], [], [], [])
+NOTHING: tuple[list[Any], ...] = ([], [], [], [], [])
 
 
 def statements(ids: list[int]) -> dict[str, tuple[str, Any]]:
     """Return the frequent statements of a worker, with parameters for these jobs."""
-    known = (["default"], [0], [LONG_AGO], [0])
+    known = (["default"], [False], [0], [LONG_AGO], [0])
     kinds: tuple[Kind, ...] = ("done", "failed", "cancelled", "retry", "snooze", "release")
     return {
         "claim": (claim_sql("default"), claim_parameters(Range(), limit=BATCH)),
-        "search": (FIRST_DUE_SQL, (None, [], *known, None, [], *NOTHING, 500)),
-        "rescan": (FIRST_DUE_SQL, (None, [], *NOTHING, None, [], *NOTHING, 500)),
+        "search": (FIRST_DUE_SQL, (None, [], *known, 500)),
+        "rescan": (FIRST_DUE_SQL, (None, [], *NOTHING, 500)),
         "cancels": (_CANCELS_SQL, (ids,)),
         **{
             kind: (FINISH_SQL, finish_parameters([Outcome(job, 1, kind, error="{}") for job in ids], 20))

@@ -25,8 +25,8 @@ from tests.support.sessions import Connect
 from .calls import outcomes
 from .conftest import PASSWORD, Login, Roles
 
-#: It makes triggers on a table of the project, which only its owner may do: migrations call it.
-BY_OWNERS = {"pgqueue_attach_payload_v1"}
+#: They make triggers on a table, or replace a function, which only its owner may do: migrations call them.
+BY_OWNERS = {"pgqueue_attach_payload_v1", "pgqueue_search_once_v1"}
 
 
 def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:

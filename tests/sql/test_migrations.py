@@ -145,7 +145,7 @@ def whole_life(connection: Connection) -> None:
     assert (
         len(
             connection.execute(
-                "SELECT * FROM pgqueue_first_due_v1(NULL, '{}', '{}', '{}', '{}', '{}')"
+                "SELECT * FROM pgqueue_first_due_v2(NULL, '{}', '{}', '{}', '{}', '{}', '{}')"
             ).fetchall()
         )
         == 1

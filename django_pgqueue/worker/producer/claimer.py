@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from .places import ARRIVALS, Places
 from .ranges import FirstDue, in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ...postgres.session import Session
     from ..options import WorkerOptions
@@ -30,13 +31,9 @@ __all__ = ["FIRST_DUE_SQL", "GROUPS_SQL", "Claimer", "PolicyFiller"]
 
 logger = get_logger(__name__)
 
-FIRST_DUE_SQL = (
-    "SELECT queue_name, priority, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
-    " group_key FROM (SELECT * FROM pgqueue_first_due_v1("
-    "%s::text[], %s::text[], %s::text[], %s::integer[], %s::timestamptz[], %s::bigint[])"
-    " UNION ALL SELECT * FROM pgqueue_first_due_v1("
-    "%s::text[], %s::text[], %s::text[], %s::integer[], %s::timestamptz[], %s::bigint[], true, %s)) AS due"
-)
+FIRST_DUE_SQL = Path(__file__).with_name("first_due.sql").read_text(encoding="utf-8")
+MOST_RANGES = 1_000  # that a search returns, of those that are due
+MOST_COMING = 50  # of those that are not
 GROUPS_SQL = (
     "SELECT %s::text, %s::integer, run_after, id, extract(epoch FROM run_after - clock_timestamp())::float8,"
     " group_key FROM pgqueue_groups_after_v1(%s::text, %s::integer, %s::text, %s::integer)"
@@ -45,6 +42,12 @@ KEYS = 256
 """The gate decides about so many keys at a time. While it leaves jobs behind, a claim picks no more."""
 STEP_RATION = 4.0
 """The pause after a step of a pass through the groups, as a multiple of its duration, while jobs are due."""
+MANY_RANGES = 200
+"""If a search through all queues finds more than this, the next one is rationed."""
+SEARCH_RATION = 20.0
+"""The pause after a search that found many ranges, as a multiple of its duration."""
+SLEEP_RATION = 300.0
+"""The same while the worker sleeps, and notifications name the queues that have jobs."""
 
 
 class Claimer:
@@ -63,6 +66,12 @@ class Claimer:
             self._pauses, options.weights, conf.current().group_weights, conf.current().ageing
         )
         self._searched = 0.0
+        self._search_seconds = 0.0  # that the last search through all queues took, if it found many ranges
+        self._next_full_search = 0.0
+        self._owes_full_search = False  # since it was awake: what was enqueued then was not announced
+        self._coming: dict[str, float] = {}
+        """When the next job of a queue comes due, of which no range needs to be read until then."""
+        self._coming_until: float | None = None  # what comes due later is not among them
         self._next_step = 0.0
         self._keyed_until = 0.0
         self.queue_limits = QueueLimits()
@@ -138,36 +147,80 @@ class Claimer:
         places = self._places
         return now - self._searched >= 0.05 and (places.has_groups or places.ranges.may_rescan(now))
 
-    def search(self, session: Session, *, thorough: bool = False) -> tuple[bool, float | None]:
+    @property
+    def rest(self) -> float:
+        """How many seconds a worker that sleeps should leave between two searches through all queues."""
+        return SLEEP_RATION * self._search_seconds
+
+    def search(
+        self, session: Session, named: Collection[str] = (), *, asleep: bool = True, thorough: bool = False
+    ) -> tuple[bool, float | None]:
         """Search for new ranges. Return whether a job is due, and the seconds until the next one that is not.
 
-        This rescans from the start if the ration allows it, or if it must be ``thorough``. Otherwise it only
-        searches the gaps.
+        This searches all queues if they are not so many that it is too soon for that, or if it must be
+        ``thorough``; otherwise those that were ``named``, and those whose next job has come due. It rescans
+        from the start if the ration allows it. Otherwise it only searches the gaps.
+
+        Race: nobody announces a job to a worker that is not ``asleep``. If a search through all queues takes
+        long, it comes when the worker is, or what is enqueued during the search would be found by the next.
         """
-        queues, paused = self._queues, self._pauses
-        if queues is not None:
-            queues = [name for name in queues if not paused.stops(name)]
-        if paused.everything or queues == []:
+        if self._pauses.everything or (self._queues is not None and not self._open(self._queues)):
             return False, None
         started = self._searched = monotonic()
         places = self._places
-        rescan = thorough or places.ranges.may_rescan(started)
-        nothing: tuple[list[Any], ...] = ([], [], [], [])
-        known = nothing if rescan else places.ranges.known()
-        # While groups have jobs, a rescan by time would find the oldest of these. A pass finds others.
-        known_times = nothing if rescan and not places.has_groups else places.times.known()
-        where = (queues, [*self._except, *paused.queues])
-        answer = session.rows(FIRST_DUE_SQL, (*where, *known, *where, *known_times, ARRIVALS))
+        wanted = {*named, *(name for name, due_at in self._coming.items() if due_at <= started)}
+        self._owes_full_search = self._owes_full_search or not asleep
+        full = thorough or self._may_search_all(started, rather=bool(wanted) or not asleep)
+        rescan = full and (thorough or places.ranges.may_rescan(started))
+        queues = self._queues
+        if not full:
+            queues = [name for name in wanted.intersection(queues or wanted) if name not in self._except]
+        known = places.known(rescan=rescan)
+        where = (queues if queues is None else self._open(queues), [*self._except, *self._pauses.queues])
+        found = [FirstDue(*row) for row in session.rows(FIRST_DUE_SQL, (*where, *known, ARRIVALS))]
         now = monotonic()
+        if full:
+            self._searched_all(found, now - started, now)
+            self._owes_full_search = not asleep
         if rescan:
             places.ranges.rescanned(started, now)
             places.begin_passes(now)
-        found = [FirstDue(*row) for row in answer]
-        places.learn(found, now)
-        places.forget(now)
-        later = [first.due_in for first in found if first.due_in > 0]
-        found_groups = self._go_on_with_passes(session, now, due=len(later) < len(found))
-        return found_groups or len(later) < len(found), min(later, default=None)
+        due = self._learn(found, wanted, now)
+        found_groups = self._go_on_with_passes(session, now, due=due)
+        looks = [*self._coming.values(), *([self._next_full_search] if self._owes_full_search else ())]
+        return found_groups or due, max(0.0, min(looks) - now) if looks else None
+
+    def _may_search_all(self, now: float, *, rather: bool) -> bool:
+        """Return whether to search all queues. ``rather``: a shorter search would serve better."""
+        if self._coming_until is not None and now >= self._coming_until:
+            return True
+        return now >= self._next_full_search and not (rather and self._search_seconds)
+
+    def _searched_all(self, found: list[FirstDue], seconds: float, now: float) -> None:
+        """Note what a search through all queues has cost, and what it may have left out."""
+        new = [first.due_in for first in found if not first.is_known]
+        coming = [due_in for due_in in new if due_in > 0]
+        more_due = len(new) - len(coming) >= MOST_RANGES  # they are found as soon as these have been read
+        more_coming = len(coming) >= MOST_COMING
+        self._search_seconds = seconds if more_coming or len(found) > MANY_RANGES else 0.0
+        self._next_full_search = now + (0.0 if more_due else SEARCH_RATION * self._search_seconds)
+        self._coming.clear()
+        self._coming_until = now + max(coming) if more_coming else None
+
+    def _learn(self, found: list[FirstDue], searched: Collection[str], now: float) -> bool:
+        """Learn what a search has found. Return whether a job is due."""
+        for name in searched:
+            self._coming.pop(name, None)
+        for first in found:
+            if first.due_in > 0:
+                due_at = now + first.due_in
+                self._coming[first.queue_name] = min(due_at, self._coming.get(first.queue_name, due_at))
+        self._places.learn([first for first in found if first.due_in <= 0 or first.is_known], now)
+        self._places.forget(now)
+        return any(first.due_in <= 0 for first in found)
+
+    def _open(self, queues: Iterable[str]) -> list[str]:
+        return [name for name in queues if not self._pauses.stops(name)]
 
     def _go_on_with_passes(self, session: Session, now: float, *, due: bool) -> bool:
         """Go on with the passes through the groups: a step at a time while jobs are ``due``, otherwise until

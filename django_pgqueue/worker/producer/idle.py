@@ -11,8 +11,9 @@ looks, and 0 of 496 with them. The poll finds jobs that are later still. Notific
 never after it: one that is read afterwards might be about a job that the look has missed.
 
 Unless ``POLL_INTERVAL`` is set, a worker that is known to receive its notifications polls after 1, 2, 4 and 8
-seconds, and then every 10 seconds. The pauses begin with the short ones whenever a job or a notification has
-come, because a job that the looks have missed is committed soon after that.
+seconds, and then every 10 seconds; more rarely if there are so many queues that a search through all of them
+is costly. The pauses begin with the short ones whenever a job or a notification has come, because a job that
+the looks have missed is committed soon after that.
 
 Behind a transaction pooler there are no session locks and no notifications, so the worker polls every second.
 """
@@ -39,7 +40,10 @@ __all__ = ["Idle", "Looks"]
 
 LOOKS = (0.005, 0.02, 0.06, 0.2)  # seconds after the announcement
 SOONEST = 0.001  # seconds until a look for a job that comes due
-LONGEST_POLL = 10.0  # seconds; triggers announce jobs that are due within a minute
+LONGEST_POLL = 10.0  # seconds
+LONGEST_REST = 50.0  # seconds; triggers announce jobs that are due within a minute
+MOST_NAMES = 1_000
+"""So many queues that notifications name are searched one by one."""
 
 
 class Idle:
@@ -54,6 +58,7 @@ class Idle:
         self._locked = False
         self.called = False
         """Whether a notification has arrived since the last look, so that there is probably a job."""
+        self._named: set[str] = set()
         self._announced_at: float | None = None
         self._looks = 0
         self._next_look = 0.0
@@ -83,17 +88,31 @@ class Idle:
         """Return the seconds until the next look."""
         return max(0.0, self._next_look - now)
 
-    def look_now(self) -> None:
-        """Look at once, because a notification has arrived."""
+    def look_now(self, queue_name: str | None = None) -> None:
+        """Look at once, because a notification has arrived. It may name a queue that has a job."""
         self.called = True
         self._next_look = 0.0
+        if queue_name and len(self._named) < MOST_NAMES:
+            self._named.add(queue_name)
+
+    def take_named(self) -> set[str]:
+        """Return once the queues that notifications have named since the last search."""
+        named, self._named = self._named, set()
+        return named
 
     def nothing_found(
-        self, session: Session, now: float, next_due: float | None, *, hears: bool = False
+        self,
+        session: Session,
+        now: float,
+        next_due: float | None,
+        *,
+        hears: bool = False,
+        rest: float = 0.0,
     ) -> None:
         """Handle a look that found no job.
 
         ``next_due``: seconds until the next job is due. ``hears``: whether notifications are known to arrive.
+        ``rest``: how many seconds a search through all queues should leave until the next one.
         """
         if self.called or self._announced_at is None:
             self._pause = POLL_INTERVAL
@@ -117,7 +136,7 @@ class Idle:
             else:
                 self._looks += 1
         else:
-            self._sleep(now, next_due, hears=hears)
+            self._sleep(now, next_due, hears=hears, rest=rest)
 
     def found(self) -> None:
         """Note that a look found jobs, so the worker is awake."""
@@ -139,11 +158,12 @@ class Idle:
         """Do not look again for a while."""
         self._next_look = now + seconds
 
-    def _sleep(self, now: float, next_due: float | None, *, hears: bool) -> None:
+    def _sleep(self, now: float, next_due: float | None, *, hears: bool, rest: float = 0.0) -> None:
         pause = self._poll_interval or POLL_INTERVAL
         if self._poll_interval is None and hears:
             pause = self._pause
             self._pause = min(2 * pause, LONGEST_POLL)
+            pause = max(pause, min(rest, LONGEST_REST))
         pause *= random.uniform(0.8, 1.0)
         if next_due is not None:
             pause = min(pause, max(SOONEST, next_due))
@@ -189,7 +209,9 @@ class Looks:
             self._idle.pause(monotonic(), 0.0)
             return []
         thorough = self._burst and not self._in_flight
-        due, next_due = self._claimer.search(session, thorough=thorough)
+        due, next_due = self._claimer.search(
+            session, self._idle.take_named(), asleep=self._idle.announced, thorough=thorough
+        )
         limit = room(session, monotonic()) if due else 0
         if limit and (rows := self._claimer.claim(session, limit)):
             return rows
@@ -203,5 +225,6 @@ class Looks:
         elif due and self._claimer.queue_limits:
             self._idle.pause(monotonic(), ROOM_PAUSE)
         else:
-            self._idle.nothing_found(session, monotonic(), next_due, hears=self._notifier.hears)
+            hears, rest = self._notifier.hears, self._claimer.rest
+            self._idle.nothing_found(session, monotonic(), next_due, hears=hears, rest=rest)
         return []

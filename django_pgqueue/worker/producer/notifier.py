@@ -42,15 +42,16 @@ class DeafSessionError(psycopg.OperationalError):
 class Notifier:
     """Receive the notifications of one worker's session, and check that they arrive.
 
-    ``on_cancel`` is called with the id of a job that may have been asked to stop, ``on_call`` when there may
-    be jobs, and ``on_order`` when something may have been paused or resumed, or a worker asked to end.
+    ``on_cancel`` is called with the id of a job that may have been asked to stop, ``on_call`` with the name
+    of a queue that may have jobs (empty: any queue), and ``on_order`` when something may have been paused or
+    resumed, or a worker asked to end.
     """
 
     def __init__(
         self,
         worker: int,
         on_cancel: Callable[[int], object],
-        on_call: Callable[[], object],
+        on_call: Callable[[str], object],
         on_order: Callable[[], object] = int,
     ) -> None:
         self._worker = worker
@@ -85,7 +86,7 @@ class Notifier:
             elif word == PROOF:
                 self.heard(notification.payload)
             else:
-                self._on_call()
+                self._on_call(rest)
 
     @property
     def hears(self) -> bool:

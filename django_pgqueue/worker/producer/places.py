@@ -101,6 +101,18 @@ class Places:
                 if found:
                     self.times.touch(key, now)
 
+    def known(self, *, rescan: bool) -> tuple[list[Any], ...]:
+        """Return the arrays of a search: queues, whether with groups, priorities, and marks. A ``rescan``
+        begins at the start. But while groups have jobs, it would only find the oldest of these again, so it
+        leaves that to a pass.
+        """
+        nothing: tuple[list[Any], ...] = ([], [], [], [])
+        plain: tuple[list[Any], ...] = nothing if rescan else self.ranges.known()
+        grouped: tuple[list[Any], ...] = nothing if rescan and not self.has_groups else self.times.known()
+        kinds = [False] * len(plain[0]) + [True] * len(grouped[0])
+        queues, *others = (first + second for first, second in zip(plain, grouped, strict=True))
+        return queues, kinds, *others
+
     def learn(self, found: Iterable[FirstDue], now: float) -> None:
         """Learn from the first jobs of the ranges, and from the next jobs with a group."""
         grouped: dict[Key, list[FirstDue]] = {}
@@ -143,9 +155,10 @@ class Places:
         mark = self.times.mark(key)
         if mark is None:
             self.times.learn(firsts[:1], now)
-        self.times.touch(key, now)
-        groups = self._groups.setdefault(key, Groups(self._group_weights))
         due = [first for first in firsts if first.due_in <= 0]
+        if due:
+            self.times.touch(key, now)
+        groups = self._groups.setdefault(key, Groups(self._group_weights))
         for first in due:
             groups.wake(first)
         if mark is None or not due:

@@ -7,7 +7,7 @@ stay in the index as long as anybody holds an old snapshot.
     unknown --learn(first job)--> known: mark just below its first job, but never later than half a second ago
     known   --advance(rows)--> mark = the last job claimed, but never later than half a second ago
     known   --learn(first job below the mark)--> mark lowered to it
-    known   --nothing found for a minute--> forgotten
+    known   --nothing found for a minute, or too many without jobs--> forgotten
     known   --its queue is paused--> left out, until the pause ends or it is forgotten
 
 Marks are hints: a wrong mark costs time but never loses a job. A job that becomes claimable gets a
@@ -16,6 +16,9 @@ committed late (a long bulk insert makes all of its rows late; half a second cov
 by hand. ``learn`` finds these with the first jobs of a rescan from the start. A rescan reads the dead
 entries, so it is rationed: the next one comes after fifty times its own duration. Between rescans, new ranges
 are found by probing only the gaps between known ones.
+
+A range whose jobs are all due later is not known. There may be very many of these, such as a queue for each
+customer: the worker only keeps when the next of them come due (``claimer.py``).
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ __all__ = ["FORGET_AFTER", "LAG", "SLICE", "FirstDue", "Groups", "Ranges", "Shar
 
 LAG = timedelta(seconds=0.5)
 FORGET_AFTER = 60.0  # seconds
+MOST_QUIET = 64
+"""So many ranges are kept that have no jobs which are due: each claim reads all ranges."""
 RESCAN_RATION = 50.0  # the pause after a rescan, as a multiple of its duration
 RESCAN_SOONEST = 0.05  # seconds
 
@@ -45,7 +50,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class FirstDue(NamedTuple):
-    """The first job of a range, as ``pgqueue_first_due_v1`` returns it."""
+    """The first job of a range, as ``pgqueue_first_due_v2`` returns it."""
 
     queue_name: str
     priority: int
@@ -53,6 +58,7 @@ class FirstDue(NamedTuple):
     id: int
     due_in: float  # seconds
     group_key: str | None = None
+    is_known: bool = False  # whether the search began at a mark
 
 
 class _Range:
@@ -133,15 +139,19 @@ class Ranges:
             found = self._ranges.get(key)
             if found is None:
                 found = self._ranges[key] = _Range(*start, now)
-            found.used = now
+            if first.due_in <= 0:
+                found.used = now
             found.due_since = now + first.due_in if first.due_in < 0 else None
             if start < (found.run_after, found.id):
                 found.run_after, found.id = start
 
     def forget(self, now: float) -> None:
-        """Remove the ranges in which nothing was found for a minute."""
-        old = [key for key, found in self._ranges.items() if now - found.used > FORGET_AFTER]
-        for key in old:
+        """Remove the ranges in which nothing was found for a minute. If very many have no jobs, also those in
+        which nothing was found for the longest time."""
+        quiet = [key for key, found in self._ranges.items() if found.due_since is None]
+        quiet.sort(key=lambda key: self._ranges[key].used, reverse=True)
+        old = [key for key in self._ranges if now - self._ranges[key].used > FORGET_AFTER]
+        for key in {*old, *quiet[MOST_QUIET:]}:
             del self._ranges[key]
 
     def touch(self, key: tuple[str, int], now: float) -> None:

@@ -88,9 +88,9 @@ def test_the_proof_of_one_worker_is_nobodys_call(monkeypatch: pytest.MonkeyPatch
         proofs.append((self, payload))
         heard(self, payload)
 
-    def look(self: Idle) -> None:
+    def look(self: Idle, queue_name: str | None = None) -> None:
         called.append(self)
-        look_now(self)
+        look_now(self, queue_name)
 
     monkeypatch.setattr(Notifier, "heard", hear)
     monkeypatch.setattr(Idle, "look_now", look)

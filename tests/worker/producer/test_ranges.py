@@ -137,7 +137,7 @@ def test_rescans_are_rationed_by_their_cost() -> None:
 # -- what the search in SQL returns
 
 FIRST_DUE = (
-    "SELECT queue_name, priority, id FROM pgqueue_first_due_v1(%s::text[], %s::text[], %s, %s, %s, %s)"
+    "SELECT queue_name, priority, id FROM pgqueue_first_due_v2(%s::text[], %s::text[], %s, %s, %s, %s, %s)"
 )
 
 
@@ -152,8 +152,10 @@ def jobs(connect: Connect) -> tuple[Connection, dict[tuple[str, int], list[int]]
 def search(
     one: Connection, queues: list[str] | None = None, but: tuple[str, ...] = (), known: tuple[Any, ...] = ()
 ) -> set[tuple[str, int, int]]:
-    columns = [list(column) for column in zip(*known, strict=True)] or [[], [], [], []]
-    return set(one.execute(FIRST_DUE, (queues, list(but), *columns)).fetchall())
+    names, *others = [list(column) for column in zip(*known, strict=True)] or [[], [], [], []]
+    found = one.execute(FIRST_DUE, (queues, list(but), names, [False] * len(names), *others)).fetchall()
+    assert len(found) == len(set(found))
+    return set(found)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -40,14 +40,14 @@ def test_a_notification_that_comes_during_a_statement_is_heard_before_the_sleep(
         finally:
             connection.close()
 
-    def search(claimer: Claimer, session: Any, *, thorough: bool = False) -> tuple[bool, float | None]:
-        answer = look(claimer, session, thorough=thorough)
+    def search(claimer: Claimer, *given: Any, **options: Any) -> tuple[bool, float | None]:
+        answer = look(claimer, *given, **options)
         if sleeper._idle.announced and not committed:
             # The look has found no jobs. Now the job is committed, and the next statement receives the
             # notification.
             with ThreadPoolExecutor(1) as elsewhere:
                 committed.append(elsewhere.submit(enqueue_elsewhere).result())
-            session.run(("SELECT pg_sleep(0)", None))
+            given[0].run(("SELECT pg_sleep(0)", None))
             asleep.set()
         return answer
 
