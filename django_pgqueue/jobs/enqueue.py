@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import IntegrityError, NotSupportedError, ProgrammingError, connections, transaction
+from django.db import (
+    IntegrityError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+    transaction,
+)
 
 from ..compat import InvalidTask
 from ..context import capture
@@ -87,7 +94,9 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
 
     If the task is unique, and another job has the key of this call, return that job as it is in the database.
     ``job.enqueue_outcome`` is "created", "existing" or "replaced". Raise ``JobExists`` if ``on_conflict`` is
-    "raise", and ``UniqueKeyError`` if the key cannot be determined.
+    "raise", ``UniqueKeyError`` if the key cannot be determined, and ``OperationalError`` if an open
+    transaction has the key, and does not end within the ``lock_timeout`` of the session (10 seconds if it has
+    none).
     """
     return enqueue_task(as_ours(task), args, kwargs)
 
@@ -354,15 +363,16 @@ def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
 # Explain the mistakes that only the database notices when a job is enqueued.
 
 _said: set[tuple[str, str]] = set()
-MISTAKES = (ProgrammingError, IntegrityError, SynchronousOnlyOperation)
+MISTAKES = (ProgrammingError, IntegrityError, OperationalError, SynchronousOnlyOperation)
 #: What the functions in ``sql/`` raise with codes of their own.
 _REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchOver, "23Q06": ParentGone, "23Q07": InvalidTask}
 
 
 def explained(error: Exception, alias: str) -> Exception:
     """Return what to raise instead of one of the ``MISTAKES``: if the migrations have not run, or if async
-    code calls a function for sync code, an error of the same type that says what to do; if the database
-    refuses the call, the exception of this package for that.
+    code calls a function for sync code, or if another transaction has kept the unique key for too long, an
+    error of the same type that says what to do; if the database refuses the call, the exception of this
+    package for that.
     """
     if isinstance(error, SynchronousOnlyOperation):
         return SynchronousOnlyOperation(
@@ -377,17 +387,27 @@ def explained(error: Exception, alias: str) -> Exception:
             f"The database {alias!r} has no functions of this version of django_pgqueue. "
             f"Run: manage.py migrate django_pgqueue --database={alias}"
         )
+    if code == "55P03" and "pgqueue_insert_unique_v1" in (_diagnosis(error, "context") or ""):
+        return OperationalError(
+            "The unique key of a call belongs to another transaction that is still open. It did not end "
+            "within the lock_timeout of this session (10 seconds if it has none). Call again later. Keep "
+            "transactions short that enqueue unique jobs, or enqueue after them, with "
+            "transaction.on_commit()."
+        )
     return error
 
 
 def _message(error: Exception) -> str:
     """Return what a function said, and how to mend it, without the place in its code."""
-    diagnostics = getattr(error.__cause__, "diag", None)
     first, *more = (
-        (getattr(diagnostics, name, None) or "").rstrip(".")
+        (_diagnosis(error, name) or "").rstrip(".")
         for name in ("message_primary", "message_detail", "message_hint")
     )
     return ". ".join(filter(None, [first.removeprefix("pgqueue: "), *more])) + "."
+
+
+def _diagnosis(error: Exception, name: str) -> str | None:
+    return getattr(getattr(error.__cause__, "diag", None), name, None)
 
 
 def warn_of_other_transaction(connection: BaseDatabaseWrapper) -> None:

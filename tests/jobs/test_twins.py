@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection, transaction
 
+from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.jobs.finish import FINISH_SQL, Outcome, finish_parameters
 from django_pgqueue.models import Job
+from tests.app.unique_tasks import index
 from tests.support.jobs import add, cancel, claim, finish, live, statuses, value
 from tests.support.sessions import Connect, Connection
 
@@ -149,3 +152,49 @@ def test_a_crash_that_meets_its_twin_is_told_as_cancelled(one: Connection) -> No
     claim(one)
     assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", alone) == "crash"
     assert value(one, "SELECT pgqueue_crashed_v1(%s, 1, 'died', 1, 3, 20)", alone) == "lost"
+
+
+# ----------------------------------------------------------------------------
+# The twin is in a transaction that is still open.
+
+
+@pytest.mark.parametrize("call", [lambda: enqueue(index, 7), lambda: enqueue_many([index.bind(7)] * 2)])
+def test_a_call_does_not_wait_without_end_for_an_open_transaction(connect: Connect, call: Any) -> None:
+    with transaction.atomic():
+        key = enqueue(index, 7).unique_key
+        transaction.set_rollback(True)
+    holder = connect(autocommit=False)
+    add(holder, options=json.dumps({"unique_key": key}))
+    with transaction.atomic():
+        sql("SET LOCAL lock_timeout = '100ms'")
+        with (
+            pytest.raises(OperationalError, match="another transaction that is still open"),
+            transaction.atomic(),
+        ):
+            call()
+        assert sql("SHOW lock_timeout") == "100ms"
+    holder.rollback()
+    call()
+
+
+@pytest.mark.parametrize(("own", "applied"), [("0", "10s"), ("2s", "2s"), ("1min", "1min")])
+def test_the_wait_for_a_unique_key_has_a_limit(own: str, applied: str) -> None:
+    with transaction.atomic():
+        sql(
+            "CREATE FUNCTION pg_temp.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " PERFORM set_config('test.limit', current_setting('lock_timeout'), true); RETURN NEW; END $$;"
+            " CREATE TRIGGER note BEFORE INSERT ON pgqueue_job_live FOR EACH ROW"
+            " EXECUTE FUNCTION pg_temp.note()"
+        )
+        sql(f"SET LOCAL lock_timeout = '{own}'")
+        for outcome in ("created", "existing"):
+            assert enqueue(index, 8).enqueue_outcome == outcome
+            assert sql("SELECT current_setting('test.limit')") == applied
+            assert sql("SHOW lock_timeout") == own
+        transaction.set_rollback(True)
+
+
+def sql(query: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return cursor.fetchone()[0] if cursor.description else None
