@@ -7,11 +7,11 @@ returns and locks one row at a time, so the outer LIMIT does not lock more rows 
 
 Three things look odd but are on purpose. The statuses are literals, because a generic plan cannot match a
 parameter with the predicate of the partial index. The rows are selected by ``= ANY (ARRAY(..))``: a join with
-``picked``, whose size a generic plan overestimates, becomes a hash join over the table. The commit of a claim
-is asynchronous: losing a claim in a server crash is harmless, because the lease comes from the memory of the
-worker and is never reused. A finish is always durable. So is a claim that has a job which must not run twice
-(``on_lost = 'fail'``): without its claim, the row would not say that the job may have started. The worker
-gets the answer after the commit.
+``fitting``, whose size a generic plan overestimates, becomes a hash join over the table. The commit of a
+claim is asynchronous: losing a claim in a server crash is harmless, because the lease comes from the memory
+of the worker and is never reused. A finish is always durable. So is a claim that has a job which must not
+run twice (``on_lost = 'fail'``): without its claim, the row would not say that the job may have started. The
+worker gets the answer after the commit.
 
 Picked jobs with a concurrency key pass the gate (``sql/gate_v1.sql``), which decides which of them may start.
 Others never reach it. The jobs that a report in the same transaction has released (``sql/release_v1.sql``),
@@ -22,6 +22,9 @@ rates.
 
 If a (queue, priority) has jobs with a group, each range is one of its groups, with a quota: how many jobs of
 it to take. The worker names them in turn (``worker/producer/ranges.py``).
+
+A claim stops after the job that makes it larger than ``CHARACTERS``, as if it had reached its number of
+rows: a worker cannot know how large the next jobs are, and many may be as large as a job is allowed to be.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
-from django.db.models import BooleanField, F, Q
+from django.db.models import BooleanField, F, IntegerField, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.db.models.functions import Now
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BATCH = 500  # jobs in one claim
+CHARACTERS = 32_000_000  # of JSON in one claim
 
 
 # ----------------------------------------------------------------------------
@@ -98,17 +102,27 @@ class Answer(NamedTuple):
     refusals: Refusals
     early: frozenset[int]
     """The jobs that the claim took first, whatever their time. They say nothing about the marks."""
+    is_full: bool
+    """Whether it has left out jobs because of its size."""
 
 
 def split_answer(answer: Iterable[Any]) -> Answer:
-    """Return the claimed rows, and what is told about keys in a row whose id is 0."""
+    """Return the claimed rows, and what two more rows tell: the one whose id is 0 about keys, and the one
+    whose id is -1 that the claim is full.
+    """
     rows = [Claimed._make(row) for row in answer]
-    place = next((place for place, row in enumerate(rows) if row.id == 0), None)
-    if place is None:
-        return Answer(rows, Refusals(), frozenset())
-    told = rows.pop(place)
-    refusals = Refusals(told.attempts, told.forgiven_attempts, _ids(told.task_path), told.crash_count)
-    return Answer(rows, refusals, frozenset(_ids(told.queue_name)))
+    more = {row.id: row for row in rows if row.id <= 0}
+    if not more:
+        return Answer(rows, Refusals(), frozenset(), is_full=False)
+    rows = [row for row in rows if row.id > 0]
+    early = frozenset(_ids(next(iter(more.values())).queue_name))
+    refusals = Refusals()
+    if told := more.get(0):
+        refusals = Refusals(told.attempts, told.forgiven_attempts, _ids(told.task_path), told.crash_count)
+    if is_full := -1 in more:  # what it has left out of them would not be found above the marks
+        left_out = early.difference(row.id for row in rows)
+        refusals = refusals._replace(following=(*left_out, *refusals.following))
+    return Answer(rows, refusals, early, is_full)
 
 
 def _ids(text: str) -> tuple[int, ...]:
@@ -129,13 +143,20 @@ _SENTINELS = {
 # The database computes this column. The model does not have it: `check` of a GeneratedField needs a server.
 _IS_PLAIN = RawSQL("NOT is_grouped", (), BooleanField())
 _PICKED = ("id", "limit_key", "queue_name", "priority", "line")
+# Only what is compressed is read for this. The others are a little smaller as text than they are stored.
+_SIZE = " + ".join(
+    f"CASE WHEN pg_column_compression({name}) IS NULL THEN pg_column_size({name})"
+    f" ELSE octet_length({name}::text) END"
+    for name in ("args", "kwargs", "metadata")
+)
+_SIZE_OF = RawSQL(_SIZE, (), IntegerField())  # noqa: S611 - a constant
 
 # What a report in this transaction has released, and what the last claim was told.
 _FIRST = (
     "coalesce(string_to_array(nullif(current_setting('pgqueue.released', true), ''), ',')::bigint[], '{}')"
     " || %(first)s::bigint[]"
 )
-_PICK = """{picked} AS MATERIALIZED (
+_PICK = """picked AS MATERIALIZED (
             WITH released AS MATERIALIZED (
                 SELECT {released} FROM {table} AS job
                 WHERE job.status IN ('pending', 'retry') AND job.id = ANY ({first})
@@ -171,12 +192,18 @@ _NO_GROUPS = dict.fromkeys(_GROUPS, "")
 # A queue without room is not read, and several ranges of a queue share its room.
 _LIMITED = """room AS MATERIALIZED (
             SELECT * FROM pgqueue_room_v1(%(limited_queues)s::text[], %(limits)s::integer[])
-        ), {pick}, picked AS MATERIALIZED (
-            SELECT {columns} FROM (
-                SELECT found.*, row_number() OVER (PARTITION BY found.queue_name) AS nth FROM found
-            ) AS found
-            WHERE found.nth <= coalesce(
-                (SELECT room.room FROM room WHERE room.queue_name = found.queue_name), %(limit)s)
+        ), {pick}, allowed AS MATERIALIZED (
+            SELECT * FROM (
+                SELECT picked.*, row_number() OVER (PARTITION BY picked.queue_name) AS nth FROM picked
+            ) AS picked
+            WHERE picked.nth <= coalesce(
+                (SELECT room.room FROM room WHERE room.queue_name = picked.queue_name), %(limit)s)
+        )"""
+_FITTING = """, sized AS MATERIALIZED (
+            SELECT one.*, sum(one.size) OVER (ROWS UNBOUNDED PRECEDING) - one.size AS before
+            FROM {allowed} AS one
+        ), fitting AS (
+            SELECT * FROM sized WHERE sized.before < {characters}
         )"""
 _ROOM = """CROSS JOIN LATERAL (
                 SELECT least(
@@ -187,10 +214,10 @@ _ROOM_FOR_ALL = "least(%(limit)s, (SELECT room.room FROM room WHERE room.queue_n
 _CLAIM = """WITH {pick}, gate AS MATERIALIZED (
             SELECT verdict.*
             FROM (
-                SELECT array_agg(picked.id) AS ids, array_agg(picked.limit_key::text) AS keys,
-                    array_agg(picked.queue_name::text) AS queues, array_agg(picked.priority) AS priorities,
-                    array_agg(picked.line) AS lines
-                FROM picked WHERE picked.limit_key IS NOT NULL
+                SELECT array_agg(fitting.id) AS ids, array_agg(fitting.limit_key::text) AS keys,
+                    array_agg(fitting.queue_name::text) AS queues, array_agg(fitting.priority) AS priorities,
+                    array_agg(fitting.line) AS lines
+                FROM fitting WHERE fitting.limit_key IS NOT NULL
             ) AS asked
             CROSS JOIN LATERAL pgqueue_gate_v1(
                 asked.ids, asked.keys, asked.queues, asked.priorities, asked.lines) AS verdict
@@ -202,7 +229,7 @@ _CLAIM = """WITH {pick}, gate AS MATERIALIZED (
                 last_attempted_at = clock_timestamp(),
                 deadline = clock_timestamp() + job.timeout * interval '1 second', waiting_reason = ''
             WHERE job.id = ANY (ARRAY(
-                SELECT picked.id FROM picked WHERE picked.limit_key IS NULL
+                SELECT fitting.id FROM fitting WHERE fitting.limit_key IS NULL
                 UNION ALL
                 SELECT unnest(gate.granted) FROM gate
             ))
@@ -212,6 +239,8 @@ _CLAIM = """WITH {pick}, gate AS MATERIALIZED (
         UNION ALL
         SELECT {told} FROM gate
         WHERE gate.moved > 0 OR gate.left_behind > 0 OR {first} <> '{{}}'
+        UNION ALL
+        SELECT {full} FROM (SELECT FROM sized WHERE sized.before >= {characters} LIMIT 1) AS too_large
 """
 # What starts in a limited queue is charged to its rate. This gives no row.
 _CHARGE = """        UNION ALL
@@ -257,6 +286,7 @@ def claim_sql(alias: str, *, limited: bool = False, grouped: bool = False) -> st
         "task_path": "array_to_string(gate.following, ',')",
         "queue_name": f"array_to_string({_FIRST}, ',')",
     }
+    full = {"id": "-1", "queue_name": told["queue_name"]}
     fields, statement = Claimed._fields, _CLAIM + _MUST_LAST
     if limited:
         statement += _CHARGE
@@ -267,6 +297,8 @@ def claim_sql(alias: str, *, limited: bool = False, grouped: bool = False) -> st
         returned=", ".join(returned.get(field, f"job.{field}") for field in fields),
         first=_FIRST,
         told=", ".join(told.get(field, "NULL") for field in fields),
+        full=", ".join(full.get(field, "NULL") for field in fields),
+        characters=CHARACTERS,
     )
 
 
@@ -275,9 +307,8 @@ def _pick_sql(alias: str, table: str, *, limited: bool, grouped: bool) -> str:
     columns = (*_PICKED, "group_key") if grouped else _PICKED
     parts = {
         "table": table,
-        "released": ", ".join(f"job.{name}" for name in columns),
+        "released": ", ".join([*columns, f"{_SIZE} AS size"]),
         "first": _FIRST,
-        "picked": "found" if limited else "picked",
         "rooms": _ROOM if limited else "",
         "limit": _ROOM_FOR_ALL if limited else "%(limit)s",
     }
@@ -292,8 +323,9 @@ def _pick_sql(alias: str, table: str, *, limited: bool, grouped: bool) -> str:
     else:
         parts |= {**_NO_GROUPS, "pick": plain}
     pick = _PICK.format(**parts)
-    found = ", ".join(f"found.{name}" for name in columns)
-    return _LIMITED.format(pick=pick, columns=found) if limited else pick
+    if limited:
+        pick = _LIMITED.format(pick=pick)
+    return pick + _FITTING.format(allowed="allowed" if limited else "picked", characters=CHARACTERS)
 
 
 def _compiled(alias: str, columns: tuple[str, ...], *, grouped: bool) -> str:
@@ -309,7 +341,8 @@ def _compiled(alias: str, columns: tuple[str, ...], *, grouped: bool) -> str:
             run_after__lte=Now(),
         )
         .order_by("run_after", "id")
-        .values_list(*columns)
+        .annotate(size=_SIZE_OF)
+        .values_list(*columns, "size")
         .select_for_update(skip_locked=True, no_key=True)
     )
     # Django refuses to compile select_for_update() outside a transaction. Nothing is sent in this one. If the

@@ -164,7 +164,7 @@ class InlineWorker:
         grouped = "groups" in ranges
         statement = claim_sql(self.alias, limited=bool(self._queue_limits), grouped=grouped)
         _, answer = self.session.run((_TAKE_RELEASED, None), (statement, parameters))
-        rows, refusals, _ = split_answer(answer)
+        rows, refusals, *_ = split_answer(answer)
         self._following = list(refusals.following)
         self._refused = refusals.moved + refusals.ended
         if not rows:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -9,8 +11,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue.jobs.claim import Claimed, claim_sql
+from django_pgqueue.jobs import claim as claims
+from django_pgqueue.jobs.claim import CHARACTERS, Claimed, claim_sql
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.session import connect as connect_session
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.producer.claimer import Claimer
+from tests.support.foreign import register, sql_claim
 from tests.support.jobs import LONG_AGO, Range, add, claim, claim_and_tell, live, value
 from tests.support.plans import MODES, nodes, plan
 from tests.support.sessions import Connect, Connection
@@ -203,3 +210,39 @@ def test_only_such_a_claim_reads_the_settings_of_the_server(
         found = nodes(plan(one, claim_sql("default"), parameters, analyze=True))
         loops = [each["Actual Loops"] for each in found if each.get("Function Name") == SETTINGS]
         assert loops == [times], mode
+
+
+@pytest.mark.parametrize("args", [json.dumps(["x" * 4_000]), json.dumps([1] * 400)])
+def test_a_claim_stops_at_its_size(one: Connection, args: str) -> None:
+    add(one, 4, args=args)  # of which the first ones are compressed
+    small = add(one, 3, args="[1]")
+    bound = 2 * len(args) - 100
+    statement = claim_sql("default").replace(str(CHARACTERS), str(bound))
+    sizes = []
+    while rows := claim(one, statement=statement):
+        sizes.append(len(rows))
+    assert sum(sizes) == 4 + len(small)
+    assert sizes[0] < 4
+
+
+def test_a_claim_of_large_jobs_leaves_none_behind(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "CHARACTERS", 10_000)
+    claim_sql.cache_clear()
+    jobs = add(one, 7, args=json.dumps(["x" * 4_000])) + add(one, 2, options='{"concurrency_key": "k"}')
+    claimer = Claimer(WorkerOptions(), worker=1, lease_base=1)
+    taken: list[list[int]] = []
+    with closing(connect_session("default")) as session:
+        claimer.search(session)
+        while rows := claimer.claim(session, 100):
+            taken.append(ids(rows))
+    claim_sql.cache_clear()
+    assert [len(some) for some in taken] == [3, 3, 2]
+    assert [job for some in taken for job in some] == jobs[:-1]  # the last one waits for its key
+
+
+def test_a_claim_by_sql_stops_at_its_size(one: Connection) -> None:
+    large = add(one, 40, args=json.dumps(["x" * 1_000_000]))
+    (small,) = add(one)
+    worker = register(one)
+    assert [len(sql_claim(one, worker, 100)) for _ in range(3)] == [32, 9, 0]
+    assert small > large[-1]

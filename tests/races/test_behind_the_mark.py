@@ -116,7 +116,7 @@ def test_a_first_job_that_is_due_later_hides_none_that_is_due_before(
     spend_the_ration(claimer)
     (job,) = add(other)
     other.commit()
-    assert claimer.claim() == [job]
+    assert claimer.look() == [job]
 
 
 def test_a_priority_edited_to_behind_a_mark_is_found_by_the_rescan(

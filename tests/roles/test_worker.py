@@ -26,7 +26,12 @@ from .calls import outcomes
 from .conftest import PASSWORD, Login, Roles
 
 #: They make triggers on a table, or replace a function, which only its owner may do: migrations call them.
-BY_OWNERS = {"pgqueue_attach_payload_v1", "pgqueue_search_once_v1", "pgqueue_unique_patience_v1"}
+BY_OWNERS = {
+    "pgqueue_attach_payload_v1",
+    "pgqueue_search_once_v1",
+    "pgqueue_unique_patience_v1",
+    "pgqueue_claim_fitting_v1",
+}
 
 
 def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:

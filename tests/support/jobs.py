@@ -80,7 +80,7 @@ def claim_and_ask(
 ) -> tuple[list[Claimed], tuple[int, int]]:
     """Like ``claim()``, and return how many jobs the gate has moved and left behind. `limits` are those of
     queues."""
-    rows, refusals, _ = claim_and_tell(
+    rows, refusals, *_ = claim_and_tell(
         connection, limit, worker=worker, lease=lease, ranges=ranges, statement=statement, limits=limits
     )
     return sorted(rows), (refusals.moved, refusals.left_behind)

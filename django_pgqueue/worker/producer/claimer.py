@@ -112,7 +112,7 @@ class Claimer:
         That is the order of priority, run_after and id; the groups of a range start in turn. ``asked``: the
         parameters of the claim.
         """
-        rows, self._refusals, early = split_answer(answer)
+        rows, self._refusals, early, is_full = split_answer(answer)
         if rows:
             heard(self._alias, rows[0].last_attempted_at)
         self._following += self._refusals.following
@@ -127,10 +127,11 @@ class Claimer:
         if self._refusals.left_behind:
             self._keyed_until = monotonic() + 1.0
         else:
-            whole = len(rows) < asked["limit"]
+            whole = len(rows) < asked["limit"] and not is_full
             # The marks must not jump over jobs that are older than one that was taken before its time.
             timely = [row for row in rows if row.id not in early] if early else rows
-            self._places.claimed(timely, asked, monotonic(), whole=whole, refused=any(self._refusals))
+            refused = is_full or any(self._refusals)
+            self._places.claimed(timely, asked, monotonic(), whole=whole, refused=refused)
         if "groups" in asked:
             rows = in_turn(rows)
         if logger.isEnabledFor(logging.DEBUG):

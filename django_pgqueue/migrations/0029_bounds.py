@@ -1,4 +1,4 @@
-"""A call does not wait without end for a transaction that holds its unique key."""
+"""A call waits only so long for its unique key, and a claim by SQL takes only so many bytes."""
 
 from django.db import migrations
 
@@ -12,5 +12,10 @@ class Migration(migrations.Migration):
         RunSQLFile(
             "unique_patience_v1.sql",
             "SELECT pgqueue_unique_patience_v1(false); DROP FUNCTION pgqueue_unique_patience_v1",
+        ),
+        RunSQLFile(
+            "fitting_v1.sql",
+            "SELECT pgqueue_claim_fitting_v1(false); DROP FUNCTION pgqueue_claim_fitting_v1;"
+            " DROP FUNCTION pgqueue_fitting_v1",
         ),
     ]

@@ -1,0 +1,30 @@
+-- Return the first of the picked jobs that a claim by SQL takes: up to the one that makes it larger than 32 MB of JSON
+-- (jobs/claim.py). A worker cannot know how large the next jobs are, and many may be as large as a job is allowed to be.
+CREATE FUNCTION pgqueue_fitting_v1(p_picked bigint[]) RETURNS bigint[]
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT array_agg(sized.id ORDER BY sized.place) FILTER (WHERE sized.before < 32000000)
+    FROM (
+        SELECT job.id, one.place, sum(size.of_it) OVER (ORDER BY one.place) - size.of_it AS before
+        FROM unnest(p_picked) WITH ORDINALITY AS one (id, place)
+        JOIN pgqueue_job_live AS job ON job.id = one.id
+        CROSS JOIN LATERAL (
+            SELECT sum(CASE WHEN pg_column_compression(part) IS NULL THEN pg_column_size(part)
+                ELSE octet_length(part::text) END) AS of_it
+            FROM (VALUES (job.args), (job.kwargs), (job.metadata)) AS parts (part)
+        ) AS size
+    ) AS sized
+$$;
+
+-- Let the claim by SQL ask it, or the other way round. The function keeps its name, as in search_once_v1.sql.
+CREATE FUNCTION pgqueue_claim_fitting_v1(p_on boolean) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    all_of_them constant text := $q$EXIT WHEN picked = '{}';$q$;
+    fitting constant text := all_of_them || ' picked := pgqueue_fitting_v1(picked);';
+    definition text := pg_get_functiondef('pgqueue_claim_v1'::regproc);
+BEGIN
+    EXECUTE CASE WHEN p_on THEN replace(definition, all_of_them, fitting)
+        ELSE replace(definition, fitting, all_of_them) END;
+END $$;
+
+SELECT pgqueue_claim_fitting_v1(true);
