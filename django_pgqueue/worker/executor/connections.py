@@ -27,6 +27,7 @@ from weakref import WeakSet
 import psycopg
 from django.db import connections
 from django.db.backends.signals import connection_created
+from django.db.transaction import TransactionManagementError
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -49,6 +50,7 @@ __all__ = [
     "install_session_watch",
     "keep_open",
     "leaves_state",
+    "left_open",
     "tidy_up",
     "uninstall_session_watch",
     "watch_of",
@@ -85,6 +87,14 @@ def tidy_up() -> list[str]:
     _thread.unsaved = None
     _thread.used = _each(_tidy)
     return _thread.unsaved or []
+
+
+def left_open(databases: list[str]) -> TransactionManagementError:
+    """Return the exception for a task that has lost what it wrote (``tidy_up``)."""
+    return TransactionManagementError(
+        f"The task has left a transaction open in the database {', '.join(databases)}, for example after "
+        "set_autocommit(False). What it wrote there was rolled back. Use transaction.atomic()."
+    )
 
 
 def close_unused() -> None:

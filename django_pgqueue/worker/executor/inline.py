@@ -71,8 +71,8 @@ class InlineRunner(Runner):
         assert running.outcome is not None
         connection = connections[self.alias]
         if not connection.in_atomic_block and not connection.get_autocommit():
-            if has_written(connection) and running.outcome.kind == "done" and not running.reported:
-                running.outcome = self._not_saved(running, [self.alias])
+            if has_written(connection):
+                running.outcome = self.tidied(running, running.outcome, [self.alias])
             # What the worker writes next is not part of the transaction that the task has left open.
             connection.rollback()
             connection.set_autocommit(True)

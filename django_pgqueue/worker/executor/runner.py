@@ -26,7 +26,7 @@ from ...monitoring import sentry, tracing
 from ...tasks.task import find_task
 from . import outcomes
 from .calls import await_task, call_task
-from .connections import drop_dead, tidy_up
+from .connections import drop_dead, left_open, tidy_up
 from .errors import Failure, note_step, user_frames
 from .log_capture import capture_of, capturing
 from .lost_transactions import (
@@ -203,6 +203,17 @@ class Runner:
             outcome = self._ended_from_outside(running, error)
         return Result(running.row, outcome, running.ran, failure=running.take_failure())
 
+    def tidied(self, running: RunningJob, outcome: Outcome, unsaved: list[str]) -> Outcome:
+        """Return the outcome now that the thread is tidied up. A task that has returned is not done if it has
+        left open the transactions in which it wrote to the databases ``unsaved``.
+        """
+        if not unsaved or outcome.kind != "done" or running.reported:
+            return outcome
+        try:
+            raise left_open(unsaved)
+        except TransactionManagementError as error:
+            return self._failed(running, error)
+
     def _prepare(self, row: Claimed) -> RunningJob | Result:
         """Return the job ready to run, or its result if it cannot run."""
         if row.expired:
@@ -223,19 +234,7 @@ class Runner:
         finally:
             self._end(running)
             unsaved = tidy_up()
-        if unsaved and outcome.kind == "done" and not running.reported:
-            return self._not_saved(running, unsaved)
-        return outcome
-
-    def _not_saved(self, running: RunningJob, databases: list[str]) -> Outcome:
-        """Return the outcome of a task that returned and left open the transaction in which it wrote."""
-        try:
-            raise TransactionManagementError(
-                f"The task has left a transaction open in the database {', '.join(databases)}, for example "
-                "after set_autocommit(False). What it wrote there was rolled back. Use transaction.atomic()."
-            )
-        except TransactionManagementError as error:
-            return self._failed(running, error)
+        return self.tidied(running, outcome, unsaved)
 
     def _run_isolated(self, running: RunningJob) -> Outcome:
         """Run a job, sync or async, in its own process, and wait for its end on this thread."""

@@ -121,7 +121,7 @@ class SyncThreads:
         assert job is not None
         leaves = job.ended or (self._shared and thread.inbox.empty() and hold_nothing())
         if leaves:
-            tidy_up()
+            job.unsaved += tidy_up()
         with self._lock:
             thread.calls -= 1
             # Race: the job may have called again, or ended, since the check. Then this comes again.
@@ -190,6 +190,8 @@ class JobThread(Executor):
         self.calls: deque[_Call] = deque()
         """Those that no thread has got yet."""
         self.ended = False
+        self.unsaved: list[str] = []
+        """The databases in which the job has written in a transaction that it has left open."""
 
     def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call this on the job's thread."""
@@ -197,11 +199,12 @@ class JobThread(Executor):
         self._threads.call(self, _Call(future, partial(call, *args, **kwargs)))
         return future
 
-    async def end(self) -> None:
-        """At the end of the job, tidy up its thread and give it back."""
+    async def end(self) -> list[str]:
+        """At the end of the job, tidy up its thread and give it back. Return what ``tidy_up`` returns."""
         future = self._threads.end(self)
         if future is not None:
             await asyncio.shield(asyncio.wrap_future(future))
+        return self.unsaved
 
 
 class _SyncThread(Thread):

@@ -30,13 +30,13 @@ from django.db import connections
 from ... import conf
 from ...formatting import get_logger
 from . import fork, outcomes
-from .connections import close_unused, tidy_up
+from .connections import close_unused, left_open, tidy_up
 from .outcomes import Result
 from .payloads import Companions, PayloadReader
 from .sync_threads import JobThread, SyncThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from ...jobs.claim import Claimed
     from ..waker import Waker
@@ -78,7 +78,7 @@ class Executor:
         self._taking = Lock()
         self._active: dict[int, _Chunk] = {}  # by the number of the thread
         self._threads: list[Thread] = []
-        self._loop = EventLoop(async_slots or slots, slots, runner.run_async, self._publish)
+        self._loop = EventLoop(async_slots or slots, slots, runner, self._publish)
 
     # -- called by the producer
 
@@ -250,7 +250,7 @@ class EventLoop:
     """Runs at most ``slots`` jobs at the same time. At most ``threads`` of them do sync work. Its own thread
     starts with the first job.
 
-    ``run`` runs a job and sets its outcome. ``publish`` is called on the loop's thread: with each result, and
+    ``publish`` is called on the loop's thread: with each result, and
     without one when the last job that waited for a slot has started.
     """
 
@@ -258,10 +258,10 @@ class EventLoop:
         self,
         slots: int,
         threads: int,
-        run: Callable[[RunningJob], Awaitable[None]],
+        runner: Runner,
         publish: Callable[[list[Result]], None],
     ) -> None:
-        self._run = run
+        self._runner = runner
         self._publish = publish
         self._waiting: deque[RunningJob] = deque()
         self._slots = slots
@@ -375,9 +375,11 @@ class EventLoop:
 
     async def _run_job(self, thread: JobThread, running: RunningJob) -> None:
         try:
-            await self._run(running)
+            await self._runner.run_async(running)
         finally:
-            await thread.end()
+            unsaved = await thread.end()
+        if running.outcome is not None:
+            running.outcome = self._runner.tidied(running, running.outcome, unsaved)
 
     def _ended(self, running: RunningJob, task: asyncio.Task[None]) -> None:
         self._running -= 1
@@ -415,7 +417,10 @@ class _TidyThreads(ThreadPoolExecutor):
 
 def _tidied(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     try:
-        return fork.call_body(call, args, kwargs)
+        value = fork.call_body(call, args, kwargs)
     finally:
-        tidy_up()
+        unsaved = tidy_up()
         connections.close_all()
+    if unsaved:
+        raise left_open(unsaved)
+    return value

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 
 from django_pgqueue import cancel, enqueue, retry, task
 from django_pgqueue.compat import InvalidTask, task_started
 from django_pgqueue.models import Job
+from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing import run_jobs
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -222,6 +226,16 @@ def leaves_a_transaction_open(what: str) -> None:
         Entry.objects.create(key="lost")
 
 
+@task(max_attempts=1)
+async def borrows_a_thread(what: str) -> None:
+    await sync_to_async(leaves_a_transaction_open.func)(what)
+
+
+@task(max_attempts=1)
+async def uses_any_thread(what: str) -> None:
+    await asyncio.to_thread(leaves_a_transaction_open.func, what)
+
+
 @pytest.fixture(params=["worker", "inline"])
 def run_them(request: pytest.FixtureRequest) -> Callable[[], object]:
     return (
@@ -242,6 +256,25 @@ def test_a_job_that_leaves_a_transaction_open_is_not_done_if_that_loses_somethin
     assert [entry.key for entry in Entry.objects.all()] == ["a"]
     if status == "failed":
         assert "has left a transaction open in the database default" in fresh(job).errors[0]["message"]
+
+
+def test_an_async_job_that_leaves_a_transaction_open_is_not_done_either(
+    run_them: Callable[[], object],
+) -> None:
+    _loses_what_it_wrote(borrows_a_thread, run_them)
+
+
+def test_a_call_on_another_thread_that_leaves_a_transaction_open_raises() -> None:
+    _loses_what_it_wrote(uses_any_thread, run_due)
+
+
+def _loses_what_it_wrote(async_task: Task[[str], Any], run_them: Callable[[], object]) -> None:
+    jobs = [enqueue(async_task, what) for what in ("writes", "reads")]
+    run_them()
+    connection.close()
+    assert [fresh(job).status for job in jobs] == ["failed", "done"]
+    assert not Entry.objects.exists()
+    assert "has left a transaction open in the database default" in fresh(jobs[0]).errors[0]["message"]
 
 
 def test_an_atomic_job_commits_although_autocommit_is_off_before() -> None:
