@@ -59,8 +59,9 @@ _FULL_REASON = "The disk of the database was full, so the transaction of the job
 _LOST_LEASES = {"23Q01", "23Q02", "23Q03"}
 _SERIALIZATION_FAILURES = {"40001", "40P01"}
 #: The session was ended by an administrator or by a crash, or the server starts or has no free connection.
-#: Without a code, the connection broke, or there was none.
-_LOST_CONNECTIONS = {None, "57P01", "57P02", "57P03", "53300"}
+#: All of class 08 is about the connection: pgbouncer says 08P01 when its own session has crashed. Without a
+#: code, the connection broke, or there was none.
+_LOST_CONNECTIONS = ("57P01", "57P02", "57P03", "53300", "08")
 _DISK_FULL = "53100"
 #: A lock timeout, and a statement timeout or a request to cancel.
 _CANCELLED = {"55P03", "57014"}
@@ -177,7 +178,8 @@ def _is_lost(alias: str, session: ReferenceType[Any] | None, code: str | None) -
     The error alone does not show this, since it may be about another database. Django connects again at the
     end of a transaction whose connection has broken, so the session is another one then.
     """
-    return code in _LOST_CONNECTIONS and (session is None or session_of(alias) != session)
+    may_be = code is None or code.startswith(_LOST_CONNECTIONS)
+    return may_be and (session is None or session_of(alias) != session)
 
 
 def session_of(alias: str) -> ReferenceType[Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connection
-from django.db.utils import InternalError
+from django.db.utils import InternalError, OperationalError
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
@@ -46,12 +46,18 @@ def test_a_terminated_session_takes_no_attempt(caplog: pytest.LogCaptureFixture)
     assert f"job {job.pk} is requeued, because its transaction was lost" in caplog.text
 
 
+TWO_ANSWERS = InternalError("received 2 results from command 'COMMIT'"), psycopg.InternalError()
+CRASHED = OperationalError("server conn crashed?"), psycopg.errors.ProtocolViolation()
+
+
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_an_error_beside_the_answer_to_a_commit_takes_no_attempt(is_lost: bool) -> None:
-    """A pooler may send one when a session is ended. psycopg refuses two answers to one statement."""
+@pytest.mark.parametrize(("error", "cause"), [TWO_ANSWERS, CRASHED], ids=["beside an answer", "pgbouncer"])
+def test_the_error_of_a_pooler_takes_no_attempt(error: Exception, cause: Exception, is_lost: bool) -> None:
+    """A pooler sends one when a session is ended, maybe beside the answer to the COMMIT. psycopg refuses two
+    answers to one statement.
+    """
     connection.ensure_connection()
-    error = InternalError("received 2 results from command 'COMMIT'")
-    error.__cause__ = psycopg.InternalError(*error.args)
+    error.__cause__ = cause
     running: Any = SimpleNamespace(
         row=claimed(1), task=SimpleNamespace(on_lost="rerun"), told=None, is_finishing=True,
         session=lost_transactions.session_of("default"),
