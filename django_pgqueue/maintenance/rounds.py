@@ -130,13 +130,17 @@ class Rounds:
             self._next_recovery = now + (0.1 if recover_dead(session) >= BATCH else float("inf"))
         if now >= self._next_sweep:
             session.refresh_plans(idle=True)
-            pause = 0.1 if sweep(session) >= BATCH else SWEEP_EVERY * random.uniform(0.8, 1.2)
-            self._next_sweep = now + pause
+            self._next_sweep = now + SWEEP_EVERY * random.uniform(0.8, 1.2)
+            with session.aside("what a sweep sums up and deletes"):
+                if sweep(session) >= BATCH:
+                    self._next_sweep = now + 0.1
         if now >= self._next_rotation:
-            tell_foreign_locks(session)
-            turned = rotate(session)
             longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
-            self._next_rotation = now + (1.0 if turned else longest * random.uniform(0.8, 1.2))
+            self._next_rotation = now + longest * random.uniform(0.8, 1.2)
+            tell_foreign_locks(session)
+            with session.aside("the rotation of history"):
+                if rotate(session):
+                    self._next_rotation = now + 1.0
         if now >= self._next_nets:
             self._spread_nets(session, now)
         if now >= self._next_repair:

@@ -13,6 +13,7 @@ come. The server then releases the locks of the worker.
 from __future__ import annotations
 
 import codecs
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from ..formatting import get_logger
 from .liveness import PatientConnection, client_parameters, tell_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from psycopg.adapt import PyFormat
     from psycopg.types.array import BaseListDumper
@@ -68,6 +69,9 @@ _SETTINGS = {
 #: PostgreSQL 17 and later: ends a transaction in which the process was stopped. It ends the whole session,
 #: not just the statement, and the server ignores the statement timeout if both are equal. So it is longer.
 _TRANSACTION_TIMEOUT = {"transaction_timeout": str(2 * STATEMENT_TIMEOUT)}
+#: Seconds between two lines of the log about side writes of one kind that are refused.
+TELL_EVERY = 60.0
+_told: dict[str, float] = {}
 
 
 class StandbyError(psycopg.OperationalError):
@@ -118,6 +122,28 @@ class Session:
         """Run one statement and return its only value."""
         (value,) = self.row(query, parameters)
         return value
+
+    @contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        """Write ``what`` no job depends on. If the server refuses it, log that once a minute, and go on.
+
+        Raise the errors after which a statement can be tried again, or the session must be replaced.
+        """
+        try:
+            yield
+        except psycopg.Error as error:
+            if self.is_lost or isinstance(error, _NOT_REFUSED):
+                raise
+            now = monotonic()
+            if now - _told.get(what, -TELL_EVERY) >= TELL_EVERY:
+                _told[what] = now
+                reason = error.diag.message_primary or error
+                logger.warning("the server refuses to store %s, which is left out: %s", what, reason)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is known to be closed."""
+        return self.connection.closed
 
     def run(self, *statements: tuple[str, Any], durable: bool = False) -> list[list[Any]]:
         """Run statements in one round trip and one transaction, and return the rows of each.
@@ -330,6 +356,17 @@ class StalePreparedStatementError(psycopg.OperationalError):
             "replaced, which is normal after a migration; if it happens repeatedly, check whether there is a "
             "pooler or proxy in between"
         )
+
+
+#: Errors after which the same statement may succeed, here or in another session.
+_NOT_REFUSED = (
+    StandbyError,
+    StalePreparedStatementError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.SerializationFailure,
+)
 
 
 class PreparedStatements:

@@ -314,6 +314,12 @@ class BorrowedSession(Session):
         self._alias = alias
         self._prepared = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is known to be closed."""
+        connection = connections[self._alias].connection
+        return connection is None or connection.closed
+
     def run(self, *statements: tuple[str, Any], durable: bool = False) -> list[list[Any]]:
         """Run statements in one transaction, and return the rows of each."""
         try:

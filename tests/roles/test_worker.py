@@ -10,9 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import call_command
 
 from django_pgqueue import enqueue
 from django_pgqueue.models import Job
+from tests.app import progress_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import Command, databases, forks, over, start  # noqa: F401 - the fixtures
@@ -29,6 +31,7 @@ from .conftest import PASSWORD, Login, Roles
 BY_OWNERS = {
     "pgqueue_attach_payload_v1",
     "pgqueue_search_once_v1",
+    "pgqueue_settle_progress_v1",
     "pgqueue_unique_patience_v1",
     "pgqueue_claim_fitting_v1",
 }
@@ -113,3 +116,33 @@ def test_a_worker_process_works_with_this_role(
     assert Entry.objects.get().key == "by a role"
     assert "permission denied" not in command.log
     assert "must be owner" not in command.log
+
+
+def test_what_no_job_depends_on_is_left_out_if_the_server_refuses_it(
+    installed: Roles,
+    connect: Connect,
+    start: Callable[..., Command],  # noqa: F811
+) -> None:
+    owner = connect(autocommit=True)
+    owner.execute(
+        f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{installed.worker}"'
+    )
+    owner.execute(f'REVOKE ALL ON pgqueue_progress, pgqueue_stat FROM "{installed.worker}"')
+    try:
+        given: dict[str, Any] = databases()
+        given["default"].update(USER=installed.runner, PASSWORD=PASSWORD)
+        jobs = [enqueue(tasks.add, 40, 2), enqueue(progress_tasks.waits_for_entry, "go on")]
+        owner.execute("UPDATE pgqueue_job_live SET marks = 8 WHERE id = %s", [jobs[0].pk])  # it had told some
+        command = start(env={"TEST_DATABASES": json.dumps(given)})
+        command.logged("the server refuses to store the progress of jobs, which is left out")
+        Entry.objects.create(key="go on")
+        over(*jobs)
+        command.logged("the server refuses to store what a sweep sums up and deletes")
+        command.send(signal.SIGTERM)
+        assert command.wait() == 0, command.log
+        assert [Job.objects.get(pk=job.pk).status for job in jobs] == ["done", "failed"]
+        assert Job.objects.get(pk=jobs[1].pk).crash_count == 0
+        assert "the server refuses to store the statistics of tasks, which is left out" in command.log
+        assert command.log.count("the progress of jobs, which is left out") == 1
+    finally:
+        call_command("pgqueue", "roles", "--apply", *installed.arguments)

@@ -116,7 +116,8 @@ class Counter:
 
     def flush(self, session: Session) -> None:
         """Add the counts to the table."""
-        session.run((STAT_SQL, self.take(monotonic())))
+        with session.aside("the statistics of tasks"):
+            session.run((STAT_SQL, self.take(monotonic())))
 
     def take(self, now: float) -> tuple[Any, ...]:
         """Return the parameters of ``STAT_SQL`` for all counts, and reset them."""

@@ -262,21 +262,26 @@ class ProgressWriter:
             self.write(session)
 
     def write(self, session: Session) -> None:
-        """Write what has changed. What cannot be written is written later, while its job runs."""
+        """Write what has changed. What cannot be written now is written later, while its job runs; what the
+        server refuses is left out.
+        """
         self._wrote = monotonic()
         jobs = self._changed.take()
         tells = [job.take() for job in jobs]
         if not tells:
             return
-        written: set[int] = set()
+        later = {told.id for told in tells}
         try:
-            written.update(session.value(WRITE_SQL, _parameters(tells)))
+            written: Iterable[int] = later
+            with session.aside("the progress of jobs"):
+                written = session.value(WRITE_SQL, _parameters(tells))
+            later.difference_update(written)
         except psycopg.errors.LockNotAvailable:
             # A task has written its own progress in SQL, in a transaction that is still open.
             logger.info("the progress of %d jobs is written later: a row is locked", len(tells))
         finally:
             for job, told in zip(jobs, tells, strict=True):
-                if told.id not in written:
+                if told.id in later:
                     job.put_back(told)
 
 

@@ -100,7 +100,7 @@ def test_what_a_job_leaves_open_is_gone_before_the_next(kind: str, is_async: boo
             enqueue(backend),
         ]
         run_due(threads=1)
-    lost = not is_async and kind in {"transaction", "autocommit off", "error"}
+    lost = kind in {"transaction", "autocommit off", "error"}
     assert fresh(first).status == ("failed" if lost else "done")
     assert [fresh(job).status for job in after] == ["done", "done"]
     assert [entry.key for entry in Entry.objects.all()] == ["after"]
