@@ -295,6 +295,94 @@ def test_a_batch_is_cancelled(one: Connection) -> None:
     assert outcome(one, batch) == ""
 
 
+@pytest.mark.parametrize("deleted", [3, 1])
+@pytest.mark.parametrize("how", ["DELETE FROM pgqueue_job WHERE id = ANY (%s)", "by the ORM"])
+def test_a_batch_of_which_members_were_deleted_by_hand_is_cancelled(
+    one: Connection, deleted: int, how: str
+) -> None:
+    batch, jobs = open_batch(one, 3)
+    children = [after(one, [batch], policy) for policy in POLICIES]
+    if how == "by the ORM":
+        rows = Job.objects.filter(pk__in=jobs[:deleted])
+        rows._raw_delete(rows.db)  # delete() itself is refused
+    else:
+        one.execute(how, (jobs[:deleted],))
+    assert outcome(one, batch) == ""
+    if deleted < 3:
+        end(one, *jobs[deleted:])
+    else:
+        assert upkeep(one) == (1, 0)
+    assert (outcome(one, batch), counts(one, batch)) == ("cancelled", (3, 0, 3 - deleted, 0, deleted))
+    assert status(one, *children) == "cancelled cancelled pending"
+    assert reason(one, children[0]) == f"batch {batch}, after which it was enqueued, was cancelled"
+
+
+def test_a_member_that_was_deleted_stays_cancelled_when_others_are_retried(one: Connection) -> None:
+    batch, jobs = open_batch(one, 2)
+    one.execute("DELETE FROM pgqueue_job_live WHERE id = %s", (jobs[0],))
+    end(one, jobs[1], kind="failed")
+    assert (outcome(one, batch), counts(one, batch)) == ("failed", (2, 0, 0, 1, 1))
+    assert batch_call(one, "retry", batch) == 1
+    end(one, jobs[1])
+    assert (outcome(one, batch), counts(one, batch)) == ("cancelled", (2, 0, 1, 0, 1))
+
+
+@pytest.mark.parametrize("kind", ["live", "failed", "batch"])
+@pytest.mark.parametrize("if_failed", POLICIES)
+def test_a_parent_that_was_deleted_by_hand_is_one_that_was_cancelled(
+    one: Connection, kind: str, if_failed: str
+) -> None:
+    batch, (job,) = open_batch(one, 1)
+    parent = batch if kind == "batch" else job
+    child = after(one, [parent], if_failed)
+    if kind == "failed" and if_failed == "hold":
+        end(one, job, kind="failed")
+        assert status(one, child) == "blocked"
+    one.execute("DELETE FROM pgqueue_job WHERE id = %s", (parent,))
+    one.execute("DELETE FROM pgqueue_batch WHERE id = %s", (parent,))
+    upkeep(one)
+    if if_failed == "run":
+        assert (status(one, child), edges(one)) == ("pending", [])
+    else:
+        assert (status(one, child), edges(one)) == ("cancelled", [])
+        assert reason(one, child) == f"job or batch {parent}, after which it was enqueued, was deleted"
+
+
+@pytest.mark.parametrize(("outcome", "then"), [("done", "pending"), ("failed", "cancelled")])
+def test_a_parent_without_history_was_not_deleted_although_upkeep_comes_late(
+    one: Connection, outcome: str, then: str
+) -> None:
+    """It ended regularly, and most of its children were left to upkeep."""
+    Queue.objects.create(name="short", keep_done=timedelta(0), keep_failed=timedelta(0))
+    (job,) = add(one, queue_name="short")
+    add(one, 2_500, options=json.dumps({"after": [job]}))
+    end(one, job, kind=outcome)
+    children = Job.objects.exclude(pk=job)
+    assert children.filter(status=then).count() == 1_000
+    while upkeep(one) != (0, 0):
+        pass
+    assert children.filter(status=then).count() == 2_500
+    if then == "cancelled":
+        assert set(children.values_list("waiting_reason", flat=True)) == {
+            f"job {job}, after which it was enqueued, failed"
+        }
+
+
+def test_retention_does_not_delete_by_hand(one: Connection) -> None:
+    """Members whose history is off, or over, have ended as they have."""
+    Queue.objects.create(name="short", keep_done=timedelta(0))
+    batch, jobs = open_batch(one, 2, is_open=True)
+    unkept = add(one, 2, queue_name="short", options=json.dumps({"batch": batch}))
+    child = after(one, [batch])
+    close(one, batch)
+    end(one, *jobs, unkept[0])
+    for shelf in range(1, 9):
+        one.execute(f"TRUNCATE pgqueue_job_past_{shelf}")
+    end(one, unkept[1])
+    assert (outcome(one, batch), counts(one, batch)) == ("done", (4, 0, 4, 0, 0))
+    assert status(one, child) == "pending"
+
+
 def test_what_is_asked_of_a_job_that_waits(one: Connection) -> None:
     (job,) = add(one)
     child = after(one, [job])

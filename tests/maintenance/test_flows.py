@@ -44,8 +44,8 @@ def test_a_round_ends_batches_and_lets_jobs_run_that_wait_for_nothing(
     assert status(one, child, callback) == "blocked blocked", "it is not time"
     with caplog.at_level("INFO", "django_pgqueue"):
         rounds.run(session, 112.0)
-    assert status(one, child, callback) == "pending pending"
-    assert outcome(one, batch) == "done"
+    assert status(one, child, callback) == "pending cancelled"
+    assert outcome(one, batch) == "cancelled"
     assert "ended 1 batch that nobody else would have ended" in caplog.text
     assert rounds._next_nets < 113.0, "there may be more"
 
@@ -63,7 +63,7 @@ def test_rounds_go_through_all_pages(
     rounds.run(session, 100.0)
     assert (status(one, *children), outcome(one, batches[2][0])) == ("blocked blocked blocked", "")
     rounds.run(session, 101.0)
-    assert (status(one, *children), outcome(one, batches[2][0])) == ("blocked blocked pending", "done")
+    assert (status(one, *children), outcome(one, batches[2][0])) == ("blocked blocked pending", "cancelled")
 
 
 def test_an_old_batch_is_deleted(session: Session, one: Connection) -> None:
@@ -89,5 +89,5 @@ def test_two_supervisors_do_not_do_the_same(session: Session, connect: Connect, 
     other.execute("DELETE FROM pgqueue_job WHERE id = %s", (member,))
     Rounds().run(session, 100.0)
     assert (status(other, child), outcome(other, batch)) == (
-        ("blocked", "done") if parent else ("pending", "")
+        ("blocked", "cancelled") if parent else ("pending", "")
     )

@@ -32,6 +32,7 @@ BY_OWNERS = {
     "pgqueue_attach_payload_v1",
     "pgqueue_search_once_v1",
     "pgqueue_settle_progress_v1",
+    "pgqueue_tell_deleted_v1",
     "pgqueue_unique_patience_v1",
     "pgqueue_claim_fitting_v1",
 }
