@@ -17,6 +17,7 @@ fields of a job are read-only; the action "Edit" changes what may change while a
     queues, workers, tasks, schedules, limits, pauses   what their names say
     paused       what is paused, in sentences, for the banner and other pages
     database_page   locks, old transactions, dead rows and connections, and when to act
+    visible      which jobs a user sees, for all pages that show jobs
     ask          the confirmation page for actions on a few workers or pauses
     payloads     a mixin for the admin of payload models
 """

@@ -17,8 +17,11 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import Job, JobBatch, JobStat, Limit, Pause, Queue, Schedule, Worker
 from .display import page_zone
+from .visible import may_view_failures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.contrib.admin import AdminSite, ModelAdmin
     from django.db.models import Model
     from django.forms import Media
@@ -47,6 +50,8 @@ _KEYS = {
     "schedule_changelist": "s", "limit_changelist": "l", "pause_changelist": "p", "jobstat_database": "d",
 }  # fmt: skip
 _APP = "django_pgqueue_"
+#: The pages that ask for more than to view their model.
+_ASKS: dict[str, Callable[[AdminSite, HttpRequest], bool]] = {"job_failures": may_view_failures}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ def _root(name: str) -> str:
 
 def _url(site: AdminSite, request: HttpRequest, model: type[Model], name: str) -> str:
     if not site.is_registered(model) or not site.get_model_admin(model).has_view_permission(request):
+        return ""
+    if name in _ASKS and not _ASKS[name](site, request):
         return ""
     try:
         return reverse(f"admin:{_APP}{name}", current_app=site.name)

@@ -20,6 +20,7 @@ from ..monitoring.database.storage import Table
 from . import display
 from .console import console_page
 from .paused import paused
+from .visible import is_restricted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ class Section:
 
 def database_page(admin: DatabaseAdmin[Any], request: HttpRequest) -> TemplateResponse:
     """Return the page for a user who may view statistics."""
-    statements = request.user.has_perm(ARGUMENTS_PERMISSION)
+    statements = request.user.has_perm(ARGUMENTS_PERMISSION) and not is_restricted(admin.admin_site, request)
     sections = [_section(part) for part in database(admin.database, statements=statements)]
     return console_page(
         admin,

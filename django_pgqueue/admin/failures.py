@@ -29,6 +29,7 @@ from .charts import LABELS, MEDIA, Chart, Series, SpanTab, sparkline
 from .console import console_page
 from .jobs.texts import breakable
 from .lists import queue_names, task_paths
+from .visible import hides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +73,12 @@ class FailurePages(DatabaseAdmin[M]):
     class Media:
         css = {"all": ["django_pgqueue/failures.css"]}
 
+    def has_view_failures_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may see failures by group. Their counts and texts are of all jobs, so not
+        if ``get_queryset()`` hides some.
+        """
+        return self.has_view_permission(request) and not hides(self.get_queryset(request))
+
     def has_mute_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may mute and unmute groups of failures."""
         return request.user.has_perm(MUTE)
@@ -88,8 +95,7 @@ class FailurePages(DatabaseAdmin[M]):
 
     def failures_view(self, request: HttpRequest) -> HttpResponse:
         """The groups with the most failures of a span."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
+        self._check_failures(request)
         span = _span(request)
         chosen = {name: _given(request, name) for name in ("queue", "task")}
         muted = _given(request, "muted") == "1"
@@ -126,8 +132,7 @@ class FailurePages(DatabaseAdmin[M]):
 
     def failure_view(self, request: HttpRequest, fingerprint: str) -> HttpResponse:
         """One group: its sample, its failures over time, its tasks, queues and versions, and its jobs."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
+        self._check_failures(request)
         span, alias = _span(request), self.database
         fingerprint = unquote(fingerprint).replace("\0", "")
         try:
@@ -160,7 +165,8 @@ class FailurePages(DatabaseAdmin[M]):
         """Mute a group or unmute it, and redirect to its page."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        if not (self.has_view_permission(request) and self.has_mute_permission(request)):
+        self._check_failures(request)
+        if not self.has_mute_permission(request):
             raise PermissionDenied
         found = FailureGroup.objects.using(self.writes_to).filter(pk=unquote(fingerprint).replace("\0", ""))
         known = found.defer("traceback").first()
@@ -178,6 +184,10 @@ class FailurePages(DatabaseAdmin[M]):
         else:
             self.message_user(request, _("Nothing changed: somebody else was first."), messages.WARNING)
         return HttpResponseRedirect(self._failures_page("failure", quote(known.pk)))
+
+    def _check_failures(self, request: HttpRequest) -> None:
+        if not self.has_view_failures_permission(request):
+            raise PermissionDenied(_("Failures by group are of all jobs, and you may see only some of them."))
 
     def _failures_were_slow(self, request: HttpRequest) -> HttpResponse:
         """Return the page of a group that could not be read in time."""

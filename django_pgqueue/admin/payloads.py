@@ -20,6 +20,7 @@ from ..models import Job
 from . import display
 from .display import page_url
 from .jobs import texts
+from .visible import absent_text, visible_jobs
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -40,11 +41,12 @@ class PayloadAdmin(Base):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Add to the rows the status of the job, why it waits, and whether this user may view it."""
-        job = Job.objects.filter(pk=OuterRef("pk"))
         rows: QuerySet[Any] = super().get_queryset(request)
+        job = visible_jobs(self.admin_site, request, rows.db).filter(pk=OuterRef("pk"))
         annotated: QuerySet[Any] = rows.annotate(
             pgqueue_status=Subquery(job.values("status")[:1]),
             pgqueue_reason=Subquery(job.values("waiting_reason")[:1]),
+            pgqueue_absent=Value(absent_text(self.admin_site, request)),
             pgqueue_linked=Value(bool(page_url(self.admin_site, request, Job, "changelist"))),
         )
         return annotated
@@ -62,7 +64,7 @@ class PayloadAdmin(Base):
     def job_status(self, row: Any) -> str:
         """The status of the job, and below it why it waits."""
         if row.pgqueue_status is None:
-            return str(_("no longer kept"))
+            return str(row.pgqueue_absent)
         badge = display.status_badge(row.pgqueue_status)
         if not row.pgqueue_reason:
             return badge

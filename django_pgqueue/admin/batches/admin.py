@@ -29,6 +29,7 @@ from ..job_page.links import children_of, shown_jobs
 from ..jobs.filters import on_shelves
 from ..jobs.search import BATCH
 from ..lists import KeysetChangeList
+from ..visible import is_restricted, visible_jobs
 from . import fields as batch_fields
 
 if TYPE_CHECKING:
@@ -112,13 +113,21 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         return [
             {"label": label, "url": self._url(act, quote(batch.pk))}
             for act, label in _LABELS.items()
-            if fitting[act] and self._may(request, act)
+            if fitting[act] and self._may(request, act) and not self._has_hidden(request, batch)
         ]
 
     def _ask_or_act(
         self, request: HttpRequest, batches: Sequence[JobBatch], act: Act, back: str
     ) -> HttpResponse | None:
-        """Show what would happen; if that was confirmed, do it."""
+        """Show what would happen; if that was confirmed, do it. Batches with hidden jobs are left alone."""
+        refused = [batch for batch in batches if self._has_hidden(request, batch)]
+        if refused:
+            refusal = _("You may not see all jobs of %(batches)s, so you may not do this.")
+            names = {"batches": ", ".join(map(str, refused))}
+            self.message_user(request, refusal % names, messages.ERROR)
+            batches = [batch for batch in batches if batch not in refused]
+        if not batches:
+            return None
         if not is_confirmed(request):
             counts = counts_of(self.database, [batch.pk for batch in batches])
             effects = [_effect(batch, counts[batch.pk], act) for batch in batches]
@@ -139,6 +148,17 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         }[act] % {"count": display.number(number)}
         self.message_user(request, words, messages.SUCCESS if number else messages.WARNING)
         return None
+
+    def _has_hidden(self, request: HttpRequest, batch: JobBatch) -> bool:
+        """Return whether the batch has jobs that this user may not see.
+
+        Race: a hidden job that joins the batch afterwards is cancelled with it. It has asked for that.
+        """
+        if not is_restricted(self.admin_site, request):
+            return False
+        members = Job.objects.using(self.writes_to).filter(batch_id=batch.pk)
+        seen = visible_jobs(self.admin_site, request, self.writes_to).filter(batch_id=batch.pk)
+        return members.count() > seen.values("pk").distinct().count()
 
     def _act(self, batch: JobBatch, act: Act) -> int:
         """Return how many jobs have changed. A batch that was deleted in the meantime has none."""
@@ -275,12 +295,12 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _tables(self, request: HttpRequest, batch: Any) -> list[dict[str, Any]]:
-        tables = []
+        tables, jobs = [], visible_jobs(self.admin_site, request, self.database)
         if batch.counts.failed:  # a batch may have a million jobs in the other shelves
-            failed = on_shelves(Status.FAILED, Job.objects.using(self.database))
+            failed = on_shelves(Status.FAILED, jobs)
             failed = failed.filter(batch_id=batch.pk, status=Status.FAILED).order_by("pk")
             tables.append(shown_jobs(self.admin_site, request, _("Failed jobs"), failed, MOST_FAILED))
-        children = children_of(batch.pk, self.database)
+        children = children_of(batch.pk, jobs)
         tables.append(shown_jobs(self.admin_site, request, _("Jobs that run after this batch"), children))
         return tables
 

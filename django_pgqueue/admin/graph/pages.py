@@ -29,6 +29,7 @@ from ..base import ReadOnlyAdmin
 from ..console import console_page
 from ..display import page_url
 from ..jobs.search import BATCH
+from ..visible import hidden_of
 from .layout import Arrow, Key, Kind, Node, Workflow, columns, layout
 from .reading import Limits, read
 from .shapes import counted, drawn
@@ -96,7 +97,10 @@ class WorkflowPages(ReadOnlyAdmin[M]):
 
     def _section(self, request: HttpRequest, row: Any, limits: Limits) -> dict[str, Any]:
         """Return what the template shows."""
-        whole = read(self.get_queryset(request).db, row.pk, limits)
+        alias = self.get_queryset(request).db
+        whole = read(alias, row.pk, limits)
+        jobs = [int(str(node.key)) for node in whole.nodes.values() if node.kind == Kind.JOB]
+        _leave_out(whole, hidden_of(self.admin_site, request, alias, jobs))
         workflow = folded(whole)
 
         def url_of(node: Node, state: str = "") -> str:
@@ -141,6 +145,14 @@ def _has_workflow(row: Any) -> bool:
     if isinstance(row, JobBatch):
         return True
     return bool(row.parent_ids or row.batch_id is not None or row.marks & HAS_CHILDREN)
+
+
+def _leave_out(workflow: Workflow, hidden: set[int]) -> None:
+    """Remove the nodes of jobs that a user may not see, and their arrows."""
+    for key in hidden:
+        del workflow.nodes[key]
+    for ends in [ends for ends in workflow.arrows if hidden.intersection(ends)]:
+        del workflow.arrows[ends]
 
 
 def _summary(workflow: Workflow) -> str:

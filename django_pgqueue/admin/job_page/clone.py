@@ -32,6 +32,7 @@ from .. import display
 from ..bulk.edit_form import EditForm
 from ..console import console_page
 from ..jobs.fields import JobFields
+from ..visible import hides
 from .payload import payload_model_of, restored
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class JobClones(JobFields):
             words = _("The call of this job is a row of its payload. Add a row instead.")
             self.message_user(request, words, messages.WARNING)
             return HttpResponseRedirect(self.clone_url("change", job))
-        form = CloneForm(job, self.writes_to, request.POST if request.method == "POST" else None)
+        data = request.POST if request.method == "POST" else None
+        form = CloneForm(job, self.writes_to, data, is_restricted=hides(self.get_queryset(request)))
         made = form.enqueue() if form.is_bound else None
         if made is not None:
             return self._made(request, job, made)
@@ -126,9 +128,9 @@ class CloneForm(EditForm):
     )
     field_order = ("args", "kwargs", "queue_name", "priority", "run_after")
 
-    def __init__(self, job: Job, using: str, data: Any = None) -> None:
+    def __init__(self, job: Job, using: str, data: Any = None, *, is_restricted: bool = False) -> None:
         super().__init__(data)
-        self.job, self.using = job, using
+        self.job, self.using, self._is_restricted = job, using, is_restricted
         self._shown = redact_call(job.args, job.kwargs, job.task_path)
         self.initial = {
             "args": self._shown[0],
@@ -179,4 +181,8 @@ class CloneForm(EditForm):
         )
         call = partial(enqueue, task, *values["args"], **values["kwargs"])
         with transaction.atomic(using=alias):
-            return call()
+            made = call()
+            # With on_conflict="replace" it may be a hidden job that has changed.
+            if self._is_restricted and made.enqueue_outcome != "created":
+                raise ValueError(_("No job was enqueued: another job has the unique key of this call."))
+            return made

@@ -20,6 +20,7 @@ from .. import display
 from ..batches import fields as batch_fields
 from ..display import page_url
 from ..jobs.texts import breakable
+from ..visible import absent_text, hidden_of, visible_jobs
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
@@ -44,7 +45,7 @@ def shown_links(site: AdminSite, request: HttpRequest, job: Job) -> list[dict[st
     if job.parent_ids:
         tables.append(_parents(site, request, job))
     if job.marks & HAS_CHILDREN:
-        children = children_of(job.pk, str(job._state.db))
+        children = children_of(job.pk, visible_jobs(site, request, str(job._state.db)))
         tables.append(shown_jobs(site, request, _("Jobs that run after this one"), children))
     return tables
 
@@ -65,10 +66,10 @@ def batch_of(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any] 
     }
 
 
-def children_of(parent: int, alias: str) -> QuerySet[Job]:
-    """Return the jobs that were enqueued after a job or a batch."""
+def children_of(parent: int, jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Return those of ``jobs`` that were enqueued after a job or a batch."""
     condition = RawSQL("parents @> ARRAY[%s::bigint]", [parent], BooleanField())
-    return Job.objects.using(alias).filter(condition).order_by("pk")
+    return jobs.filter(condition).order_by("pk")
 
 
 def shown_jobs(
@@ -84,10 +85,12 @@ def _parents(site: AdminSite, request: HttpRequest, job: Job) -> dict[str, Any]:
     """Return the table of what a job runs after, with what it does if one of them fails."""
     alias = str(job._state.db)
     parents = Parents(job.parent_ids or (), alias)
+    known = [key for key in parents if key not in parents.gone]
+    hidden = hidden_of(site, request, alias, known)
     rows: Iterable[dict[str, Any]] = [
         *(_batch_row(site, request, batch) for batch in parents.batches.values()),
-        *(_row(site, request, parents[key]) for key in parents if key not in parents.gone),
-        *({"id": key, "what": _("no longer kept")} for key in parents.gone),
+        *(_row(site, request, parents[key]) for key in known if key not in hidden),
+        *({"id": key, "what": absent_text(site, request)} for key in (*parents.gone, *sorted(hidden))),
     ]
     rules = dict(Edge.objects.using(alias).filter(child_id=job.pk).values_list("parent_id", "if_failed"))
     labels = dict(Edge.IfFailed.choices)

@@ -18,6 +18,7 @@ from ...models.worker import Worker
 from ...monitoring.states import NOW
 from .. import display
 from ..lists import PERIODS, is_span, queue_names, read_span, task_paths, within_span
+from ..visible import hides
 from .texts import breakable, short_name
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class StatusFilter(admin.SimpleListFilter):
         everything, *states = super().choices(changelist)
         yield everything
         is_whole = set(changelist.get_filters_params()) <= {self.parameter_name} and not changelist.query
-        if not is_whole or changelist.root_queryset.query.where:
+        if not is_whole or hides(changelist.root_queryset):
             yield from states
             return
         counts, source = NOW.of(changelist.root_queryset.db), self.request.get_full_path()

@@ -37,6 +37,7 @@ from ..console import console_page
 from ..display import page_url
 from ..failures import failure_block
 from ..paused import in_words
+from ..visible import may_view_failures
 from .rows import add_limits, queue_rows, worker_rows
 from .tiles import tiles
 
@@ -104,7 +105,7 @@ def _now(admin: DatabaseAdmin[Any], request: HttpRequest) -> dict[str, Any]:
         "may_pause": may_pause(site, request),
         "may_resume": resumes,
         "any_lost": bool(state.lost),
-        "failures": failure_block(admin),
+        "failures": failure_block(admin) if may_view_failures(site, request) else None,
         "workers": worker_rows(site, request, workers[:MOST_WORKERS]),
         "more_workers": max(0, len(workers) - MOST_WORKERS),
         "slow_queues": None in (state.depths, state.lost, hour, day, names) or not has_limits,
@@ -236,9 +237,8 @@ def _trouble(
         url = page_url(site, request, Worker, "changelist")
         return Trouble(text, _("Workers") if url else "", url, command)
     if problem.kind == "failures":
-        url = _view(site, request, Job, "job_failures") or _list(
-            site, request, status="failed", finished="hour"
-        )
+        by_group = _view(site, request, Job, "job_failures") if may_view_failures(site, request) else ""
+        url = by_group or _list(site, request, status="failed", finished="hour")
         return Trouble(text, _("Failures") if url else "", url)
     if problem.kind in {"unreachable", "foreign_lock"}:
         url = _view(site, request, JobStat, "jobstat_database")

@@ -18,6 +18,7 @@ from ...schedules.cron import zone
 from .. import display
 from ..display import page_url
 from ..jobs.texts import breakable
+from ..visible import absent_text, visible_jobs
 from .actions import value_text
 from .fields import call_text, how_soon, outcome, state_badge, state_text
 
@@ -125,12 +126,17 @@ def _ticks(site: AdminSite, request: HttpRequest, alias: str, schedule: Schedule
     ticks = board.last_ticks(alias, schedule, LAST_TICKS)
     shows_jobs = bool(page_url(site, request, Job, "changelist"))
     keys = [tick.job_id for tick in ticks if tick.job_id is not None]
-    jobs = Job.objects.using(alias).only("pk", "status").in_bulk(keys) if shows_jobs else {}
+    visible = visible_jobs(site, request, alias).only("pk", "status")
+    jobs = visible.in_bulk(keys) if shows_jobs else {}
+    absent = absent_text(site, request)
     rows = []
     for tick in ticks:
         cells = [Cell(outcome(tick), "pgqueue-name"), Cell(_job(site, request, tick, jobs))]
         rows.append(
-            Row(display.time(tick.tick), [*cells, *([Cell(_status(tick, jobs))] if shows_jobs else [])])
+            Row(
+                display.time(tick.tick),
+                [*cells, *([Cell(_status(tick, jobs, absent))] if shows_jobs else [])],
+            )
         )
     heads = [_("Tick"), _("outcome"), _("job"), *([_("status")] if shows_jobs else [])]
     return Table(
@@ -154,9 +160,9 @@ def _job(site: AdminSite, request: HttpRequest, tick: ScheduleTick, jobs: dict[i
     )
 
 
-def _status(tick: ScheduleTick, jobs: dict[int, Job]) -> str:
+def _status(tick: ScheduleTick, jobs: dict[int, Job], absent: str) -> str:
     """Format the status of the job of a tick."""
     if tick.job_id is None:
         return "-"
     job = jobs.get(tick.job_id)
-    return _("no longer kept") if job is None else display.status_badge(job.status)
+    return absent if job is None else display.status_badge(job.status)

@@ -37,6 +37,7 @@ from ..failures import failure_block
 from ..jobs.texts import breakable
 from ..paused import details, paused
 from ..schedules.fields import how_soon, state_badge
+from ..visible import may_view_failures
 from .list import error_rate, share_text
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ def _source(task: Task[..., Any] | None) -> Iterator[Fact]:
 
 
 def _failures(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> dict[str, Any] | None:
-    """Return the largest groups of its failures, for users who may view jobs."""
+    """Return the largest groups of its failures, for users who may view them."""
     site = admin.admin_site
-    if not page_url(site, request, Job, "changelist"):
+    if not may_view_failures(site, request):
         return None
     try:
         return failure_block(
@@ -228,11 +229,9 @@ def _links(admin: DatabaseAdmin[Any], request: HttpRequest, path: str) -> Iterat
         for status in Status:
             query = urlencode({"task": path, "status": status.value})
             yield {"label": display.status_badge(status), "url": f"{jobs}?{query}"}
-        try:
+        if may_view_failures(admin.admin_site, request):
             failures = reverse("admin:django_pgqueue_job_failures", current_app=admin.admin_site.name)
             yield {"label": _("Failures by group"), "url": f"{failures}?{urlencode({'task': path})}"}
-        except NoReverseMatch:
-            pass
     if pause := page_url(admin.admin_site, request, Pause, "add"):
         yield {"label": _("Pause"), "url": f"{pause}?{urlencode({'kind': 'task', 'name': path})}"}
 

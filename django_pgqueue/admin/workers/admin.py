@@ -31,6 +31,7 @@ from ..base import ReadOnlyAdmin
 from ..display import page_url, task_url
 from ..jobs.progress import COLUMNS, progress_of_job, with_progress
 from ..jobs.texts import breakable
+from ..visible import hidden_of, visible_jobs
 from .fleet import Fleet, state_badge
 
 if TYPE_CHECKING:
@@ -297,7 +298,8 @@ def add_jobs(
     """Add the jobs of the worker to the context of its page, for users who may view jobs."""
     if not page_url(admin.admin_site, request, Job, "changelist"):
         return
-    jobs = list(_running_jobs(admin.database, worker)[: MOST_JOBS + 1])
+    visible = visible_jobs(admin.admin_site, request, admin.database)
+    jobs = list(_running_jobs(visible, worker)[: MOST_JOBS + 1])
     context["pgqueue_jobs"] = [_job_row(admin, request, job, worker) for job in jobs[:MOST_JOBS]]
     context["pgqueue_more_jobs"] = len(jobs) > MOST_JOBS
     context["pgqueue_shows_jobs"] = True
@@ -306,14 +308,16 @@ def add_jobs(
     except TimeLimitReached:
         context["pgqueue_history_note"] = gettext("What it has ended could not be read in time.")
         return
-    context["pgqueue_history"] = [_ended_row(admin, request, job) for job in history.jobs]
+    hidden = hidden_of(admin.admin_site, request, admin.database, [job.id for job in history.jobs])
+    ended = [_ended_row(admin, request, job) for job in history.jobs if job.id not in hidden]
+    context["pgqueue_history"] = ended
     context["pgqueue_history_note"] = _note(history)
 
 
-def _running_jobs(alias: str, worker: Worker) -> QuerySet[Any]:
+def _running_jobs(visible: QuerySet[Job], worker: Worker) -> QuerySet[Any]:
     """Return the jobs that a worker has claimed, the longest running first, without their arguments."""
     elapsed = ExpressionWrapper(Now() - F("last_attempted_at"), output_field=DurationField())
-    jobs = Job.objects.using(alias).filter(shelf=0, status="running", worker=worker.pk)
+    jobs = visible.filter(shelf=0, status="running", worker=worker.pk)
     columns = (*COLUMNS, "task_path", "queue_name", "deadline", "cancel_requested_at", "last_attempted_at")
     rows: QuerySet[Any] = with_progress(jobs).only(*columns).annotate(elapsed=elapsed)
     return rows.order_by("last_attempted_at", "pk")

@@ -1,0 +1,161 @@
+"""A project hides jobs with ``JobAdmin.get_queryset()``: no page shows them, and no action changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from django_pgqueue import enqueue
+from django_pgqueue.models import FailureGroup, Job, JobProgress, ScheduleTick
+from tests.app.unique_tasks import render
+from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
+from tests.support.failures import fold, note
+
+from .helpers import body, post, staff, url
+from .hiding_site import hiding_site
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.hiding_site")]
+
+SECRET = "zanzibar"
+TASK = "tests.app.tasks.add"
+GROUP = "abc"
+KINDS = [model._meta.model_name for model in hiding_site._registry]
+ACTS = ("cancel", "retry")
+
+
+@pytest.fixture
+def restricted() -> Client:
+    """A user with all permissions who sees a part of the jobs."""
+    names = Permission.objects.filter(content_type__app_label="django_pgqueue")
+    return staff(*names.values_list("codename", flat=True))
+
+
+def hidden(**values: Any) -> Job:
+    job: Job = JobFactory.create(queue_name="hidden", args=[SECRET], **values)
+    return job
+
+
+@pytest.fixture(autouse=True)
+def rows() -> dict[str, Any]:
+    """Visible rows, with hidden jobs around each of them, and the group of a hidden failure."""
+    batch, worker = BatchFactory.create(), WorkerFactory.create()
+    error = {"class": "ValueError", "message": SECRET, "traceback": SECRET, "attempt": 1}
+    failed = hidden(failed=True, batch_id=batch.pk, errors=[error], error_fingerprint=GROUP)
+    ran = hidden(running=True, worker=worker.pk, marks=8)
+    JobProgress.objects.create(job=ran, done=1, note=SECRET)
+    job = JobFactory.create(batch_id=batch.pk, status="blocked", parent_ids=[failed.pk], marks=2)
+    hidden(status="blocked", parent_ids=[job.pk, batch.pk], waiting_reason=SECRET)
+    schedule = ScheduleFactory.create(name="nightly")
+    ScheduleTick.objects.create(
+        schedule_id=schedule.pk, tick=timezone.now(), job_id=failed.pk, outcome="enqueued"
+    )
+    connection.ensure_connection()
+    note(connection.connection, GROUP, failed=2, task_path=TASK, error_class="shop.Down",
+         message=SECRET, traceback=SECRET, job_id=failed.pk)  # fmt: skip
+    fold(connection.connection)
+    return {
+        "job": job, "hidden": failed, "jobbatch": batch, "worker": worker, "schedule": schedule,
+        "jobstat": JobStatFactory.create(),
+    }  # fmt: skip
+
+
+def addresses(kind: str, rows: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the URL of each page of an admin class, for the visible row and the hidden job."""
+    [model_admin] = [each for model, each in hiding_site._registry.items() if model._meta.model_name == kind]
+    for row in [rows.get(kind), *([rows["hidden"]] if kind == "job" else [])]:
+        pk = "1" if row is None else str(row.pk)
+        known = {"fingerprint": GROUP, "path": TASK, "name": "pause"}
+        for pattern in model_admin.get_urls():
+            wanted = pattern.pattern.converters if pattern.name else ()
+            values = {name: pk if name == "object_id" else known.get(name, TASK) for name in wanted}
+            if pattern.name:
+                yield pattern.name, reverse(f"admin:{pattern.name}", kwargs=values)
+
+
+def shows_secret(client: Client, address: str) -> bool:
+    return SECRET in client.get(address).content.decode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_page_shows_anything_of_a_hidden_job(kind: str, rows: dict[str, Any], restricted: Client) -> None:
+    shown = [name for name, address in addresses(kind, rows) if shows_secret(restricted, address)]
+    assert shown == []
+
+
+@pytest.mark.parametrize("kind", ["job", "jobbatch", "jobstat"])
+def test_who_sees_all_jobs_sees_these_texts(kind: str, rows: dict[str, Any], root: Client) -> None:
+    assert any(shows_secret(root, address) for _name, address in addresses(kind, rows))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_button_changes_a_hidden_job(kind: str, rows: dict[str, Any], restricted: Client) -> None:
+    # One that waits for a job that was cancelled follows it, as it has asked for.
+    others = Job.objects.filter(queue_name="hidden", parent_ids=None).order_by("pk")
+    before = list(others.values())
+    assert len(before) == 2
+    keys = [str(row.pk) for row in rows.values()]
+    for _name, address in addresses(kind, rows):
+        for action in ("", "cancel_jobs", "retry_jobs", "cancel_batches", "retry_batches"):
+            data = {"action": action, "_selected_action": keys, "confirmed": "1", "index": "0"}
+            restricted.post(address, {**data, "select_across": "1", "priority": "9", "names": '["nightly"]'})
+    assert list(others.values()) == before
+    assert FailureGroup.objects.get().muted_at is None
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_batch_with_hidden_jobs_is_refused_and_says_why(
+    act: str, rows: dict[str, Any], restricted: Client
+) -> None:
+    batch = rows["jobbatch"]
+    address = url(act, batch.pk, model="jobbatch")
+    assert address not in body(restricted, url("change", batch.pk, model="jobbatch"))
+    message, level = post(restricted, address, confirmed="1")
+    assert level == "error"
+    assert message.startswith("You may not see all jobs of ")
+    own = BatchFactory.create()
+    for state in ({}, {"failed": True}):
+        JobFactory.create(batch_id=own.pk, **state)
+    address = url(act, own.pk, model="jobbatch")
+    assert address in body(restricted, url("change", own.pk, model="jobbatch"))
+    assert post(restricted, address, confirmed="1")[1] == "success"
+
+
+def test_failures_by_group_are_for_those_who_see_all_jobs(
+    rows: dict[str, Any], root: Client, restricted: Client
+) -> None:
+    for page in (url("failures"), url("failure", GROUP)):
+        assert root.get(page).status_code == 200
+        assert restricted.get(page).status_code == 403
+    assert restricted.post(url("failure_mute", GROUP)).status_code == 403
+    task = reverse("admin:django_pgqueue_jobstat_task", args=[TASK])
+    for page in (url("overview"), url("changelist"), task):
+        assert url("failures") in body(root, page)
+        assert url("failures") not in body(restricted, page)
+
+
+def test_the_page_of_a_job_keeps_its_hidden_parents_to_itself(
+    rows: dict[str, Any], root: Client, restricted: Client
+) -> None:
+    page = url("change", rows["job"].pk)
+    parent = url("change", rows["hidden"].pk)
+    assert f'href="{parent}"' in body(root, page)
+    shown = body(restricted, page)
+    assert "not kept any more, or not for you to see" in shown
+    assert f'href="{parent}"' not in shown
+
+
+def test_a_copy_does_not_take_the_place_of_a_hidden_job(rows: dict[str, Any], restricted: Client) -> None:
+    """The unique key of the call is that of a hidden job, which it would replace."""
+    taken = enqueue(render.using(queue_name="hidden"), 1)
+    job = JobFactory.create(task_path=render.module_path, args=[1], done=True)
+    data = {"args": "[1]", "kwargs": "{}", "queue_name": "default", "priority": "7"}
+    answer = restricted.post(url("clone", job.pk), data)
+    assert "another job has the unique key of this call" in answer.content.decode()
+    assert Job.objects.get(pk=taken.pk).queue_name == "hidden"
