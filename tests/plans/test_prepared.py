@@ -16,7 +16,7 @@ from django_pgqueue.postgres import session as session_module
 from django_pgqueue.postgres.session import Session
 from django_pgqueue.postgres.session import connect as connect_worker
 from django_pgqueue.worker.producer.claimer import FIRST_DUE_SQL
-from django_pgqueue.worker.producer.orders import _CANCELS_SQL
+from django_pgqueue.worker.producer.orders import _RUNNING_SQL
 from tests.app import worker_tasks as tasks
 from tests.support.jobs import LONG_AGO, Range
 from tests.support.plans import fill, nodes, reads
@@ -54,7 +54,7 @@ def statements(ids: list[int]) -> dict[str, tuple[str, Any]]:
         "claim": (claim_sql("default"), claim_parameters(Range(), limit=BATCH)),
         "search": (FIRST_DUE_SQL, (None, [], *known, 500)),
         "rescan": (FIRST_DUE_SQL, (None, [], *NOTHING, 500)),
-        "cancels": (_CANCELS_SQL, (ids,)),
+        "cancels": (_RUNNING_SQL, (ids,)),
         **{
             kind: (FINISH_SQL, finish_parameters([Outcome(job, 1, kind, error="{}") for job in ids], 20))
             for kind in kinds

@@ -13,7 +13,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
-from tests.support.commands import SLOW, Command
+from tests.support.commands import SLOW, Command, is_alive
 from tests.support.sessions import Connect
 from tests.support.workers import fresh, until
 
@@ -143,6 +143,24 @@ def test_the_jobs_of_a_worker_that_vanished_altogether_are_recovered_by_another(
     Entry.objects.create(key="go")
     until(lambda: fresh(job).status == "done", seconds=SLOW)
     assert "found 1 dead worker, requeued 1 job" in other.log
+
+
+def test_a_process_that_is_stopped_long_is_replaced_if_its_tasks_never_end(start: Start) -> None:
+    command = start("--threads", "1", HEARTBEAT=0.2, LEASE=1)
+    (worker,) = command.workers()
+    job = enqueue(tasks.wait_for_entry, "go")
+    runs("go")
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        start(HEARTBEAT=0.2, LEASE=1)
+        runs("go", 2)
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
+    command.logged("is replaced: lost jobs take all its threads")
+    until(lambda: not is_alive(worker.pid), seconds=SLOW)
+    assert (fresh(job).status, fresh(job).attempts) == ("running", 1)
+    Entry.objects.create(key="go")
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
 
 
 def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_wakes(start: Start) -> None:

@@ -184,6 +184,10 @@ class Runner:
         """Return the jobs that are running now."""
         return iter(list(self._running.values()))
 
+    def running_one(self, job_id: int) -> RunningJob | None:
+        """Return a job if it is running here."""
+        return self._running.get(job_id)
+
     def runs(self, job_id: int) -> bool:
         """Return whether a job is running here."""
         return job_id in self._running

@@ -134,6 +134,11 @@ class RunningJob:
                     self._event.set()
             return self._event
 
+    @property
+    def needs_lease(self) -> bool:
+        """Whether it has not given up its lease by itself: it waits, or writes its end."""
+        return self.suspended is None and not self.is_finishing
+
     def ask_to_stop(self) -> bool:
         """Ask the job to stop because it was cancelled. Return False if it was asked before."""
         with _LOCK:

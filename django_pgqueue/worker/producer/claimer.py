@@ -138,6 +138,26 @@ class Claimer:
             _log_claim(rows, asked["limit"], seconds)
         return rows
 
+    def claim_again(self, session: Session, rows: list[Claimed]) -> set[int]:
+        """Claim jobs under the leases under which they run here, as far as they are free and their keys have
+        room. Return their ids.
+        """
+        claimed: set[int] = set()
+        for lease in {row.lease for row in rows}:
+            group = [row for row in rows if row.lease == lease]
+            places = {(row.queue_name, row.priority) for row in group}
+            parameters = {
+                "queues": [name for name, _ in places], "priorities": [priority for _, priority in places],
+                # No other job is behind this mark.
+                "marks": ["infinity"] * len(places), "mark_ids": [0] * len(places),
+                "first": [row.id for row in group], "limit": len(group),
+                "worker": self._worker, "lease": lease,
+            }  # fmt: skip
+            answer = split_answer(session.rows(claim_sql(self._alias), parameters))
+            self._following += answer.refusals.following
+            claimed |= {row.id for row in answer.rows}
+        return claimed
+
     def take_refusals(self) -> Refusals:
         """Return once what the gate did with the jobs of the last claim that may not start."""
         refusals, self._refusals = self._refusals, Refusals()

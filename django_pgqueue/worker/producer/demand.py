@@ -74,7 +74,7 @@ class Demand:
 
     def _held(self) -> int:
         """Return how many jobs are claimed and have not ended."""
-        return len(self._in_flight) + self._exchange.more_in_flight - len(self._completer)
+        return self._in_flight.places + self._exchange.more_in_flight - len(self._completer)
 
 
 # ----------------------------------------------------------------------------
@@ -134,6 +134,10 @@ class OneKind:
     def split(self, rows: list[Claimed]) -> tuple[list[Claimed], list[Claimed]]:
         """Return the rows to run, and those for which there is no room."""
         return rows, []
+
+    def is_filled_by(self, task_paths: list[str]) -> bool:
+        """Return whether jobs of these tasks leave no place for others."""
+        return len(task_paths) >= self._slots
 
     def hoards(self, held: int, now: float) -> bool:
         """Return whether jobs that were claimed ahead should be requeued, because jobs take longer than
@@ -262,6 +266,11 @@ class TwoKinds:
             self._pause = PAUSE if runs else min(2 * self._pause, LONGEST_PAUSE)
             self._look_at = now + self._pause
         return runs, returned
+
+    def is_filled_by(self, task_paths: list[str]) -> bool:
+        """Return whether jobs of these tasks leave no place for others of the same kind."""
+        of_async = sum(map(bool, map(self._is_async, task_paths)))
+        return len(task_paths) - of_async >= self._sync.slots or of_async >= self._async.slots
 
     def hoards(self, held: int, now: float) -> bool:
         """Return whether jobs that were claimed ahead should be requeued, because jobs take longer than

@@ -1,6 +1,7 @@
 """The jobs in flight in a worker process, which are claimed but not yet reported.
 
 taken --the task starts--> begun (see ``started_jobs``) --reported--> gone
+begun --another worker has it (see ``leases``)--> lost: not in flight any more, but its task still runs
 begun --still runs after its timeout and the grace period--> overdue: only the end of the process ends it
 """
 
@@ -42,6 +43,8 @@ class InFlight:
     def __init__(self, started_jobs: StartedJobs) -> None:
         self.overdue: dict[int, RunningJob] = {}
         """The jobs that do not end."""
+        self.lost: dict[int, Claimed] = {}
+        """The jobs that still run, but not for this worker."""
         self._started_jobs = started_jobs
         self._jobs: dict[int, Held] = {}
 
@@ -50,6 +53,20 @@ class InFlight:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._jobs)
+
+    @property
+    def places(self) -> int:
+        """How many places for jobs are taken."""
+        return len(self._jobs) + len(self.lost)
+
+    def rows(self) -> list[Claimed]:
+        """Return the rows of all jobs."""
+        return [held.row for held in self._jobs.values()]
+
+    def lose(self, row: Claimed) -> None:
+        """Note that a job which still runs is not this worker's any more."""
+        self.drop(row)
+        self.lost[row.id] = row
 
     def take(self, rows: list[Claimed], now: float) -> None:
         """Add jobs that were claimed."""
@@ -60,6 +77,8 @@ class InFlight:
         """Remove a job that was reported, and return it. Return None if it is not held under this lease: a
         job that lost its lease may have been claimed again in the meantime.
         """
+        if (lost := self.lost.get(row.id)) is not None and lost.lease == row.lease:
+            del self.lost[row.id]
         held = self._jobs.get(row.id)
         if held is None or held.row.lease != row.lease:
             return None
@@ -70,7 +89,7 @@ class InFlight:
 
     def is_through(self) -> bool:
         """Return whether only overdue jobs are left, or none."""
-        return len(self._jobs) == len(self.overdue) and self._jobs.keys() == self.overdue.keys()
+        return self._jobs.keys() <= self.overdue.keys()
 
     def rest(self, reported: Collection[int]) -> list[Claimed]:
         """Return the jobs that are neither ``reported`` nor overdue."""

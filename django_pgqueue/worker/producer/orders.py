@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..options import WorkerOptions
     from .idle import Idle
     from .in_flight import Returns
+    from .leases import Leases
     from .lifetime import Lifetime
     from .pauses import Pauses, QueueLimits
 
@@ -181,23 +182,25 @@ class Orders:
 
 
 # ----------------------------------------------------------------------------
-# Read from their rows which running jobs are asked to stop.
+# Read from their rows which running jobs are asked to stop, and which are not this worker's any more.
 #
 # A notification names a job, and its row is read at once. It may have been lost, and behind a transaction
 # pooler there are none, so the rows of jobs that run longer are read now and then.
 
-_CANCELS_SQL = """
-    SELECT id FROM pgqueue_job_live WHERE id = ANY (%s::bigint[]) AND cancel_requested_at IS NOT NULL
+_RUNNING_SQL = """
+    SELECT id, lease, cancel_requested_at IS NOT NULL FROM pgqueue_job_live
+    WHERE id = ANY (%s::bigint[]) AND status = 'running'
 """
 
 
 class CancelRequests:
     """Reads the rows of jobs that a notification has named, and once in each poll interval those of jobs that
-    have run longer than that.
+    have run longer than that. Those without a row go to ``leases``.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, leases: Leases) -> None:
         self._runner = runner
+        self._leases = leases
         self._named: set[int] = set()
         self._next_look = 0.0
 
@@ -212,12 +215,19 @@ class CancelRequests:
 
     def look(self, session: Session, now: float) -> None:
         """If it is time, look for requests and pass them on."""
-        ids = set(self._named)
-        if now >= self._next_look:
-            interval = conf.current().shortest_poll
-            self._next_look = now + interval
-            ids |= {running.row.id for running in self._runner.running() if now - running.started > interval}
-        if ids:
-            for (job_id,) in session.rows(_CANCELS_SQL, ([*ids],)):
-                self._runner.cancel(job_id)
-        self._named -= ids
+        is_due, longest = now >= self._next_look, float("inf")
+        if not is_due and not self._named:
+            return
+        if is_due:
+            longest = conf.current().shortest_poll
+            self._next_look = now + longest
+        jobs = [
+            job for job in self._runner.running() if job.row.id in self._named or now - job.started > longest
+        ]
+        found = session.rows(_RUNNING_SQL, ([job.row.id for job in jobs],)) if jobs else []
+        for job_id in (job_id for job_id, _, is_asked in found if is_asked):
+            self._runner.cancel(job_id)
+        self._named.clear()
+        if is_due:
+            held = {(job_id, lease) for job_id, lease, _ in found}
+            self._leases.look(session, [job for job in jobs if (job.row.id, job.row.lease) not in held])

@@ -32,6 +32,7 @@ from .demand import Demand, OneKind, TwoKinds
 from .exchange import Exchange
 from .idle import Idle, Looks
 from .in_flight import InFlight, Returns
+from .leases import Leases
 from .lifetime import Lifetime, Overdue
 from .notifier import Notifier
 from .orders import CancelRequests, Orders
@@ -92,7 +93,10 @@ class Producer:
             self.lifetime, self._kinds, self._idle, self.in_flight, self._completer,
             self._exchange, self._pauses,
         )  # fmt: skip
-        self._cancel_requests = CancelRequests(runner)
+        self._leases = Leases(
+            runner, self._claimer, self.in_flight, self._returns, self._kinds, self.lifetime, options.grace
+        )
+        self._cancel_requests = CancelRequests(runner, self._leases)
         self._declared_limits = DeclaredLimits()
         self._orders = Orders(
             options, worker, supervisor, pauses=self._pauses, queue_limits=self._claimer.queue_limits,
@@ -104,7 +108,7 @@ class Producer:
         self._registration = Registration(options, worker, supervisor)
         self._connection = Connection(
             options.alias, worker, self._registration, self.in_flight, self.lifetime, waker, started_jobs,
-            self._idle.connected, self._notifier.connected, self._orders.connected,
+            self._leases.connected, self._idle.connected, self._notifier.connected, self._orders.connected,
         )  # fmt: skip
         self._looks = Looks(self._claimer, self._idle, self._notifier, self.in_flight, burst=options.burst)
         self._dispatched_at = 0.0
@@ -157,6 +161,7 @@ class Producer:
             self._register(session, now)
         self._orders.look(session, now)
         self._connection.tell_supervisor()
+        self._cancel_requests.look(session, now)  # before a claim, which may find jobs that it has lost
         limit = self._room(session, now) if self._exchange.may_claim else self._demand.jobs_now(now)
         claimed = self._exchange.run(session, limit, now, self._demand.outcomes())
         self._collect()
@@ -170,7 +175,6 @@ class Producer:
         now = monotonic()
         self._give_hoard_back(now)
         self._accounts.write_if_due(session, now)
-        self._cancel_requests.look(session, now)
         if not goes_on:
             self._sleep(session)
 
@@ -210,6 +214,7 @@ class Producer:
             # Race: the worker was told to stop during the claim.
             self._returns.release(rows)
             return
+        rows = self._leases.sort_out(rows)
         runs = self._returns.put_aside(rows)
         self._pauses.note(rows, runs)
         runs, others = self._kinds.split(runs)
@@ -251,7 +256,7 @@ class Producer:
 
     def _give_hoard_back(self, now: float) -> None:
         """If jobs take longer than expected, requeue the jobs that were claimed ahead."""
-        if self._kinds.hoards(len(self.in_flight), now):
+        if self._kinds.hoards(self.in_flight.places, now):
             self._returns.release_unstarted()
 
     def _drain(self) -> None:
