@@ -22,7 +22,8 @@ from . import conf
 __all__ = ["Alert", "Kind", "alert_sent", "receiver_at"]
 
 Kind = Literal[
-    "age", "depth", "no_worker", "few_workers", "unserved", "foreign_lock", "new_failure", "job_failed"
+    "age", "depth", "no_worker", "few_workers", "unserved", "foreign_lock", "lost_jobs", "new_failure",
+    "job_failed",
 ]  # fmt: skip
 
 #: Sent for each alert, with the argument ``alert``. The sender is the class ``Alert``.
@@ -34,8 +35,8 @@ class Alert:
     """Something that went wrong, or that is over. ``str()`` gives the text."""
 
     kind: Kind
-    """"age", "depth", "no_worker", "few_workers", "unserved" and "foreign_lock" are problems of a queue or of
-    the workers, which are raised and end. "new_failure" and "job_failed" are events, which only happen."""
+    """"new_failure" and "job_failed" are events, which only happen. All others are problems of a queue or of
+    the workers, which are raised and end."""
     is_over: bool = False
     """Whether the problem has ended."""
     database: str

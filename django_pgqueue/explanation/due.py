@@ -96,6 +96,13 @@ def _no_worker(facts: Facts) -> Sentence:
 
 
 def _busy(facts: Facts) -> Sentence:
+    if facts["lost"]:
+        text = _(
+            "The slots of the workers that serve its queue are taken, %(lost)s of %(slots)s by lost jobs, "
+            "which were given back, but whose tasks have not ended."
+        )
+        numbers = ("slots", "lost")
+        return Sentence(text, {name: number_format(facts[name], force_grouping=True) for name in numbers})
     text = ngettext(
         "The only slot of the workers that serve its queue is taken for %(period)s now: %(longest)s.%(more)s",
         "All %(slots)s slots of the workers that serve its queue are taken for %(period)s now: "

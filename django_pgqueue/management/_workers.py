@@ -70,7 +70,8 @@ def as_json(worker: Any) -> dict[str, Any]:
     return {
         **{name: getattr(worker, name) for name in columns},
         "state": vital(worker).value,
-        "running": worker.busy,
+        "running": worker.busy - worker.lost,
+        "lost": worker.lost,
         "started_at": worker.started_at.isoformat(),
         "heartbeat_at": worker.heartbeat_at.isoformat(),
     }

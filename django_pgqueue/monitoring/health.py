@@ -52,7 +52,8 @@ __all__ = [
 #: The last four are found by ``verdict()`` only: they are no reason to restart anything or to wake up
 #: somebody.
 Kind = Literal[
-    "no_worker", "few_workers", "age", "depth", "unserved", "foreign_lock", "unreachable",
+    "no_worker", "few_workers", "age", "depth", "unserved", "foreign_lock", "lost_jobs",
+    "unreachable",
     "lost", "silent", "failures", "paused",
 ]  # fmt: skip
 
@@ -144,6 +145,13 @@ def judged(
         problems += _late(depth, thresholds_of(name, given))
         if not missing and (name in named or name in queues or depth.ready or depth.running):
             problems += _unserved(depth, crew, thresholds_of(name, given))
+    if lost := sum(worker.lost for worker in crew.workers):
+        text = ngettext(
+            "%(count)d slot is taken by a lost job, whose task has not ended",
+            "%(count)d slots are taken by lost jobs, whose tasks have not ended",
+            lost,
+        )
+        problems.append(Problem("lost_jobs", "", text % {"count": lost}))
     if holders:
         problems.append(Problem("foreign_lock", "", "; ".join(map(str, holders))))
     return Health(

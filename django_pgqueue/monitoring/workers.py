@@ -57,11 +57,11 @@ class Vital(TextChoices):
 
 def with_vitals(workers: QuerySet[Worker]) -> QuerySet[Any]:
     """Annotate workers with the ``age`` of the last heartbeat on the database's clock, and the ``busy``
-    slots.
+    slots, also those that lost jobs take.
     """
     running = LiveJob.objects.filter(status="running", worker=OuterRef("pk")).order_by()  # type: ignore[attr-defined]
     busy = Subquery(running.values("worker").annotate(n=Count("pk")).values("n"), output_field=IntegerField())
-    rows: QuerySet[Any] = with_age(workers).annotate(busy=Coalesce(busy, 0))
+    rows: QuerySet[Any] = with_age(workers).annotate(busy=Coalesce(busy, 0) + F("lost"))
     return rows
 
 
@@ -130,6 +130,8 @@ def busy_text(worker: Any) -> str:
     """
     ahead = worker.busy - worker.slots
     text = _("%(busy)d of %(slots)d") % {"busy": min(worker.busy, worker.slots), "slots": worker.slots}
+    if worker.lost:
+        text = _("%(text)s, %(count)d by lost jobs") % {"text": text, "count": worker.lost}
     return text if ahead <= 0 else _("%(text)s, %(count)d claimed ahead") % {"text": text, "count": ahead}
 
 

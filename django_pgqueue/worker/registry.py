@@ -23,11 +23,11 @@ REGISTER_EVERY = 10.0  # seconds; a deaf session is found after at most two of t
 END_WITHIN = 2.0  # seconds until a session that was told to end has ended, unless its server is very slow
 _REGISTER = """
     INSERT INTO pgqueue_worker (id, host, pid, supervisor, queues, exclude_queues, slots, version, state,
-        holds_lock, memory, started_at, heartbeat_at)
-    VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, %s, clock_timestamp(),
+        holds_lock, memory, lost, started_at, heartbeat_at)
+    VALUES (%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, 'running', %s, %s, %s, clock_timestamp(),
         clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), holds_lock = excluded.holds_lock,
-        memory = excluded.memory
+        memory = excluded.memory, lost = excluded.lost
 """
 # A single statement (``Session.run``).
 _RENEW = "WITH registered AS (" + _REGISTER + " RETURNING {proof}) {query}"
@@ -43,8 +43,14 @@ class Registration:
         self._worker = worker
         self._supervisor = supervisor
         self._next = 0.0
+        self._lost = 0
         self._asked_by: Session | None = None
         """The session that has asked the server to end the one before."""
+
+    def tell(self, lost: int) -> None:
+        """Register again at once if another number of slots is taken by ``lost`` jobs."""
+        if lost != self._lost:
+            self._lost, self._next = lost, 0.0
 
     def due(self, now: float) -> bool:
         """Return whether it is time to register again.
@@ -84,7 +90,7 @@ class Registration:
         return (
             self._worker, socket.gethostname()[:255], os.getpid(), self._supervisor, list(options.queues),
             list(options.exclude_queues), options.slots, _version(), session.holds_lock,
-            resident_memory(),
+            resident_memory(), self._lost,
         )  # fmt: skip
 
     def set_draining(self, session: Session) -> None:

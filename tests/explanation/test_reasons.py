@@ -127,6 +127,11 @@ def busy() -> int:
     return waiting()
 
 
+def taken_by_lost_jobs() -> int:
+    worker(slots=2, lost=2)
+    return waiting()
+
+
 def in_line() -> int:
     worker()
     waiting(limit_key="send/5", line=1)
@@ -325,6 +330,9 @@ CASES = {
         "busy", busy,
         r"The only slot of the workers that serve its queue is taken for 5 min now: "
         r"job \d+ \(tests.app.tasks.add, for 5 min\)\. 1 job starts before it\.", "more workers",
+    ),
+    "taken by lost jobs": Case(
+        "busy", taken_by_lost_jobs, "are taken, 2 of 2 by lost jobs, which were given back", "more workers"
     ),
     "in line": Case(
         "in_line", in_line, r"in line for its key send/5, in which job \d+ is the first. 1 job of its key",

@@ -18,7 +18,7 @@ from django_pgqueue.monitoring.health import Problem, health
 from django_pgqueue.monitoring.queues import Depth, depths
 from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series
 from django_pgqueue.monitoring.totals import totals
-from django_pgqueue.monitoring.workers import Crew, Vital
+from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
@@ -203,6 +203,15 @@ def test_missing_workers_are_told_once() -> None:
     assert health("default", workers=2).problems == (
         Problem("few_workers", "", "1 worker claims jobs, at least 2 are expected"),
     )
+
+
+def test_slots_that_lost_jobs_take_are_told() -> None:
+    worker = WorkerFactory.create(slots=4, lost=2)
+    assert health("default").problems == (
+        Problem("lost_jobs", "", "2 slots are taken by lost jobs, whose tasks have not ended"),
+    )
+    (found,) = Crew("default").workers
+    assert (found.pk, found.busy, busy_text(found)) == (worker.pk, 2, "2 of 4, 2 by lost jobs")
 
 
 @pytest.mark.parametrize(

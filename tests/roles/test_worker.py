@@ -36,6 +36,9 @@ BY_OWNERS = {
     "pgqueue_unique_patience_v1",
     "pgqueue_claim_fitting_v1",
 }
+    "pgqueue_attach_payload_v1", "pgqueue_search_once_v1", "pgqueue_unique_patience_v1",
+    "pgqueue_why_lost_jobs_v1",
+}  # fmt: skip
 
 
 def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:

@@ -232,7 +232,7 @@ def _trouble(
         url = "" if problem.queue else page_url(site, request, Pause, "changelist")
         label = _("Pauses") if url else ""
         return Trouble(said or text, label, url, resumes=problem.queue if may_resume else "")
-    if problem.kind in {"no_worker", "few_workers", "silent", "lost"}:
+    if problem.kind in {"no_worker", "few_workers", "silent", "lost", "lost_jobs"}:
         command = _START if problem.kind in {"no_worker", "few_workers"} else ""
         url = page_url(site, request, Worker, "changelist")
         return Trouble(text, _("Workers") if url else "", url, command)

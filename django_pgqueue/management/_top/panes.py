@@ -150,6 +150,10 @@ def _waiting(depth: Depth) -> tuple[int, int, int]:
     return depth.scheduled, depth.retrying, depth.blocked
 
 
+def _lost(worker: Any) -> str:
+    return _("%(count)d lost") % {"count": worker.lost} if worker.lost else ""
+
+
 def _workers(reading: Reading, marks: Marks, order: str) -> Pane:
     pane = Pane((_("Workers"), _("State"), _("Slots"), "", _("Queues"), _("Heartbeat"), _("Version")))
     pane.empty = _("No worker is registered.")
@@ -163,7 +167,7 @@ def _workers(reading: Reading, marks: Marks, order: str) -> Pane:
                 Cell(str(worker)),
                 Cell(worker.vital.value, state),
                 Cell(_bar(worker.busy, worker.slots, marks), "bar"),
-                Cell(f"{worker.busy}/{worker.slots}"),
+                Cell(f"{worker.busy}/{worker.slots}" + (f" ({lost})" if (lost := _lost(worker)) else "")),
                 Cell(queues_text(worker)),
                 Cell(f"{period(worker.age)} ago"),
                 Cell(worker.version, "dim"),

@@ -157,6 +157,7 @@ class Producer:
             self._drain()
         now = monotonic()
         self._progress.write_if_due(session, now)  # before the outcomes, which end leases
+        self._registration.tell(len(self.in_flight.lost))
         if self._registration.due(now):
             self._register(session, now)
         self._orders.look(session, now)

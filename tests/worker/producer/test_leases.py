@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import Concurrency, enqueue, task
+from django_pgqueue.models import Worker
 from django_pgqueue.postgres import session as connection_module
 from django_pgqueue.worker import reconnect
 from django_pgqueue.worker.producer import connection as producer_connection
@@ -86,6 +87,7 @@ def test_a_process_whose_threads_all_run_lost_jobs_is_replaced(caplog: pytest.Lo
         after = enqueue(tasks.noop)
         until(lambda: fresh(after).status == "done")
         assert not worker.producer.lifetime.stopping
+        until(lambda: Worker.objects.get().lost == 1)
         second = enqueue(tasks.hold, "b")
         assert tasks.gate("b runs").wait(tasks.DEADLINE)
         execute(GIVEN_TO_ANOTHER, second.pk)
