@@ -4,12 +4,12 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0037_unique_patience")]
+    dependencies = [("django_pgqueue", "0028_many_queues")]
 
     operations = [
         migrations.AddField(
             model_name="worker",
             name="lost",
-            field=models.IntegerField(db_default=0, verbose_name="slots taken by lost jobs"),
+            field=models.IntegerField(db_default=0, default=0, verbose_name="slots taken by lost jobs"),
         ),
     ]

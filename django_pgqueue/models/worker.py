@@ -28,7 +28,7 @@ class Worker(models.Model):
     queues = ArrayColumn("text", verbose_name=_("queues"), default=list)
     exclude_queues = ArrayColumn("text", verbose_name=_("all queues but"), default=list, db_default=[])
     slots = models.IntegerField(_("slots"))
-    lost = models.IntegerField(_("slots taken by lost jobs"), db_default=0)
+    lost = models.IntegerField(_("slots taken by lost jobs"), default=0, db_default=0)
     """Those of jobs that were given back, and whose tasks have not ended here."""
     version = models.CharField(_("version"), max_length=50)
     state = models.CharField(
