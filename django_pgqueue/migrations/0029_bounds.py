@@ -6,7 +6,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0036_why_lost_jobs")]
+    dependencies = [("django_pgqueue", "0028_many_queues")]
 
     operations = [
         RunSQLFile(

@@ -30,15 +30,13 @@ from .conftest import PASSWORD, Login, Roles
 #: They make triggers on a table, or replace a function, which only its owner may do: migrations call them.
 BY_OWNERS = {
     "pgqueue_attach_payload_v1",
+    "pgqueue_claim_fitting_v1",
     "pgqueue_search_once_v1",
     "pgqueue_settle_progress_v1",
     "pgqueue_tell_deleted_v1",
     "pgqueue_unique_patience_v1",
-    "pgqueue_claim_fitting_v1",
-}
-    "pgqueue_attach_payload_v1", "pgqueue_search_once_v1", "pgqueue_unique_patience_v1",
     "pgqueue_why_lost_jobs_v1",
-}  # fmt: skip
+}
 
 
 def test_every_function_runs(installed: Roles, login: Login, transactional_db: None) -> None:

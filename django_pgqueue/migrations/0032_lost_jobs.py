@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0028_many_queues")]
+    dependencies = [("django_pgqueue", "0031_deleted_by_hand")]
 
     operations = [
         migrations.AddField(

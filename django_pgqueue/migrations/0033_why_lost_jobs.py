@@ -6,7 +6,7 @@ from ..operations import RunSQLFile
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_pgqueue", "0036_lost_jobs")]
+    dependencies = [("django_pgqueue", "0032_lost_jobs")]
 
     operations = [
         RunSQLFile(
