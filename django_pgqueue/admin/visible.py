@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext as _
 
 from ..models import Job
+from .display import page_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from django.contrib.admin import AdminSite
-    from django.db.models import QuerySet
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest
 
-__all__ = ["absent_text", "hidden_of", "hides", "is_restricted", "may_view_failures", "visible_jobs"]
+__all__ = [
+    "absent_text",
+    "hidden_of",
+    "hides",
+    "is_restricted",
+    "may_view_failures",
+    "visible_jobs",
+    "visible_url",
+]
 
 
 def visible_jobs(site: AdminSite, request: HttpRequest, alias: str) -> QuerySet[Job]:
@@ -45,6 +54,14 @@ def hidden_of(site: AdminSite, request: HttpRequest, alias: str, keys: Collectio
         return set()
     seen = visible_jobs(site, request, alias).filter(pk__in=list(keys))
     return set(keys).difference(seen.values_list("pk", flat=True))
+
+
+def visible_url(
+    site: AdminSite, request: HttpRequest, alias: str, model: type[Model], page: str, *arguments: Any
+) -> str:
+    """Return what ``page_url`` returns; empty for the page of a job that this user may not see."""
+    url = page_url(site, request, model, page, *arguments)
+    return "" if url and model is Job and hidden_of(site, request, alias, arguments) else url
 
 
 def absent_text(site: AdminSite, request: HttpRequest) -> str:

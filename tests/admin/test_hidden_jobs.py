@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Permission, User
 from django.db import connection
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
-from django_pgqueue import enqueue
+from django_pgqueue import enqueue, set_limit
 from django_pgqueue.models import FailureGroup, Job, JobProgress, ScheduleTick
 from tests.app.unique_tasks import render
+from tests.receipts.admin import ReceiptAdmin
+from tests.receipts.models import Order, Receipt
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory, WorkerFactory
 from tests.support.failures import fold, note
 
@@ -159,3 +161,25 @@ def test_a_copy_does_not_take_the_place_of_a_hidden_job(rows: dict[str, Any], re
     answer = restricted.post(url("clone", job.pk), data)
     assert "another job has the unique key of this call" in answer.content.decode()
     assert Job.objects.get(pk=taken.pk).queue_name == "hidden"
+
+
+def test_a_row_of_a_payload_says_nothing_of_its_hidden_job() -> None:
+    row = Receipt.objects.create(order=Order.objects.create(pk=17), email="ann@example.com")
+    Job.objects.filter(pk=row.pk).update(queue_name="hidden", waiting_reason=SECRET)
+    request: Any = RequestFactory().get("/")
+    request.user = User.objects.create_user("ann")
+    shown = ReceiptAdmin(Receipt, hiding_site)
+    assert shown.job_status(shown.get_queryset(request).get()) == "not kept any more, or not for you to see"
+    request.user.is_superuser = True
+    assert SECRET in shown.job_status(shown.get_queryset(request).get())
+
+
+def test_the_jobs_that_hold_a_limit_are_linked_only_if_they_are_shown(
+    root: Client, restricted: Client
+) -> None:
+    set_limit("acme", 1)
+    holder = hidden(running=True, limit_key="acme")
+    job = JobFactory.create(limit_key="acme", status="blocked", waiting_reason="at most 1 at once")
+    link = f'href="{url("change", holder.pk)}"'
+    assert link in body(root, url("change", job.pk))
+    assert link not in body(restricted, url("change", job.pk))

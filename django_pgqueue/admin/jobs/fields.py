@@ -18,12 +18,12 @@ from ...models.job import Status
 from ...redaction import beginning, redact, redact_call, redact_text
 from .. import display
 from ..base import ReadOnlyAdmin
-from ..display import page_url
 from ..job_page import why as job_limits
 from ..job_page import why as job_unique
 from ..job_page.errors import worker_ids
 from ..job_page.payload import payload_model_of
 from ..job_page.why import is_waiting, shown_why
+from ..visible import visible_url
 from . import texts
 from .progress import has_progress, live_progress, with_progress
 from .search import names_database_of
@@ -149,7 +149,7 @@ class JobFields(ReadOnlyAdmin[Job]):
         except (Job.DoesNotExist, ValidationError, ValueError):
             return None
         job.workers = workers_named(jobs.db, worker_ids(job))
-        job.page_url = partial(page_url, self.admin_site, request)
+        job.page_url = partial(visible_url, self.admin_site, request, jobs.db)
         job.limits = job_limits.limits_of(jobs.db, job)
         job.payload_model = payload_model_of(job)
         found: Job = job
