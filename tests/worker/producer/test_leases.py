@@ -36,6 +36,7 @@ def _quickly(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @task(concurrency=Concurrency(1))
 def one_at_a_time(name: str) -> str:
+    tasks.SEEN.append(name)
     return tasks.hold.func(name)
 
 
@@ -74,6 +75,7 @@ def test_a_claim_that_the_server_has_lost_is_made_again_before_others(crash: Any
         tasks.gate("a").set()
         tasks.gate("b").set()
         until(lambda: fresh(second).status == "done")
+    assert tasks.SEEN == ["a", "b"]
     assert (fresh(first).status, fresh(first).attempts, fresh(second).attempts) == ("done", 1, 1)
     assert not worker.producer.lifetime.replaced
 
