@@ -8,6 +8,7 @@ removes the jobs together with the rows that they belong to. Calls are checked b
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
@@ -25,7 +26,7 @@ from django.db import (
 
 from ..compat import InvalidTask
 from ..context import capture
-from ..exceptions import BatchOver, ParentGone
+from ..exceptions import BatchOver, JobExists, ParentGone
 from ..formatting import get_logger
 from ..models import Job
 from ..monitoring import tracing
@@ -93,10 +94,11 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     cannot be written as JSON or are too large.
 
     If the task is unique, and another job has the key of this call, return that job as it is in the database.
-    ``job.enqueue_outcome`` is "created", "existing" or "replaced". Raise ``JobExists`` if ``on_conflict`` is
-    "raise", ``UniqueKeyError`` if the key cannot be determined, and ``OperationalError`` if an open
-    transaction has the key, and does not end within the ``lock_timeout`` of the session (10 seconds if it has
-    none).
+    ``job.enqueue_outcome`` is "created", "existing" or "replaced". It joins the ``batch`` of this call. Raise
+    ``JobExists`` if ``on_conflict`` is "raise", if it is in another batch, or if it does not wait for what
+    this call runs ``after``. Raise ``UniqueKeyError`` if the key cannot be determined, and
+    ``OperationalError`` if an open transaction has the key, and does not end within the ``lock_timeout`` of
+    the session (10 seconds if it has none).
     """
     return enqueue_task(as_ours(task), args, kwargs)
 
@@ -366,6 +368,7 @@ _said: set[tuple[str, str]] = set()
 MISTAKES = (ProgrammingError, IntegrityError, OperationalError, SynchronousOnlyOperation)
 #: What the functions in ``sql/`` raise with codes of their own.
 _REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchOver, "23Q06": ParentGone, "23Q07": InvalidTask}
+_TWIN = re.compile(r"job (\d+) has")  # in the message of meet_v1.sql
 
 
 def explained(error: Exception, alias: str) -> Exception:
@@ -382,6 +385,9 @@ def explained(error: Exception, alias: str) -> Exception:
     code = getattr(error.__cause__, "sqlstate", "")
     if code in _REFUSALS:
         return _REFUSALS[code](_message(error))
+    if code == "23505" and _diagnosis(error, "constraint_name") == "pgqueue_job_unique":
+        message = _message(error)
+        return JobExists(message[0].upper() + message[1:], int(_TWIN.findall(message)[0]))
     if code == "42883":  # undefined function
         return ProgrammingError(
             f"The database {alias!r} has no functions of this version of django_pgqueue. "

@@ -72,6 +72,16 @@ def test_many(order: Any) -> None:
 
 
 @in_shop
+def test_a_job_that_waits_already_joins_the_batch(order: Any) -> None:
+    unique = example("unique")
+    unique.order_changed(order)
+    batch = unique.index_all([order])
+    assert (batch.counts().added, batch.is_over) == (1, False)
+    work()
+    assert batch.counts().done == 1
+
+
+@in_shop
 def test_a_unique_job_from_sql() -> None:
     with connections["default"].cursor() as cursor:
         cursor.execute(statements("unique"))

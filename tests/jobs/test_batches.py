@@ -17,6 +17,7 @@ from django_pgqueue import (
     Batch,
     BatchCounts,
     BatchOver,
+    JobExists,
     ParentGone,
     Unique,
     achain,
@@ -418,3 +419,80 @@ def test_a_batch_in_another_database() -> None:
     assert Batch.get(batch.id, using="other").outcome == "done"
     assert [each.pk for each in batch.jobs] == [job]
     assert not Job.objects.exists()
+
+
+# ----------------------------------------------------------------------------
+# Calls whose unique key is taken.
+
+keyed = add.using(unique_key="k")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_job_that_has_the_unique_key_joins_the_batch(many: bool) -> None:
+    first = enqueue(keyed, 1, 1)
+    with Batch() as batch:
+        call = keyed.using(batch=batch)
+        for _ in range(2):  # the second time, it is a member already
+            if many:
+                assert enqueue_many([call.bind(1, 1)], outcomes=True) == [(first.pk, "existing")]
+            else:
+                assert enqueue(call, 1, 1).batch_id == batch.id
+    assert batch.counts() == BatchCounts(1, 0, 0, 0)
+    assert JobBatch.objects.get(pk=batch.id).status == "running"
+    run_jobs()
+    assert JobBatch.objects.get(pk=batch.id).status == "done"
+    assert batch.counts() == BatchCounts(1, 1, 0, 0)
+
+
+def test_two_calls_with_one_unique_key_are_one_member() -> None:
+    with Batch() as batch:
+        batch.add([keyed.bind(1, 1), keyed.bind(1, 1)])
+    assert batch.counts() == BatchCounts(1, 0, 0, 0)
+
+
+def test_a_job_that_is_in_another_batch_stays_there() -> None:
+    with Batch() as first:
+        job = enqueue(keyed.using(batch=first), 1, 1)
+    with Batch() as second:
+        with pytest.raises(JobExists, match="and is in another batch") as raised, transaction.atomic():
+            enqueue(keyed.using(batch=second), 1, 1)
+        with (
+            pytest.raises(JobExists, match=f"Item 2: job {job.pk} has the unique key 'k'"),
+            transaction.atomic(),
+        ):
+            enqueue_many([add.bind(1, 1), add.bind(1, 2), keyed.using(batch=second).bind(1, 1)])
+        refusing = keyed.using(unique=Unique(on_conflict="raise"), unique_key="k")
+        with pytest.raises(JobExists, match="has the unique key"), transaction.atomic():
+            enqueue(refusing.using(batch=second), 1, 1)
+    assert raised.value.job_id == job.pk
+    assert (first.counts(), second.counts()) == (BatchCounts(1, 0, 0, 0), BatchCounts(0, 0, 0, 0))
+
+
+def test_a_call_that_refuses_a_taken_key_changes_nothing() -> None:
+    job = enqueue(keyed, 1, 1)
+    with Batch() as batch, pytest.raises(JobExists):
+        enqueue(keyed.using(unique=Unique(on_conflict="raise"), unique_key="k", batch=batch), 1, 1)
+    assert Job.objects.get(pk=job.pk).batch_id is None
+
+
+def test_a_call_does_not_lose_what_it_runs_after() -> None:
+    job, parent = enqueue(keyed, 1, 1), enqueue(add, 2, 2)
+    for call in (keyed.using(after=parent), keyed.using(after=[parent, job])):
+        with (
+            pytest.raises(JobExists, match="does not wait for what this call runs after"),
+            transaction.atomic(),
+        ):
+            enqueue(call, 1, 1)
+    with pytest.raises(JobExists, match=f"Job {job.pk} has"), transaction.atomic():
+        chain(add.bind(1, 1), keyed.bind(1, 1), add.bind(3, 3))
+    assert Job.objects.count() == 2
+
+
+def test_a_job_that_waits_for_the_same_or_for_what_is_done_is_the_one_that_was_asked_for() -> None:
+    parent = enqueue(add, 2, 2)
+    job = enqueue(keyed.using(after=parent), 1, 1)
+    assert enqueue(keyed.using(after=parent), 1, 1).pk == job.pk
+    assert enqueue_many([keyed.using(after=parent).bind(1, 1)]) == [job.pk]
+    run_jobs()
+    again = enqueue(keyed, 1, 1)
+    assert enqueue(keyed.using(after=parent), 1, 1).pk == again.pk

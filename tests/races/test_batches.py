@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from tests.support.flows import after, batch_call, close, counts, members, open_batch, outcome, status, upkeep
-from tests.support.jobs import cancel, claim, finish, retry
+from tests.support.jobs import add, cancel, claim, finish, retry
 from tests.support.sessions import Connect, Connection, start
 
 from .test_flows import patience
@@ -193,3 +194,37 @@ def test_a_batch_that_somebody_holds_for_long_is_left_to_upkeep(connect: Connect
     assert finish(other, jobs) == jobs
     one.commit()
     assert (outcome(other, batch), upkeep(other), outcome(other, batch)) == ("", (1, 0), "done")
+
+
+def keyed(connection: Connection, batch: int | None = None) -> int:
+    """Enqueue a call with a unique key that holds while its job runs."""
+    options = {"unique_key": "k", "unique_scope": "live"} | ({} if batch is None else {"batch": batch})
+    (job,) = add(connection, options=json.dumps(options))
+    return job
+
+
+def test_a_call_meets_a_job_with_its_unique_key_that_ends(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    job = keyed(other)
+    assert [row.id for row in claim(other)] == [job]
+    batch, _ = open_batch(other, 0, is_open=True)
+    one.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job,))
+    call = start(other, keyed, batch).blocked()
+    assert finish(one, [job]) == [job]
+    one.commit()
+    assert call.result() == job
+    close(one, batch)
+    assert (outcome(one, batch), counts(one, batch)) == ("done", (0, 0, 0, 0, 0))
+
+
+def test_a_job_ends_that_a_call_with_its_unique_key_has_met(connect: Connect) -> None:
+    one, other = connect(), connect(autocommit=True)
+    job = keyed(other)
+    assert [row.id for row in claim(other)] == [job]
+    batch, _ = open_batch(other, 0, is_open=True)
+    assert keyed(one, batch) == job
+    end = start(other, finish, [job]).blocked()
+    close(one, batch)
+    one.commit()
+    assert end.result() == [job]
+    assert (outcome(one, batch), counts(one, batch)) == ("done", (1, 0, 1, 0, 0))

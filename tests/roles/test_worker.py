@@ -31,6 +31,7 @@ from .conftest import PASSWORD, Login, Roles
 BY_OWNERS = {
     "pgqueue_attach_payload_v1",
     "pgqueue_claim_fitting_v1",
+    "pgqueue_meet_twins_v1",
     "pgqueue_search_once_v1",
     "pgqueue_settle_progress_v1",
     "pgqueue_tell_deleted_v1",

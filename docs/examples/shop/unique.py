@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from django_pgqueue import JobExists, Unique, enqueue, enqueue_many, task
+from django_pgqueue import Batch, JobExists, Unique, enqueue, enqueue_many, task
 from django_pgqueue.models import Job
 
 from .models import Order
@@ -57,3 +57,10 @@ def ask_to_close(email: str) -> str:
     except JobExists as error:
         return f"job {error.job_id} is about to close it already"
     return "it will be closed"
+
+
+def index_all(orders: list[Order]) -> Batch:
+    with Batch("index") as batch:
+        # An order that is indexed soon anyway joins the batch.
+        batch.add(index_order.bind(order.pk) for order in orders)
+    return batch
