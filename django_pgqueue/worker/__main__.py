@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from django_pgqueue.worker.processes.parent_link import ParentLink, die_with
-from django_pgqueue.worker.processes.popen import enter_test_environment, leave_after
+from django_pgqueue.worker.processes.popen import enter_test_environment, leave_after, prepare_output
 
 
 def _work(assignment: str) -> int:
@@ -37,4 +37,5 @@ def _run_isolated(writing: int) -> int:
 if __name__ == "__main__":
     kind, parent, rest = sys.argv[1:]
     die_with(int(parent))
+    prepare_output()
     leave_after(partial(_run_isolated, int(rest)) if kind == "isolated" else partial(_work, rest))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from django.db import connection
 from django_pgqueue import enqueue
 from django_pgqueue.models import Worker
 from tests.app import worker_tasks as tasks
-from tests.support.commands import SLOW, Command, databases
+from tests.support.commands import ROOT, SLOW, Command, databases
 from tests.support.databases import fresh_database
 from tests.support.workers import fresh, until
 
@@ -176,3 +180,37 @@ def test_help_names_every_option(start: Start, argument: str) -> None:
         "max-rss",
     ):
         assert f"--{option}" in command.log
+
+
+def test_processes_have_the_flags_of_the_interpreter() -> None:
+    code = "from django_pgqueue.worker.processes.popen import child_command; print(child_command('x')[1:])"
+    flags = ["-O", "-W", "error::UserWarning", "-X", "dev", "-u"]
+    done = subprocess.run(
+        [sys.executable, *flags, "-E", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    found = ast.literal_eval(done.stdout)
+    assert found[-3:] == ["-m", "django_pgqueue.worker", "x"]
+    assert {"-O", "-Werror::UserWarning", "-u", "dev"} <= {
+        flag for part in found for flag in (part, part[2:])
+    }
+    assert "-E" not in found
+
+
+def test_what_a_task_prints_into_a_pipe_comes_line_by_line(start: Start) -> None:
+    reading, writing = os.pipe()
+    try:
+        start(stdout=writing)
+        enqueue(tasks.say, "hello")
+        with open(reading, encoding="utf-8", closefd=False) as output:
+            assert "hello\n" in iter(output.readline, "")
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_closed_output(start: Start) -> None:
+    command = start(through=["sh", "-c", 'exec "$@" >&- 2>&- <&-', "sh"])
+    job = enqueue(tasks.say, "nobody hears it")
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0

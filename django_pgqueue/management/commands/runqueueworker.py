@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import OperationalError, connections
 from django.utils.translation import gettext as _
 
@@ -20,6 +20,7 @@ from ...postgres.session import LOST_CONNECTION
 from ...schedules.synchronize import synchronize
 from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
+from ...worker.processes.popen import prepare_output
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _reload
 from .._arguments import (
@@ -58,6 +59,8 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as the main program, as ``manage.py`` does: this process ends with the command."""
         self._is_program = True
+        for name in prepare_output():  # Django has wrapped None
+            setattr(self, name, OutputWrapper(getattr(sys, name)))
         super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:

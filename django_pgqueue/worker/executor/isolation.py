@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from ...jobs.finish import Outcome
 from ...jobs.progress import Progress
 from ...postgres.clock import last_heard
 from ...tasks.retry import exponential
-from ..processes.popen import LINGER, child_environment, how_it_ended
+from ..processes.popen import LINGER, child_command, child_environment, how_it_ended
 from .errors import error_entry, remote_error
 from .outcomes import backoff_of
 from .progress import Told
@@ -112,7 +111,7 @@ class Isolation:
 
     def _start(self, writing: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "django_pgqueue.worker", "isolated", str(os.getpid()), str(writing)],
+            child_command("isolated", str(os.getpid()), str(writing)),
             stdin=subprocess.PIPE,
             env=child_environment(),
             pass_fds=[writing],

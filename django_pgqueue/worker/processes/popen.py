@@ -7,6 +7,7 @@ its id, and the id of its group, until ``Popen.wait``. macOS has ``waitid`` sinc
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -22,20 +23,54 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LINGER",
+    "child_command",
     "child_environment",
     "enter_test_environment",
     "has_ended",
     "how_it_ended",
     "is_stopped",
     "leave_after",
+    "prepare_output",
     "test_environment",
 ]
 
 logger = get_logger(__name__)
 
 
+#: Flags with which Python does not read the environment, in which a child finds the project's modules.
+_DEAF = {"-I", "-E"}
 HAS_WAITID = hasattr(os, "waitid")
 _HERE = str(Path.cwd())
+
+
+def child_command(*arguments: str) -> list[str]:
+    """Return the command of a process of this package, with the flags of this one (-O, -W, -X, -u)."""
+    # multiprocessing passes them on by this function, too. It leaves out -u.
+    given: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags = [flag for flag in given if flag not in _DEAF]
+    if getattr(sys.stdout, "write_through", False):
+        flags.append("-u")
+    return [sys.executable, *flags, "-m", "django_pgqueue.worker", *arguments]
+
+
+def prepare_output() -> list[str]:
+    """Write what a task prints line by line, also into a pipe. Open the standard files that are closed, and
+    return their names: output goes nowhere then, and no other file gets their numbers.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)  # which children inherit
+            if nowhere != number:
+                os.close(nowhere)
+    closed = [name for name in ("stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:
+        setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    return closed
 
 
 def child_environment() -> dict[str, str]:

@@ -15,7 +15,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from time import monotonic, sleep
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...formatting import get_logger
 from ..processes.parent_link import Farewell, last_words
-from ..processes.popen import child_environment, has_ended, how_it_ended, is_stopped
+from ..processes.popen import child_command, child_environment, has_ended, how_it_ended, is_stopped
 from ..processes.started_jobs import StartedJobs, write_memory
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ logger = get_logger(__name__)
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
 STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
-
-_COMMAND = (sys.executable, "-m", "django_pgqueue.worker", "worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ class Child:
                     not_ours.callback(os.close, file)
                     given = replace(given, databases=file)
                 self._process = subprocess.Popen(
-                    [*_COMMAND, str(os.getpid()), given.to_json()],
+                    child_command("worker", str(os.getpid()), given.to_json()),
                     stdin=its_end.fileno(),
                     env=child_environment(),
                     pass_fds=[file for file in (given.started_jobs, given.databases) if file is not None],
