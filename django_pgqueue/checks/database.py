@@ -26,7 +26,7 @@ from django.db.models import Max, Model
 
 from .. import conf
 from ..models import Job, JobBatch, JobPayload, LiveJob, QueueStatus, Ring
-from ..postgres.roles import kept_roles, lacking, shortened
+from ..postgres.roles import filtered, kept_roles, lacking, shortened
 from .tasks import TAG, check_django_tasks, queue_databases
 
 __all__ = ["check_database", "database_problems"]
@@ -74,7 +74,9 @@ def database_problems(alias: str) -> list[CheckMessage]:
     E009: tables are missing. E010: functions are missing. E011: the server is too old. E013: the ring of
     history has lost its row. W004: there are functions of another version. W005: the ring has another
     retention than PGQUEUE. W009: roles lack rights. W011: the table of statuses has lost rows. W013: the
-    encoding is not UTF8. Raises ``OperationalError`` if the server cannot be reached.
+    encoding is not UTF8. E028, W015: row-level security hides jobs, or payloads.
+
+    Raises ``OperationalError`` if the server cannot be reached.
     """
     if connections[alias].vendor != "postgresql":
         return []  # E001 reports this
@@ -120,10 +122,32 @@ def _problems(alias: str) -> Iterator[CheckMessage]:
             hint="If this process is older than the last migration, restart it with the new version.",
             id=f"{TAG}.W004",
         )
+    hidden = list(_row_security(alias))
+    yield from hidden
+    if any(isinstance(each, Error) for each in hidden):
+        return  # the rest reads these tables
     yield from _ring(alias)
     yield from _statuses(alias)
     yield from _encoding(alias)
     yield from _roles(alias)
+
+
+def _row_security(alias: str) -> Iterator[CheckMessage]:
+    hint = "Give the role of the workers BYPASSRLS (ALTER ROLE ... BYPASSRLS)"
+    if names := filtered(alias, sorted(_tables())):
+        yield Error(
+            f"Row-level security hides rows from the role of the database {alias!r}: it applies to "
+            f"{', '.join(names)}.",
+            hint=f"{hint}. Or disable it: ALTER TABLE {names[0]} DISABLE ROW LEVEL SECURITY",
+            id=f"{TAG}.E028",
+        )
+    elif names := filtered(alias, sorted({model._meta.db_table for model in _payload_models()})):
+        yield CheckWarning(
+            f"Row-level security may hide payloads from the role of the database {alias!r}: it applies to "
+            f"{', '.join(names)}. A job whose row is hidden fails.",
+            hint=f"{hint}. If workers have another role, silence this warning.",
+            id=f"{TAG}.W015",
+        )
 
 
 def _roles(alias: str) -> Iterator[CheckMessage]:
@@ -195,10 +219,7 @@ def _encoding(alias: str) -> Iterator[CheckMessage]:
 def _sequence(alias: str) -> Iterator[CheckMessage]:
     """Compare the sequence with the rows that have its numbers: jobs, batches, and payloads."""
     models: list[type[Model]] = [Job, JobBatch]
-    models += [
-        model for model in apps.get_models()
-        if issubclass(model, JobPayload) and not model._meta.proxy and model._meta.pk.name == "job"
-    ]  # fmt: skip
+    models += [model for model in _payload_models() if model._meta.pk.name == "job"]
     taken = {}
     with connections[alias].cursor() as cursor:
         for model in models:
@@ -220,6 +241,10 @@ def _sequence(alias: str) -> Iterator[CheckMessage]:
             hint=f"Run in SQL: SELECT setval('pgqueue_job_id_seq', {taken[table]})",
             id=f"{TAG}.E026",
         )
+
+
+def _payload_models() -> list[type[JobPayload]]:
+    return [model for model in apps.get_models() if issubclass(model, JobPayload) and not model._meta.proxy]
 
 
 def _unapplied(alias: str) -> list[str]:

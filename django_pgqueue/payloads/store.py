@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from django.db import ProgrammingError
 from django.db.models.expressions import DatabaseDefault
 
 from ..exceptions import CancelJob
+from ..postgres.roles import filtered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,6 +112,16 @@ def load(model: Any, alias: str, ids: Iterable[int]) -> dict[int, Any]:
     return found
 
 
-def missing(model: Any) -> CancelJob:
-    """Return what ends a job whose row does not exist: somebody has deleted it, or emptied the table."""
-    return CancelJob(f"its row in {model._meta.db_table} does not exist")
+def missing(model: Any, alias: str) -> Exception:
+    """Return what ends an attempt whose row does not exist. Somebody has deleted it, or emptied the table:
+    then the job is cancelled. If a policy hides rows, nobody knows, and the attempt fails.
+    """
+    table = model._meta.db_table
+    if hidden := filtered(
+        alias, [table, *(parent._meta.db_table for parent in model._meta.get_parent_list())]
+    ):
+        return ProgrammingError(
+            f"The row of this job in {table} does not exist, or row-level security hides it from this role: "
+            f"it applies to {', '.join(hidden)}. Give the role of the workers BYPASSRLS, or a policy."
+        )
+    return CancelJob(f"its row in {table} does not exist")

@@ -29,6 +29,7 @@ __all__ = [
     "Kept",
     "after_migrate",
     "before_migrate",
+    "filtered",
     "forbidden",
     "installation",
     "kept_roles",
@@ -355,3 +356,21 @@ def shortened(found: list[str]) -> str:
     """Return the first three, and how many more there are."""
     more = f", and {len(found) - 3} more" if len(found) > 3 else ""
     return f"{', '.join(found[:3])}{more}"
+
+
+# ----------------------------------------------------------------------------
+# Row-level security. A role to which it applies does not see rows that exist, and nothing says so.
+
+
+def filtered(alias: str, tables: Sequence[str]) -> list[str]:
+    """Return those of the tables of which policies hide rows from the role of the connection, or all rows if
+    there is no policy.
+    """
+    names = [connections[alias].ops.quote_name(table) for table in tables]
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT given.name FROM unnest(%s::text[], %s::text[]) AS given (name, quoted)"
+            " WHERE row_security_active(to_regclass(given.quoted)) ORDER BY given.name",
+            [list(tables), names],
+        )
+        return [name for (name,) in cursor.fetchall()]

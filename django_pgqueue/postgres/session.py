@@ -65,6 +65,10 @@ _SETTINGS = {
     "IntervalStyle": "postgres",
     # Texts are as they are written.
     "standard_conforming_strings": "on",
+    # psycopg and we write NULL into arrays.
+    "array_nulls": "on",
+    # A statement from which a policy would hide rows is an error: a job that is not seen looks like none.
+    "row_security": "off",
 }
 #: PostgreSQL 17 and later: ends a transaction in which the process was stopped. It ends the whole session,
 #: not just the statement, and the server ignores the statement timeout if both are equal. So it is longer.

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
 from django_pgqueue import enqueue
+from django_pgqueue.checks.database import database_problems
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.session import connect as open_session
 from tests.app import progress_tasks
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.receipts.models import Order, Receipt, Reminder
+from tests.support import databases as databases_module
 from tests.support.commands import Command, databases, forks, over, start  # noqa: F401 - the fixtures
 from tests.support.factories import WorkerFactory
 from tests.support.history import fresh_ring
 from tests.support.jobs import over as add_over
 from tests.support.jobs import rotate, value
-from tests.support.sessions import Connect
+from tests.support.sessions import Connect, Connection
+from tests.support.workers import fresh, run_due
 
 from .calls import outcomes
 from .conftest import PASSWORD, Login, Roles
@@ -149,3 +156,47 @@ def test_what_no_job_depends_on_is_left_out_if_the_server_refuses_it(
         assert command.log.count("the progress of jobs, which is left out") == 1
     finally:
         call_command("pgqueue", "roles", "--apply", *installed.arguments)
+
+
+@contextmanager
+def row_security(owner: Connection, table: str) -> Iterator[None]:
+    """Enable it, without a policy: nobody but the owner sees rows."""
+    owner.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    try:
+        yield
+    finally:
+        owner.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
+
+
+def test_jobs_that_a_policy_hides_are_an_error(installed: Roles, connect: Connect) -> None:
+    owner = connect(autocommit=True)
+    enqueue(tasks.noop)
+    with (
+        databases_module.alias("as_worker", USER=installed.runner, PASSWORD=PASSWORD) as alias,
+        row_security(owner, "pgqueue_job_live"),
+    ):
+        (message,) = database_problems(alias)
+        assert (message.id, "pgqueue_job_live" in message.msg) == ("pgqueue.E028", True)
+        assert "BYPASSRLS" in str(message.hint)
+        with closing(open_session(alias)) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.rows("SELECT id FROM pgqueue_job_live")
+        assert database_problems("default") == []  # the owner sees all rows
+
+
+@pytest.mark.parametrize("model", [Receipt, Reminder])
+def test_a_payload_that_a_policy_hides_fails_the_attempt(
+    installed: Roles, connect: Connect, model: Any
+) -> None:
+    owner = connect(autocommit=True)
+    owner.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{installed.worker}"')
+    job = model.objects.create(order=Order.objects.create(), email="a@b.c").job
+    with row_security(owner, model._meta.db_table):
+        with databases_module.database_settings(USER=installed.runner, PASSWORD=PASSWORD):
+            connection.close()
+            run_due()
+            (message,) = database_problems("default")
+        connection.close()
+    (error,) = fresh(job).errors
+    assert "or row-level security hides it from this role" in error["message"]
+    assert fresh(job).status in {"retry", "failed"}
+    assert (message.id, model._meta.db_table in message.msg) == ("pgqueue.W015", True)

@@ -14,7 +14,7 @@ from django.db import connections
 from .everything_pooled import skip_what_is_set_for_a_session
 from .sessions import open_raw
 
-__all__ = ["alias", "fresh_database", "in_schema", "migrate", "roles"]
+__all__ = ["alias", "database_settings", "fresh_database", "in_schema", "migrate", "roles"]
 
 
 @contextmanager
@@ -84,3 +84,16 @@ def _drop_role(owner: psycopg.Connection[Any], role: str) -> None:
     if row is not None:
         owner.execute(f'DROP OWNED BY "{role}"')
         owner.execute(f'DROP ROLE "{role}"')
+
+
+@contextmanager
+def database_settings(**changed: Any) -> Iterator[None]:
+    """Settings of the default database, for connections of other threads (they share the dict)."""
+    settings = connections.settings["default"]
+    before = dict(settings)
+    settings.update(changed)
+    try:
+        yield
+    finally:
+        settings.clear()
+        settings.update(before)

@@ -57,7 +57,7 @@ async def apayload_of(running: RunningJob) -> Any:
     """Like ``payload_of()``, for an async job."""
     if running.payload is None and running.reader is not None:
         found = await running.reader.read(running.row.id, running.task.payload, running.alias)
-        if found is not None:
+        if found is not None and running.row.id in found:
             return _one(running, found)
     return await sync_to_async(payload_of)(running)
 
@@ -66,7 +66,7 @@ def _one(running: RunningJob, found: dict[int, Any]) -> Any:
     """Take the payload out of those that were read: no other job gets the same instance."""
     payload = found.pop(running.row.id, None)
     if payload is None:
-        raise missing(running.task.payload)
+        raise missing(running.task.payload, running.alias)
     return payload
 
 

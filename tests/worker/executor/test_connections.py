@@ -18,24 +18,12 @@ from django_pgqueue.worker.producer import demand
 from tests.app import hostile_tasks as hostile
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
+from tests.support.databases import database_settings
 from tests.support.workers import DEADLINE, fresh, run_due, until, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LEFT = ["transaction", "empty transaction", "closed in a transaction", "autocommit off", "broken", "error"]
-
-
-@contextmanager
-def database_settings(**changed: Any) -> Iterator[None]:
-    """Settings of the default database, for connections of other threads (they share the dict)."""
-    settings = connections.settings["default"]
-    before = dict(settings)
-    settings.update(changed)
-    try:
-        yield
-    finally:
-        settings.clear()
-        settings.update(before)
 
 
 @contextmanager
