@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from .. import conf
 from ..jobs.control import locate
+from ..postgres.session import SUPERVISOR
 from ..redaction import beginning, redact_text
 from ..tasks.task_results import public_id
 from .facts import plain
@@ -33,6 +34,11 @@ __all__ = ["CURES", "Why", "aexplain", "cure", "explain"]
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"
 _MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"
+# A supervisor writes no row. Its processes do so when they have loaded the project.
+_STARTING = """
+    SELECT count(*) > (SELECT count(DISTINCT supervisor) FROM pgqueue_worker) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = %s
+"""
 _SHOWN = 500  # characters of the message of an error, as in sql/why_error_v1.sql
 _READ = 10_000
 
@@ -76,6 +82,9 @@ def explain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None
         cursor.execute(_SQL, [pk, settings.heartbeat, settings.lease])
         code, text = cursor.fetchone()
         facts = json.loads(text)
+        if code == "no_worker":
+            cursor.execute(_STARTING, [SUPERVISOR])
+            (facts["starting"],) = cursor.fetchone()
         if _is_cut(facts.get("error")):
             cursor.execute(_MESSAGE, [_READ, pk])
             facts["error"]["message"] = (cursor.fetchone() or ("",))[0]
@@ -230,6 +239,8 @@ def _raise_rate(facts: Facts, job: int, alias: str) -> str:
 
 
 def _start_worker(facts: Facts, job: int, alias: str) -> str:
+    if facts.get("starting"):
+        return _("See the log of the worker that starts.")
     command = f"manage.py runqueueworker --queues {quote(str(facts.get('queue_name')))}{_database(alias)}"
     return _("Start a worker: %(command)s") % {"command": command}
 

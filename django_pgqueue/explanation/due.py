@@ -86,6 +86,12 @@ def _no_worker(facts: Facts) -> Sentence:
         return Sentence(_("The workers that serve the queue %(queue)s are ending."), values)
     if facts["silent"]:
         return Sentence(_("The workers that serve the queue %(queue)s send no heartbeats."), values)
+    if facts["starting"]:
+        text = _(
+            "No worker serves the queue %(queue)s in the database %(database)s yet: one is starting, but "
+            "none of its processes has registered."
+        )
+        return Sentence(text, values)
     text = _("No worker serves the queue %(queue)s in the database %(database)s.")
     if facts["served"]:
         text = _(

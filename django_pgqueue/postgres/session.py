@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOST_CONNECTION",
+    "SUPERVISOR",
     "PreparedStatements",
     "Session",
     "StalePreparedStatementError",
@@ -45,6 +46,8 @@ __all__ = [
 
 
 logger = get_logger(__name__)
+#: The ``application_name`` of supervisors. Everybody may read it in ``pg_stat_activity``.
+SUPERVISOR = "pgqueue supervisor"
 #: Milliseconds. A statement of the worker takes milliseconds. One that takes a minute holds up everything,
 #: and the process does nothing else while a statement waits for a lock.
 STATEMENT_TIMEOUT = 60_000

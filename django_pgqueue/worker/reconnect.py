@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from ..formatting import get_logger
-from ..postgres.session import StandbyError, connect, is_standby
+from ..postgres.session import SUPERVISOR, StandbyError, connect, is_standby
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def wait_for_primary(
     waits = False
     while not stopped():
         try:
-            return connect(alias)
+            return connect(alias, name=SUPERVISOR)
         except psycopg.OperationalError as error:
             standby = isinstance(error, StandbyError) or is_standby(alias)
             waits = waits or standby

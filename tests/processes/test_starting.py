@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue import enqueue
+from django_pgqueue import enqueue, explain
 from django_pgqueue.models import Worker
 from tests.app import worker_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Command, databases
@@ -163,6 +163,35 @@ def test_the_server_comes_back_and_the_work_goes_on(start: Start) -> None:
     command.logged("connected again", times=3)
     assert command.process.poll() is None
     assert "Traceback" not in command.log
+
+
+def test_a_process_that_hangs_while_it_starts_is_replaced_and_seen(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        f"""
+import pathlib, sys, time
+from tests.processes.settings import *
+from django_pgqueue.worker.supervisor import child
+child.SLOW_START, child.START_WITHIN = 0.1, 6.0
+if "django_pgqueue.worker" in sys.orig_argv:
+    try:
+        pathlib.Path({str(tmp_path / "first")!r}).touch(exist_ok=False)
+        time.sleep(1000)
+    except FileExistsError:
+        pass
+"""
+    )
+    alive = tmp_path / "alive"
+    job = enqueue(tasks.noop)
+    command = start(
+        "--alive-file", str(alive), env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "broken"}
+    )
+    command.logged("still loads the settings and apps after 0.1 s")
+    assert "one is starting, but none of its processes has registered" in explain(job).text
+    until(lambda: "slow to start" in alive.read_text(), seconds=SLOW)
+    command.logged("(it had not loaded the settings and apps within 6 s)")
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0
 
 
 @pytest.mark.parametrize("argument", ["--help"])

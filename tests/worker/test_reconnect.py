@@ -113,7 +113,7 @@ def test_a_supervisor_tries_at_least_once_each_heartbeat(
 ) -> None:
     tries = []
 
-    def refuse(alias: str) -> None:
+    def refuse(alias: str, *, name: str) -> None:
         tries.append(alias)
         raise REFUSED
 

@@ -24,7 +24,7 @@ __all__ = ["StartedJobs", "new_memory", "read_memory", "write_memory"]
 
 
 _WORD = 8
-_CONNECTED, _OVERFLOWN, _REGISTERED = 0, 1, 2
+_CONNECTED, _OVERFLOWN, _REGISTERED, _SET_UP = 0, 1, 2, 3
 
 
 class StartedJobs:
@@ -94,6 +94,10 @@ class StartedJobs:
             self._limits[seat] = 0.0
             self._free.append(seat)
 
+    def set_up(self) -> None:
+        """Note that the project is loaded: from now on, the process says in its log what it waits for."""
+        self._flags[_SET_UP] = 1
+
     def connect(self, *, holds_lock: bool) -> None:
         """Note that the producer has connected and registered."""
         self._flags[_REGISTERED] = 1
@@ -104,6 +108,11 @@ class StartedJobs:
         self._flags[_CONNECTED] = 0
 
     # -- the supervisor reads
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether the process has loaded the project."""
+        return bool(self._flags[_SET_UP])
 
     @property
     def registered(self) -> bool:

@@ -1,6 +1,7 @@
 """One place for a worker process under a supervisor, and the process that is in it now.
 
     empty     until ``start_at``; ``inf`` means forever
+    starting  a process loads the project; it is killed after START_WITHIN
     started   a process runs; ``poll`` returns whether and how it has ended
     ended     the next process may start at ``start_at``: immediately, or later the more often one has failed
 
@@ -36,6 +37,8 @@ __all__ = ["STILLBIRTHS", "Child", "End", "is_init", "reap_orphans"]
 logger = get_logger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
+SLOW_START = 15.0  # seconds; a process that takes longer to load the project is told of
+START_WITHIN = 120.0  # seconds; a process that takes longer to load the project is replaced
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
 STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
 
@@ -71,6 +74,8 @@ class Child:
         """When the current or the last process was started, on the same clock."""
         self.stillbirths = 0
         """How many processes in a row ended before they had registered."""
+        self._told_slow = False
+        self._killed_because = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._started_jobs: StartedJobs | None = None
@@ -104,6 +109,15 @@ class Child:
         return self._process is not None and self._started_jobs is not None and self._started_jobs.registered
 
     @property
+    def starts_slowly(self) -> bool:
+        """Whether its process still loads the project after SLOW_START."""
+        return (
+            self._process is not None
+            and not (self._started_jobs is not None and self._started_jobs.is_set_up)
+            and monotonic() > self.started_at + SLOW_START
+        )
+
+    @property
     def begun(self) -> list[int] | None:
         """The jobs that the current or the last process had started; None if they are not known."""
         return [] if self._started_jobs is None else self._started_jobs.begun()
@@ -133,6 +147,8 @@ class Child:
         assert self._process is None
         self.started_at = monotonic()
         self._started_jobs = None
+        self._told_slow = False
+        self._killed_because = ""
         with ExitStack() as not_ours:
             self._started_jobs = StartedJobs.create(assignment.options.slots)
             not_ours.callback(self._started_jobs.close_file)
@@ -165,9 +181,27 @@ class Child:
         if self._process is not None and not has_ended(self._process):
             os.kill(self._process.pid, number)
 
-    def kill(self) -> None:
+    def kill(self, because: str = "") -> None:
         """Kill its process. ``poll`` returns when it has ended, and ends what its tasks have started."""
+        self._killed_because = because
         self.send_signal(signal.SIGKILL)
+
+    def look_at_start(self) -> None:
+        """Log that its process starts slowly, and kill it when the time to start is over: what its settings
+        wait for, such as a server of secrets, may never answer.
+        """
+        if not self.starts_slowly or self._killed_because or self._process is None:
+            return
+        if monotonic() > self.started_at + START_WITHIN:
+            self.kill(f"it had not loaded the settings and apps within {START_WITHIN:g} s")
+        elif not self._told_slow:
+            self._told_slow = True
+            logger.warning(
+                "process %s still loads the settings and apps after %g s; it is replaced after %g s",
+                self._process.pid,
+                SLOW_START,
+                START_WITHIN,
+            )
 
     def poll(self) -> End | None:
         """Return, once, how its process has ended; None if it has not."""
@@ -187,6 +221,8 @@ class Child:
     def _leave(self, process: subprocess.Popen[bytes]) -> End:
         assert self._line is not None
         farewell = last_words(self._line)
+        if self._killed_because:
+            farewell = Farewell(cause=self._killed_because)
         # Race: another process may get its number, which is also the number of the group, as soon as it is
         # reaped. So the group is signaled before. A process that ended in an orderly way may have started
         # another one that cleans up after it, as multiprocessing does: that one gets SIGTERM. What a crashed

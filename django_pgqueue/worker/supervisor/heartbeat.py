@@ -23,7 +23,7 @@ from ...maintenance.limits import DeclaredLimits
 from ...maintenance.recovery import EndedProcess, EndedProcesses
 from ...maintenance.rounds import Rounds, tell_retention
 from ...postgres.arrays import number_array
-from ...postgres.session import LOST_CONNECTION, connect
+from ...postgres.session import LOST_CONNECTION, SUPERVISOR, connect
 from ...schedules.control import ScheduleNews
 from ...schedules.fire import NEXT_LOOK
 from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
@@ -149,7 +149,7 @@ class Heartbeat:
             if self._session is None:
                 if now < self._next_connect:
                     return
-                self._session = connect(self._alias)
+                self._session = connect(self._alias, name=SUPERVISOR)
             if now >= self._next_beat:
                 self._next_beat = now + conf.current().heartbeat
                 living = [child for child in children if child.lives]

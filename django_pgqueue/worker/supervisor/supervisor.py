@@ -182,7 +182,9 @@ class Supervisor:
             self._manager.ready()
         where = "" if self._heartbeat.is_connected else "; no connection to the database"
         total = counted(len(self._children), "process", "processes")
-        self._tell(now, f"{at_work} of {total} at work{where}")
+        slow = sum(child.starts_slowly for child in self._children)
+        starting = f"; {slow} slow to start" if slow else ""
+        self._tell(now, f"{at_work} of {total} at work{starting}{where}")
 
     def _tell(self, now: float, status: str) -> None:
         self._manager.status(status)
@@ -197,6 +199,7 @@ class Supervisor:
             return
         end = child.poll()
         if end is None:
+            child.look_at_start()
             self._kill_if_overdue(child)
             return
         if end.farewell.code not in (FINISHED, RECYCLED, RETIRED):

@@ -15,7 +15,13 @@ from django_pgqueue.worker.processes import popen
 from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
 from django_pgqueue.worker.processes.popen import has_ended, is_stopped
 from django_pgqueue.worker.processes.started_jobs import StartedJobs
-from django_pgqueue.worker.supervisor.child import LONGEST_BACKOFF, QUICK, Child
+from django_pgqueue.worker.supervisor.child import (
+    LONGEST_BACKOFF,
+    QUICK,
+    SLOW_START,
+    START_WITHIN,
+    Child,
+)
 from django_pgqueue.worker.supervisor.stop import StopSignals
 from tests.support.workers import until
 
@@ -157,3 +163,45 @@ def test_under_nohup_a_terminal_that_closes_is_ignored() -> None:
     signals.catch(signal.SIGTERM)
     signal.raise_signal(signal.SIGHUP)
     assert signals.count == 0
+
+
+@pytest.fixture
+def starting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """A place whose process does not get as far as to load the project, and whose clock a test can set."""
+    child = Child()
+    child._process = subprocess.Popen(["sleep", "1000"], process_group=0)
+    child._line, other_end = socket.socketpair()
+    child._started_jobs = StartedJobs.private(1)
+    child.started_at = monotonic()
+    yield child
+    child.kill()
+    child.wait(5.0)
+    other_end.close()
+
+
+def test_a_process_that_hangs_while_it_starts_is_told_of_and_replaced(
+    starting: Child, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its settings wait for something, such as a server of secrets."""
+    starting.look_at_start()
+    assert caplog.messages == []
+    starting.started_at -= SLOW_START
+    for _ in range(2):
+        starting.look_at_start()
+    (said,) = caplog.messages
+    assert "still loads the settings and apps after 15 s" in said
+    assert starting.starts_slowly
+    starting.started_at -= START_WITHIN
+    starting.look_at_start()
+    end = starting.wait(5.0)
+    assert end is not None
+    assert end.how == "signal SIGKILL (it had not loaded the settings and apps within 120 s)"
+
+
+def test_one_that_has_loaded_the_project_may_wait_for_its_database(starting: Child) -> None:
+    assert starting._started_jobs is not None
+    starting._started_jobs.set_up()
+    starting.started_at -= 2 * START_WITHIN
+    starting.look_at_start()
+    assert not starting.starts_slowly
+    assert starting.lives
