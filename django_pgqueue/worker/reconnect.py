@@ -11,6 +11,7 @@ same message is logged only once a minute.
 from __future__ import annotations
 
 import random
+import re
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ logger = get_logger(__name__)
 FIRST_PAUSE = 0.1  # seconds; with jitter from half of it
 LONGEST_PAUSE = 5.0
 SAY_AGAIN = 60.0
+PATIENCE = 60.0  # seconds for a server that starts together with the worker
+#: What is said of a server that starts (57P03), and where none listens yet. psycopg knows no code here.
+_COMING = re.compile("starting up|not yet accepting connections|connection refused", re.IGNORECASE)
 
 
 class Outage:
@@ -67,19 +71,22 @@ class Outage:
 def wait_for_primary(
     alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
 ) -> Session | None:
-    """Open the first session of a supervisor. Wait while the server is a standby; return None if stopped.
+    """Open the first session of a supervisor. Wait while the server is a standby, and for a minute while it
+    starts; return None if stopped.
 
-    Raise ``psycopg.OperationalError`` if no server answers at the start. A server that becomes unreachable
-    later may be a standby that restarts in order to become the primary.
+    Raise ``psycopg.OperationalError`` if the server refuses, or if none answers at the start. A server that
+    becomes unreachable later may be a standby that restarts in order to become the primary.
     """
     waits = False
+    patient_until = monotonic() + PATIENCE
     while not stopped():
         try:
             return connect(alias, name=SUPERVISOR)
         except psycopg.OperationalError as error:
             standby = isinstance(error, StandbyError) or is_standby(alias)
             waits = waits or standby
-            if not waits:
+            coming = monotonic() < patient_until and _COMING.search(str(error))
+            if not (waits or coming):
                 raise
             outage.tell("no connection yet", StandbyError() if standby else error)
             sleep(outage.pause())

@@ -48,10 +48,10 @@ def complaint(command: Command) -> str:
     return said
 
 
-def test_no_server(start: Start) -> None:
-    said = complaint(start(env=with_default(HOST="127.0.0.1", PORT=1)))
+def test_no_database(start: Start) -> None:
+    said = complaint(start(env=with_default(NAME="nowhere")))
     assert said.startswith("The database 'default' cannot be reached: ")
-    assert "refused" in said
+    assert '"nowhere" does not exist' in said
 
 
 def test_missing_migrations(start: Start) -> None:

@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgqueue.postgres.session import connect
 from django_pgqueue.worker import reconnect
-from django_pgqueue.worker.reconnect import Outage
+from django_pgqueue.worker.reconnect import PATIENCE, Outage, wait_for_primary
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
 
@@ -62,6 +62,36 @@ def test_the_log_says_a_thing_once_and_again_after_a_minute(
         "connected again",
         "no connection yet: OperationalError",
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "waits"),
+    [
+        ('connection to server at "127.0.0.1", port 1 failed: Connection refused', True),
+        ("FATAL:  the database system is starting up", True),
+        ("FATAL:  the database system is not yet accepting connections", True),
+        ('FATAL:  database "nowhere" does not exist', False),
+        ('FATAL:  password authentication failed for user "me"', False),
+    ],
+)
+def test_a_supervisor_waits_a_minute_for_a_server_that_starts(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, message: str, waits: bool
+) -> None:
+    now = 1000.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def refuse(alias: str, *, name: str) -> None:
+        raise psycopg.OperationalError(message)
+
+    monkeypatch.setattr(reconnect, "monotonic", lambda: now)
+    monkeypatch.setattr(reconnect, "connect", refuse)
+    with pytest.raises(psycopg.OperationalError, match=message[:10]):
+        wait_for_primary("default", Outage(), sleep, lambda: False)
+    assert (now >= 1000.0 + PATIENCE) == waits
+    assert (f"no connection yet: {message}" in caplog.messages) == waits
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ class Supervisor:
 
         Call this on the main thread. It calls ``check`` when it is connected to the primary and before it
         starts a process. Raises what ``check`` raises, and ``psycopg.OperationalError`` if there is no server
-        at the start. If the server goes away later, it waits until the server is back.
+        within a minute of the start. If the server goes away later, it waits until the server is back.
         """
         self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         self._signals.notice(signal.SIGCHLD)
@@ -112,7 +112,7 @@ class Supervisor:
         return self._signals.last
 
     def _wait_for_primary(self, seconds: float) -> None:
-        why = "waiting for the server to be the primary"
+        why = "waiting for the server to be ready and the primary"
         self._manager.not_yet(why, seconds)
         self._alive_file.sign(monotonic(), why)
         self._sleep(seconds)
