@@ -34,6 +34,7 @@ __all__ = [
     "modules",
     "networks",
     "or_none",
+    "path_or_none",
     "paths",
     "period",
     "queue_or_none",
@@ -171,6 +172,15 @@ def paths(value: Any) -> tuple[str, ...]:
     if not is_list or not all("." in path and path.replace(".", "_").isidentifier() for path in given):
         raise ValueError('the path of a callable, or a list of them, such as ["shop.alerts.mail"]')
     return tuple(given)
+
+
+def path_or_none(value: Any) -> str | None:
+    """Accept None, or the path of a callable."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or "." not in value or not value.replace(".", "_").isidentifier():
+        raise ValueError('None, or the path of a callable, such as "shop.setup.django"')
+    return value
 
 
 def version(value: Any) -> str:
@@ -329,6 +339,8 @@ class Settings:
     """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
     task_modules: tuple[str, ...] = ("tasks",)
     """The names of the modules of each app that declare tasks."""
+    setup: str | None = None
+    """The path of what sets up Django in worker processes; None: what `worker.processes.popen` finds."""
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Schedules by name; `schedules.declare` reads their options."""
 
@@ -451,6 +463,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "GROUP_WEIGHTS": weights,
     "AGEING": or_none(1, HUNDRED_YEARS),
     "TASK_MODULES": modules,
+    "SETUP": path_or_none,
     "SCHEDULES": _schedules,
     "BULK_QUEUE": queue_or_none,
     "CONTEXT": context_names,

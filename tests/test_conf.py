@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "group_weights": {},
     "ageing": None,
     "task_modules": ("tasks",),
+    "setup": None,
     "schedules": {},
     "context": ("language", "trace"),
     "bulk_queue": None,

@@ -17,6 +17,7 @@ from django.core.checks import Warning as CheckWarning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
+from django.utils.module_loading import import_string
 
 from .. import conf
 from ..alerts import receiver_at
@@ -90,6 +91,24 @@ def check_redaction(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         return [Error(str(error), hint=hint, id=f"{TAG}.E022")]
     return []
+
+
+@register(TAG)
+def check_setup(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E024: SETUP names something that cannot be imported or called."""
+    path = None if conf.problems() else conf.current().setup
+    if path is None:
+        return []
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        text = f"{conf.NAME}['SETUP'] names {path!r}, which cannot be imported: {error}"
+    else:
+        if callable(found):
+            return []
+        text = f"{conf.NAME}['SETUP'] names {path!r}, which cannot be called."
+    hint = "Write the path of a function without parameters that sets up Django, such as: django.setup"
+    return [Error(text, hint=hint, id=f"{TAG}.E024")]
 
 
 @register(TAG)

@@ -12,21 +12,19 @@ import signal
 import sys
 from threading import Thread
 
-from ..worker.processes.popen import enter_test_environment
+from ..worker.processes.popen import set_up_django
 
 __all__ = ["main"]
 
 
 def main(options: list[str]) -> None:
     """Run the command with these options until it is stopped."""
-    import django
     from django.core.management import get_commands, load_command_class
 
     from ..postgres import settings as database_settings
 
     databases = json.loads(sys.stdin.readline())
-    django.setup()
-    enter_test_environment()
+    set_up_django()
     if databases:
         database_settings.apply(databases)
     Thread(target=_stop_at_end_of_input, name="pgqueue-test-watch", daemon=True).start()

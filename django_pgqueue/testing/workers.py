@@ -15,15 +15,15 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from .. import conf
 from ..jobs.control import locate
 from ..models import Job, Worker
 from ..postgres.aliases import same_database
 from ..postgres.settings import changed
-from ..worker.processes.popen import child_environment
+from ..worker.processes.popen import child_environment, settings_module
 from .databases import alias_of, check_is_test
 
 if TYPE_CHECKING:
@@ -132,11 +132,12 @@ def _check_is_committed(alias: str) -> None:
 
 
 def _started(options: list[str], log: Path, alias: str) -> RunningWorker:
-    module = getattr(settings, "SETTINGS_MODULE", None)
-    if not module:
+    module = settings_module()
+    if module is None and conf.current().setup is None:
         raise ImproperlyConfigured(
             "A worker reads the settings from a module, and this test has none, because it has called "
-            "settings.configure(). Set DJANGO_SETTINGS_MODULE, or run the jobs here, with run_jobs()."
+            "settings.configure(). Set DJANGO_SETTINGS_MODULE or PGQUEUE['SETUP'], or run the "
+            "jobs here, with run_jobs()."
         )
     # Through a pipe: other users could read a password on the command line or in the environment.
     databases = json.dumps(changed()).encode()
@@ -144,7 +145,7 @@ def _started(options: list[str], log: Path, alias: str) -> RunningWorker:
         process = subprocess.Popen(
             [sys.executable, "-m", "django_pgqueue.testing.worker_process", *options],
             stdin=subprocess.PIPE, stdout=output, stderr=output,
-            env={**child_environment(), "DJANGO_SETTINGS_MODULE": module},
+            env={**child_environment(), **({"DJANGO_SETTINGS_MODULE": module} if module else {})},
         )  # fmt: skip
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it has ended already; the caller finds out

@@ -6,16 +6,13 @@ import sys
 from functools import partial
 
 from django_pgqueue.worker.processes.parent_link import ParentLink, die_with
-from django_pgqueue.worker.processes.popen import enter_test_environment, leave_after, prepare_output
+from django_pgqueue.worker.processes.popen import leave_after, prepare_output, set_up_django
 
 
 def _work(assignment: str) -> int:
     link = ParentLink.from_standard_input()
     try:
-        import django
-
-        django.setup()
-        enter_test_environment()
+        set_up_django()
         from django_pgqueue.worker.process import main
 
         return main(assignment, link)
@@ -25,10 +22,7 @@ def _work(assignment: str) -> int:
 
 
 def _run_isolated(writing: int) -> int:
-    import django
-
-    django.setup()
-    enter_test_environment()
+    set_up_django()
     from django_pgqueue.worker import isolated
 
     return isolated.main(writing)

@@ -20,7 +20,7 @@ from django.db import connections
 from django.test import override_settings
 
 import django_pgqueue
-from django_pgqueue import Concurrency, Rate, compat, task
+from django_pgqueue import Concurrency, Rate, compat, conf, task
 from django_pgqueue.checks import backends
 from django_pgqueue.checks import tasks as checks
 from django_pgqueue.tasks import task as task_module
@@ -145,6 +145,25 @@ def test_e023_a_receiver_of_alerts_that_is_none(path: str, words: str) -> None:
     assert all(words in message.msg and path in message.msg for message in messages)
     with override_settings(PGQUEUE={"ALERTS": path, "NO": 1}):
         assert checks.check_alerts(None) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("no.such.setup", "cannot be imported: No module named 'no'"),
+        ("tests.settings.DATABASES", "cannot be called"),
+        ("django.setup", ""),
+        (None, ""),
+    ],
+)
+def test_e024_a_setup_that_is_none(path: str | None, words: str) -> None:
+    with override_settings(PGQUEUE={"SETUP": path}):
+        messages = checks.check_setup(None)
+    assert [message.id for message in messages] == (["pgqueue.E024"] if words else [])
+    assert all(words in message.msg for message in messages)
+    with override_settings(PGQUEUE={"SETUP": "setup"}):
+        assert checks.check_setup(None) == []
+        assert "the path of a callable" in conf.problems()[0].hint
 
 
 def queue_of(alert: object, queue: str) -> str:

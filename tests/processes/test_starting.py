@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from django_pgqueue import enqueue, explain
 from django_pgqueue.models import Worker
@@ -243,3 +243,68 @@ def test_closed_output(start: Start) -> None:
     until(lambda: fresh(job).status == "done", seconds=SLOW)
     command.send(signal.SIGTERM)
     assert command.wait() == 0
+
+
+#: What sets up Django in a project without a settings module, and a program of that project.
+SET_UP = """
+import django
+from django.conf import settings
+
+def set_up():
+    from tests.processes import settings as given
+    settings.configure(**{name: getattr(given, name) for name in dir(given) if name.isupper()})
+    django.setup()
+"""
+PROGRAM = """
+import os, sys
+from django.core.management import execute_from_command_line
+
+{before}
+execute_from_command_line(sys.argv[3:])
+"""
+
+
+def run_program(start: Start, folder: Path, before: str, **given: Any) -> Command:
+    program = folder / "program.py"
+    program.write_text(PROGRAM.format(before=before))
+    (folder / "site_setup.py").write_text(SET_UP)
+    env = {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", **given.pop("env", {})}
+    return start(through=[sys.executable, str(program)], env=env, **given)
+
+
+def check_works(command: Command) -> None:
+    """Check that a job runs, also one in a process of its own."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        job, alone = enqueue(tasks.noop), enqueue(tasks.noop)
+        cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [alone.pk])
+    until(lambda: {fresh(job).status, fresh(alone).status} == {"done"}, seconds=SLOW)
+    command.logged("runs isolated in process")
+    command.send(signal.SIGTERM)
+    assert command.wait() == 0, command.log
+
+
+CONFIGURE = "del os.environ['DJANGO_SETTINGS_MODULE']; import site_setup; site_setup.set_up()"
+
+
+def test_a_project_that_calls_settings_configure(start: Start, tmp_path: Path) -> None:
+    check_works(run_program(start, tmp_path, CONFIGURE, SETUP="site_setup.set_up"))
+
+
+def test_a_project_that_calls_settings_configure_is_told_what_is_missing(
+    start: Start, tmp_path: Path
+) -> None:
+    said = complaint(run_program(start, tmp_path, CONFIGURE))
+    assert said.startswith("Worker processes cannot repeat settings.configure(). ")
+    assert 'name it in PGQUEUE: SETUP="shop.setup.django"' in said
+
+
+def test_a_project_of_django_configurations(start: Start, tmp_path: Path) -> None:
+    """Its settings cannot be loaded before its own setup was called."""
+    (tmp_path / "configurations.py").write_text(
+        "import django\nready = False\ndef setup():\n    global ready\n    ready = True\n    django.setup()\n"
+    )
+    (tmp_path / "classes.py").write_text(
+        "import configurations\nassert configurations.ready\nfrom tests.processes.settings import *\n"
+    )
+    env = {"DJANGO_SETTINGS_MODULE": "classes", "DJANGO_CONFIGURATION": "Production"}
+    check_works(run_program(start, tmp_path, "import configurations; configurations.setup()", env=env))

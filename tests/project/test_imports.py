@@ -22,7 +22,7 @@ HARMLESS = {"compiler.compile", "json.loads", "re.compile", "signing.loads"}
 PLACES = {
     "__init__": "the public names of the package",
     "alerts": "PGQUEUE['ALERTS']",
-    "checks.tasks": "the modules of the package",
+    "checks.tasks": "the modules of the package, PGQUEUE['SETUP']",
     "checks.backends": "the checks of Django's backend",
     "checks.database": "the migrations of the package",
     "compat": "the modules of the package django-tasks",
@@ -35,6 +35,7 @@ PLACES = {
     "schedules": "the public names of the package",
     "schedules.synchronize": "PGQUEUE['TASK_MODULES'] of installed apps",
     "admin.job_page.payload": "of a row: a model that is installed already, and nothing is imported",
+    "worker.processes.popen": "PGQUEUE['SETUP'], which the parent process passes on",
     "testing": "the public names of the package",
 }
 

@@ -20,7 +20,7 @@ from ...postgres.session import LOST_CONNECTION
 from ...schedules.synchronize import synchronize
 from ...worker.logs import configure_logging, logging_restored
 from ...worker.options import WorkerOptions
-from ...worker.processes.popen import prepare_output
+from ...worker.processes.popen import prepare_output, settings_module
 from ...worker.supervisor.supervisor import Supervisor
 from .. import _reload
 from .._arguments import (
@@ -183,6 +183,13 @@ class Command(BaseCommand):
         )
 
     def _supervise(self, options: WorkerOptions, given: dict[str, Any]) -> None:
+        if settings_module() is None and conf.current().setup is None:
+            raise CommandError(
+                _(
+                    "Worker processes cannot repeat settings.configure(). Write a function that calls it and "
+                    'django.setup(), and name it in PGQUEUE: SETUP="shop.setup.django".'
+                )
+            )
         try:
             supervisor = Supervisor(options, given["verbosity"], self._notify)
         except ImproperlyConfigured as error:

@@ -14,8 +14,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from django.conf import Settings, UserSettingsHolder, settings
+from django.utils.module_loading import import_string
+
+from ... import conf
 from ...formatting import get_logger
 
 if TYPE_CHECKING:
@@ -31,6 +35,9 @@ __all__ = [
     "is_stopped",
     "leave_after",
     "prepare_output",
+    "set_up_django",
+    "settings_module",
+    "setup_path",
     "test_environment",
 ]
 
@@ -77,7 +84,7 @@ def child_environment() -> dict[str, str]:
     """Return our environment with the path on which this process finds the project's modules."""
     # An empty entry means the reader's working directory. A task may have changed ours in the meantime.
     path = os.pathsep.join(entry or _HERE for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path, **test_environment()}
+    return {**os.environ, "PYTHONPATH": path, _SETUP: setup_path(), **test_environment()}
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
@@ -154,6 +161,37 @@ def _force(code: int) -> None:
 
 def _holds_up(thread: threading.Thread) -> bool:
     return not thread.daemon and thread is not threading.main_thread()
+
+
+# ----------------------------------------------------------------------------
+# Set up Django as the project does, which is not always with ``django.setup``.
+#
+# The path travels in an environment variable: it is needed before there are settings.
+
+_SETUP = "PGQUEUE_SETUP"
+
+
+def setup_path() -> str:
+    """Return the path of what sets up Django in the processes that this one starts."""
+    usual = "configurations.setup" if os.environ.get("DJANGO_CONFIGURATION") else "django.setup"
+    return conf.current().setup or usual
+
+
+def set_up_django() -> None:
+    """Set up Django as the parent process has said, and enter the test environment if it is in it."""
+    import_string(os.environ.pop(_SETUP, "django.setup"))()
+    enter_test_environment()
+
+
+def settings_module() -> str | None:
+    """Return the module of the settings, also under ``override_settings``; None after
+    ``settings.configure()``.
+    """
+    bool(settings.INSTALLED_APPS)  # which loads them
+    holder: Any = vars(settings)["_wrapped"]
+    while isinstance(holder, UserSettingsHolder):
+        holder = holder.default_settings
+    return holder.SETTINGS_MODULE if isinstance(holder, Settings) else None
 
 
 # ----------------------------------------------------------------------------
