@@ -18,6 +18,7 @@ import signal
 import subprocess
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from django.db import OperationalError, connections
@@ -29,7 +30,7 @@ from ...jobs.finish import Outcome
 from ...jobs.progress import Progress
 from ...postgres.clock import last_heard
 from ...tasks.retry import exponential
-from ..processes.popen import LINGER, child_command, child_environment, how_it_ended
+from ..processes.popen import LINGER, START_WITHIN, child_command, child_environment, how_it_ended
 from .errors import error_entry, remote_error
 from .outcomes import backoff_of
 from .progress import Told
@@ -176,12 +177,13 @@ def _listen(
     reading: int, process: subprocess.Popen[bytes], begun: Callable[[], None], told: Callable[[Told], None]
 ) -> list[bytes]:
     """Return the lines that the process has sent when it has finished or died. ``told`` is called with what
-    the job tells in the meantime.
+    the job tells in the meantime. One that hangs while it starts, before a timeout counts, is killed.
 
     The end of the pipe does not show this: a process that the task has forked may hold it open forever.
     """
     os.set_blocking(reading, False)
     heard = b""
+    start_by = monotonic() + START_WITHIN
     while heard.count(b"\n") < 2:
         ended = process.poll() is not None
         if not ended:
@@ -193,6 +195,14 @@ def _listen(
         if b"\n" in piece and b"\n" not in heard:
             begun()
         heard = _without_told(heard + piece, told)
+        if b"\n" not in heard and monotonic() > start_by:
+            start_by = float("inf")
+            logger.error(
+                "killing process %s, which has not loaded the settings and apps within %g s",
+                process.pid,
+                START_WITHIN,
+            )
+            _kill(process)
         if ended and not piece:
             break
         if not piece and not ended:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LINGER",
+    "START_WITHIN",
     "child_command",
     "child_environment",
     "enter_test_environment",
@@ -46,6 +47,7 @@ logger = get_logger(__name__)
 
 #: Flags with which Python does not read the environment, in which a child finds the project's modules.
 _DEAF = {"-I", "-E"}
+START_WITHIN = 120.0  # seconds; a process that takes longer to load the project is killed
 HAS_WAITID = hasattr(os, "waitid")
 _HERE = str(Path.cwd())
 

@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING
 
 from ...formatting import get_logger
 from ..processes.parent_link import Farewell, last_words
-from ..processes.popen import child_command, child_environment, has_ended, how_it_ended, is_stopped
+from ..processes.popen import (
+    START_WITHIN,
+    child_command,
+    child_environment,
+    has_ended,
+    how_it_ended,
+    is_stopped,
+)
 from ..processes.started_jobs import StartedJobs, write_memory
 
 if TYPE_CHECKING:
@@ -38,7 +45,6 @@ logger = get_logger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
 SLOW_START = 15.0  # seconds; a process that takes longer to load the project is told of
-START_WITHIN = 120.0  # seconds; a process that takes longer to load the project is replaced
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
 STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
 

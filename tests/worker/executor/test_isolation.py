@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -42,6 +43,21 @@ def listen(*words: str) -> tuple[list[bytes], int]:
     os.close(reading)
     assert [each.progress for each in told] == [Progress(3, 4, "x")] * len(told)
     return heard, len(begun)
+
+
+def test_a_process_that_hangs_while_it_starts_is_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The timeout of its job does not count yet."""
+    monkeypatch.setattr(isolation, "START_WITHIN", 0.1)
+    reading, writing = os.pipe()
+    with subprocess.Popen(["sleep", "1000"], pass_fds=[writing], process_group=0) as process:
+        os.close(writing)
+        assert isolation._listen(reading, process, lambda: pytest.fail("begun"), lambda told: None) == []
+    os.close(reading)
+    assert process.returncode == -signal.SIGKILL
+    (said,) = caplog.messages
+    assert said.endswith("which has not loaded the settings and apps within 0.1 s")
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ import pytest
 
 from django_pgqueue.worker.processes import popen
 from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
-from django_pgqueue.worker.processes.popen import has_ended, is_stopped
+from django_pgqueue.worker.processes.popen import START_WITHIN, has_ended, is_stopped
 from django_pgqueue.worker.processes.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.child import (
     LONGEST_BACKOFF,
     QUICK,
     SLOW_START,
-    START_WITHIN,
     Child,
 )
 from django_pgqueue.worker.supervisor.stop import StopSignals
