@@ -26,6 +26,7 @@ from .tasks import TAG, check_django_tasks
 __all__ = ["check_payload_triggers", "check_payloads", "check_references"]
 
 # Before the first migration, the function is missing, and no condition would save a statement that calls it.
+_COLUMNS_SQL = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
 _EXISTS_SQL = """
     SELECT to_regclass(%s) IS NOT NULL AND to_regprocedure('pgqueue_payload_paths_v1(regclass)') IS NOT NULL
 """
@@ -50,8 +51,8 @@ def check_payloads(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def check_payload_triggers(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """E021: the table of a payload model has no triggers, or those of another task. W011: its task is not
-    declared in the database.
+    """E021: the table of a payload model has no triggers, or those of another task. E029: it lacks
+    the column of a key. W011: its task is not declared in the database.
     """
     if not databases or check_django_tasks(None) or conf.problems() or any(broken_entries()):
         return []
@@ -223,8 +224,11 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
             hint=f"Run: python manage.py migrate{database}. A worker that starts declares tasks, too.",
             id=f"{TAG}.W011",
         )
-    if paths[:1] == [task.module_path] or _has_unapplied(alias, model._meta.app_label):
+    if _has_unapplied(alias, model._meta.app_label):
         return  # an error would stop the command migrate, and a migration may mend it
+    yield from _key_columns(alias, model, paths, database)
+    if paths[:1] == [task.module_path]:
+        return
     whose = f"belong to {paths[0]}" if paths else "are missing, or disabled"
     yield Error(
         f"The triggers of {model._meta.label} in the database {alias!r} {whose}, so a row that is inserted "
@@ -233,3 +237,22 @@ def _triggers(alias: str, model: type[JobPayload], task: Any) -> Iterator[CheckM
         f"{task.module_path!r}) from django_pgqueue.operations, and run: python manage.py migrate{database}",
         id=f"{TAG}.E021",
     )
+
+
+def _key_columns(
+    alias: str, model: type[JobPayload], paths: list[str], database: str
+) -> Iterator[CheckMessage]:
+    """Compare the columns that the trigger reads with those of the table."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_COLUMNS_SQL, [connections[alias].ops.quote_name(model._meta.db_table)])
+        columns = {name for (name,) in cursor.fetchall()}
+    for declared in PayloadTask.objects.using(alias).filter(pk__in=paths[:1]):
+        missing = {declared.limit_column, declared.group_column} - {None, *columns}
+        for column in sorted(filter(None, missing)):
+            yield Error(
+                f"The table of {model._meta.label} in the database {alias!r} has no column {column!r}, which "
+                f"is the key or the group of {declared.task_path}, so no row can be inserted.",
+                hint=f"If it was renamed, run: python manage.py migrate{database}. A worker that starts "
+                "declares it, too.",
+                id=f"{TAG}.E029",
+            )

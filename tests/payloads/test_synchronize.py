@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import ProgrammingError, connection, connections
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ProjectState
 from django.test.utils import isolate_apps
@@ -22,7 +22,7 @@ from django_pgqueue.models import Job, PayloadTask
 from django_pgqueue.operations import PayloadTriggers
 from django_pgqueue.payloads import declare
 from django_pgqueue.payloads.synchronize import synchronize_payloads
-from tests.receipts.models import Charge, Order, Receipt, SignedCharge
+from tests.receipts.models import Charge, Order, Receipt, SignedCharge, Visit
 from tests.receipts.tasks import send
 
 pytestmark = pytest.mark.django_db
@@ -298,3 +298,32 @@ class TestChecks:
 class Elsewhere:
     def db_for_write(self, model: Any, **hints: Any) -> str | None:
         return "other" if model._meta.app_label == "receipts" else None
+
+
+class TestRenamedColumn:
+    """A column that is a key or the group of a payload is renamed."""
+
+    @pytest.fixture(autouse=True)
+    def renamed(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE receipts_visit RENAME customer_name TO client_name")
+
+    def insert(self) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO receipts_visit (client_name) VALUES ('ann') RETURNING job_id")
+            found: int = cursor.fetchone()[0]
+        return found
+
+    def test_rows_are_refused_rather_than_jobs_without_a_group(self) -> None:
+        with pytest.raises(ProgrammingError, match=r"receipts_visit has no column customer_name") as caught:
+            self.insert()
+        assert "run manage.py migrate" in str(caught.value)
+
+    def test_a_check_tells(self) -> None:
+        (error,) = check_payload_triggers(None, databases=["default"])
+        assert (error.id, "has no column 'customer_name'" in error.msg) == ("pgqueue.E029", True)
+
+    def test_a_migrate_of_the_new_code_declares_the_new_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Visit._meta.get_field("customer"), "column", "client_name")
+        call_command("migrate", verbosity=0)
+        assert Job.objects.get(pk=self.insert()).group_key == "ann"

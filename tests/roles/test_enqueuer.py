@@ -41,7 +41,9 @@ HARMLESS = {
     "they write settings of this transaction": {
         "pgqueue_attach_once_v1", "pgqueue_check_references_v1", "pgqueue_wake_once_v1",
     },
-    "they read the catalogs, which everybody may read": {"pgqueue_payload_paths_v1"},
+    "they read the catalogs, which everybody may read": {
+        "pgqueue_check_key_columns_v1", "pgqueue_payload_paths_v1",
+    },
     "it does nothing for a role that may not": {"pgqueue_forget_progress_v1"},
     "it ends only sessions of the same role": {"pgqueue_end_sessions_v1"},
     "they do nothing or raise an error before they need a right, and have those of their caller": {

@@ -38,6 +38,7 @@ from .conftest import PASSWORD, Login, Roles
 BY_OWNERS = {
     "pgqueue_attach_payload_v1",
     "pgqueue_claim_fitting_v1",
+    "pgqueue_look_for_key_columns_v1",
     "pgqueue_meet_twins_v1",
     "pgqueue_search_once_v1",
     "pgqueue_settle_progress_v1",
