@@ -96,6 +96,12 @@ _SWEEP_SQL = """
         pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays
 """
 
+_FREE_SQL = """
+    SELECT strays.jobs, strays.notable, unpaused
+    FROM pgqueue_recover_strays_v1(%(crash_limit)s, %(batch)s, %(keep_errors)s) AS strays,
+        pgqueue_unpause_v1(%(batch)s) AS unpaused
+"""
+
 
 class Rounds:
     """When this supervisor does each round next. Jitter spreads out the rounds of many supervisors."""
@@ -131,9 +137,13 @@ class Rounds:
         if now >= self._next_sweep:
             session.refresh_plans(idle=True)
             self._next_sweep = now + SWEEP_EVERY * random.uniform(0.8, 1.2)
+            found = -1
             with session.aside("what a sweep sums up and deletes"):
-                if sweep(session) >= BATCH:
-                    self._next_sweep = now + 0.1
+                found = sweep(session)
+            if found < 0:  # jobs depend on a part of it
+                found = free_jobs(session)
+            if found >= BATCH:
+                self._next_sweep = now + 0.1
         if now >= self._next_rotation:
             longest = min(ROTATE_AT_MOST, max(1.0, settings.retention.total_seconds() / 60))
             self._next_rotation = now + longest * random.uniform(0.8, 1.2)
@@ -207,6 +217,16 @@ def sweep(session: Session) -> int:
             _said.add(model)
             logger.warning(_STRAYS, model)
     return max(int(swept), requeued_strays(int(strays), notable))
+
+
+def free_jobs(session: Session) -> int:
+    """Do what jobs depend on, if the server refuses the rest of a sweep: requeue jobs of workers that are no
+    longer registered, and let jobs continue whose pause is over. Return the larger number.
+    """
+    settings = conf.current()
+    parameters = {"crash_limit": settings.crash_limit, "batch": BATCH, "keep_errors": settings.keep_errors}
+    strays, notable, unpaused = session.row(_FREE_SQL, parameters)
+    return max(int(unpaused), requeued_strays(int(strays), notable))
 
 
 def rotate(session: Session) -> bool:

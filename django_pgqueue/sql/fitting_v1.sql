@@ -4,9 +4,11 @@ CREATE FUNCTION pgqueue_fitting_v1(p_picked bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT array_agg(sized.id ORDER BY sized.place) FILTER (WHERE sized.before < 32000000)
     FROM (
-        SELECT job.id, one.place, sum(size.of_it) OVER (ORDER BY one.place) - size.of_it AS before
-        FROM unnest(p_picked) WITH ORDINALITY AS one (id, place)
-        JOIN pgqueue_job_live AS job ON job.id = one.id
+        SELECT job.id, job.place, sum(size.of_it) OVER (ORDER BY job.place) - size.of_it AS before
+        FROM (
+            SELECT live.*, array_position(p_picked, live.id) AS place FROM pgqueue_job_live AS live
+            WHERE live.id = ANY (p_picked)
+        ) AS job
         CROSS JOIN LATERAL (
             SELECT sum(CASE WHEN pg_column_compression(part) IS NULL THEN pg_column_size(part)
                 ELSE octet_length(part::text) END) AS of_it

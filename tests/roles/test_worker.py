@@ -138,10 +138,15 @@ def test_what_no_job_depends_on_is_left_out_if_the_server_refuses_it(
     owner.execute(
         f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{installed.worker}"'
     )
-    owner.execute(f'REVOKE ALL ON pgqueue_progress, pgqueue_stat FROM "{installed.worker}"')
+    owner.execute(f'REVOKE INSERT, UPDATE, DELETE ON pgqueue_progress, pgqueue_stat FROM "{installed.worker}"')
     try:
         given: dict[str, Any] = databases()
         given["default"].update(USER=installed.runner, PASSWORD=PASSWORD)
+        stray = enqueue(tasks.add, 1, 1)
+        owner.execute(
+            "UPDATE pgqueue_job_live SET status = 'running', attempts = 1, lease = 5, worker = 5,"
+            " last_attempted_at = now() - interval '1 hour' WHERE id = %s", [stray.pk]
+        )  # fmt: skip
         jobs = [enqueue(tasks.add, 40, 2), enqueue(progress_tasks.waits_for_entry, "go on")]
         owner.execute("UPDATE pgqueue_job_live SET marks = 8 WHERE id = %s", [jobs[0].pk])  # it had told some
         command = start(env={"TEST_DATABASES": json.dumps(given)})
@@ -149,6 +154,7 @@ def test_what_no_job_depends_on_is_left_out_if_the_server_refuses_it(
         Entry.objects.create(key="go on")
         over(*jobs)
         command.logged("the server refuses to store what a sweep sums up and deletes")
+        over(stray)  # a job of a worker that is not registered depends on the sweep
         command.send(signal.SIGTERM)
         assert command.wait() == 0, command.log
         assert [Job.objects.get(pk=job.pk).status for job in jobs] == ["done", "failed"]
