@@ -138,7 +138,9 @@ def test_what_no_job_depends_on_is_left_out_if_the_server_refuses_it(
     owner.execute(
         f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{installed.worker}"'
     )
-    owner.execute(f'REVOKE INSERT, UPDATE, DELETE ON pgqueue_progress, pgqueue_stat FROM "{installed.worker}"')
+    owner.execute(
+        f'REVOKE INSERT, UPDATE, DELETE ON pgqueue_progress, pgqueue_stat FROM "{installed.worker}"'
+    )
     try:
         given: dict[str, Any] = databases()
         given["default"].update(USER=installed.runner, PASSWORD=PASSWORD)
