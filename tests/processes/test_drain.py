@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from django_pgqueue import enqueue, pause, resume
 from django_pgqueue.jobs.control import drain
-from django_pgqueue.models import Worker
+from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
 from tests.support.commands import SLOW, Command, databases
@@ -56,13 +56,15 @@ def test_pauses_and_drains_arrive_behind_a_pooler(start: Start) -> None:
         command = start(env={"TEST_DATABASES": json.dumps(given)}, POLL_INTERVAL=0.2)
         (worker,) = command.workers()
         pause(task=tasks.noop)
-        job = enqueue(tasks.noop)
         # Until the worker has read the pause it may run such jobs.
-        until(lambda: fresh(job).status in {"blocked", "done"}, seconds=SLOW)
-        if fresh(job).status == "done":
-            job = enqueue(tasks.noop)
-        until(lambda: fresh(job).status == "blocked", seconds=SLOW)
+        job = until(lambda: _blocked(enqueue(tasks.noop)), seconds=SLOW)
         resume(task=tasks.noop)
         until(lambda: fresh(job).status == "done", seconds=SLOW)
         assert drain(worker, "stop")
         assert command.wait() == 0, command.log
+
+
+def _blocked(job: Job) -> Job | None:
+    """Wait until the worker has run the job or put it aside. Return it in the second case."""
+    until(lambda: fresh(job).status in {"blocked", "done"}, seconds=SLOW)
+    return job if fresh(job).status == "blocked" else None
