@@ -44,7 +44,9 @@ HARMLESS = {
     "they read the catalogs, which everybody may read": {
         "pgqueue_check_key_columns_v1", "pgqueue_payload_paths_v1",
     },
-    "it does nothing for a role that may not": {"pgqueue_forget_progress_v1"},
+    "they do nothing for a role that may not": {
+        "pgqueue_forget_progress_v1", "pgqueue_last_progress_v1", "pgqueue_note_failures_v2",
+    },
     "it ends only sessions of the same role": {"pgqueue_end_sessions_v1"},
     "they do nothing or raise an error before they need a right, and have those of their caller": {
         "pgqueue_add_error_v1", "pgqueue_detach_payload_v1", "pgqueue_drop_payload_triggers_v1",

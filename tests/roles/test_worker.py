@@ -38,6 +38,7 @@ from .conftest import PASSWORD, Login, Roles
 BY_OWNERS = {
     "pgqueue_attach_payload_v1",
     "pgqueue_claim_fitting_v1",
+    "pgqueue_leave_out_v1",
     "pgqueue_look_for_key_columns_v1",
     "pgqueue_meet_twins_v1",
     "pgqueue_search_once_v1",
@@ -139,7 +140,8 @@ def test_what_no_job_depends_on_is_left_out_if_the_server_refuses_it(
         f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{installed.worker}"'
     )
     owner.execute(
-        f'REVOKE INSERT, UPDATE, DELETE ON pgqueue_progress, pgqueue_stat FROM "{installed.worker}"'
+        "REVOKE ALL ON pgqueue_progress, pgqueue_stat, pgqueue_stat_rollup, pgqueue_failure_note,"
+        f' pgqueue_failure_group, pgqueue_failure_count, pgqueue_alert FROM "{installed.worker}"'
     )
     try:
         given: dict[str, Any] = databases()
@@ -147,7 +149,7 @@ def test_what_no_job_depends_on_is_left_out_if_the_server_refuses_it(
         stray = enqueue(tasks.add, 1, 1)
         owner.execute(
             "UPDATE pgqueue_job_live SET status = 'running', attempts = 1, lease = 5, worker = 5,"
-            " last_attempted_at = now() - interval '1 hour' WHERE id = %s", [stray.pk]
+            " marks = 8, last_attempted_at = now() - interval '1 hour' WHERE id = %s", [stray.pk]
         )  # fmt: skip
         jobs = [enqueue(tasks.add, 40, 2), enqueue(progress_tasks.waits_for_entry, "go on")]
         owner.execute("UPDATE pgqueue_job_live SET marks = 8 WHERE id = %s", [jobs[0].pk])  # it had told some
