@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import call_command
-from django.db import ProgrammingError, connection, connections
+from django.db import ProgrammingError, connection, connections, migrations, models
 from django.db.migrations.recorder import MigrationRecorder
-from django.db.migrations.state import ProjectState
+from django.db.migrations.state import ModelState, ProjectState
 from django.test.utils import isolate_apps
 
 from django_pgqueue import JobPayload
@@ -327,3 +327,19 @@ class TestRenamedColumn:
         monkeypatch.setattr(Visit._meta.get_field("customer"), "column", "client_name")
         call_command("migrate", verbosity=0)
         assert Job.objects.get(pk=self.insert()).group_key == "ann"
+
+
+def test_a_renamed_field_works_after_the_same_migrate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new code, and the migration that Django wrote for it."""
+    state = ProjectState()
+    state.add_model(ModelState("receipts", "Visit", [("customer_name", models.CharField(max_length=50))]))
+    rename = migrations.RenameField("Visit", "customer_name", "guest")
+    renamed = state.clone()
+    rename.state_forwards("receipts", renamed)
+    with connection.schema_editor() as editor:
+        rename.database_forwards("receipts", editor, state, renamed)
+    monkeypatch.setattr(Visit._meta.get_field("customer"), "column", "guest")
+    call_command("migrate", verbosity=0)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO receipts_visit (guest) VALUES ('ann') RETURNING job_id")
+        assert Job.objects.get(pk=cursor.fetchone()[0]).group_key == "ann"
