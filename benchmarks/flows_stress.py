@@ -59,7 +59,7 @@ _WRONG_BATCHES = """
     ) AS real
     WHERE (counted.added, counted.live, counted.done, counted.failed, counted.cancelled)
             IS DISTINCT FROM (real.added, real.live, real.done, real.failed, real.cancelled)
-        OR (batch.over_at IS NULL) <> (real.live > 0 OR batch.is_open)
+        OR (batch.finished_at IS NULL) <> (real.live > 0 OR batch.is_open)
 """
 
 
@@ -295,7 +295,7 @@ def main() -> None:
     time.sleep(options.minutes * 60)
     stress.ends = True
     time.sleep(1)
-    execute("SELECT pgqueue_close_batch_v1(id) FROM pgqueue_batch WHERE is_open AND over_at IS NULL")
+    execute("SELECT pgqueue_close_batch_v1(id) FROM pgqueue_batch WHERE is_open AND finished_at IS NULL")
     deadline = time.monotonic() + 60 + 60 * options.minutes
     while one("SELECT EXISTS (SELECT FROM pgqueue_job_live WHERE status <> 'blocked')") or rows(_LATE):
         if time.monotonic() > deadline:

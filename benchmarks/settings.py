@@ -1,6 +1,6 @@
 """Django settings of the benchmarks: the database that DATABASE_URL names, and no apps except the queue.
 
-A benchmark may set ``CONN_MAX_AGE`` and ``IDLE_CONNECTION_SECONDS`` in the environment of a worker, as
+A benchmark may set ``CONN_MAX_AGE`` and ``IDLE_CONNECTION_TIMEOUT`` in the environment of a worker, as
 Python literals.
 """
 
@@ -25,5 +25,5 @@ DATABASES = {
     }
 }
 PGQUEUE = {"TASK_MODULES": ["tasks", "flight_tasks"]}
-if "IDLE_CONNECTION_SECONDS" in os.environ:
-    PGQUEUE["IDLE_CONNECTION_SECONDS"] = ast.literal_eval(os.environ["IDLE_CONNECTION_SECONDS"])
+if "IDLE_CONNECTION_TIMEOUT" in os.environ:
+    PGQUEUE["IDLE_CONNECTION_TIMEOUT"] = ast.literal_eval(os.environ["IDLE_CONNECTION_TIMEOUT"])

@@ -11,42 +11,46 @@ TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
 __all__ = [
     "Batch",
     "BatchCounts",
-    "BatchOver",
+    "BatchFinished",
     "BoundTask",
     "CancelJob",
     "Concurrency",
     "CurrentJob",
+    "EventTimeout",
+    "InvalidTask",
+    "Job",
     "JobContext",
     "JobExists",
-    "JobIsOver",
+    "JobFinished",
     "JobPayload",
     "LeaseLost",
     "ParentGone",
     "Parents",
+    "PgQueueError",
     "Rate",
     "RateLimit",
+    "Reason",
     "RetryLater",
+    "Schedule",
     "Snooze",
     "StepError",
     "Suspended",
     "Task",
     "TaskTimeout",
     "Unique",
-    "WaitTimeout",
-    "Why",
     "acancel",
     "achain",
     "adrain",
     "aedit",
     "aenqueue",
     "aenqueue_many",
-    "aexplain",
     "aextend",
     "apause",
     "aresume",
     "aretry",
+    "asend_event",
     "aset_limit",
-    "asignal",
+    "awhy",
     "cancel",
     "chain",
     "current_job",
@@ -54,48 +58,52 @@ __all__ = [
     "edit",
     "enqueue",
     "enqueue_many",
-    "explain",
     "extend",
     "pause",
     "rate_limit",
     "resume",
     "retry",
     "schedule",
+    "send_event",
     "set_limit",
-    "signal",
     "step",
     "task",
     "track",
+    "why",
 ]
 
 if TYPE_CHECKING:
+    from .compat import InvalidTask
     from .exceptions import (
-        BatchOver,
+        BatchFinished,
         CancelJob,
+        EventTimeout,
         JobExists,
-        JobIsOver,
+        JobFinished,
         LeaseLost,
         ParentGone,
+        PgQueueError,
         RetryLater,
         Snooze,
         StepError,
         Suspended,
         TaskTimeout,
-        WaitTimeout,
     )
-    from .explanation import Why, aexplain, explain
+    from .explanation import Reason, awhy, why
     from .jobs.batches import Batch, achain, chain
     from .jobs.control import acancel, adrain, aedit, aextend, aretry, cancel, drain, edit, extend, retry
     from .jobs.current import JobContext, current_job
     from .jobs.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .jobs.limits import RateLimit, aset_limit, rate_limit, set_limit
     from .jobs.pause import apause, aresume, pause, resume
-    from .jobs.steps import asignal, signal, step
+    from .jobs.steps import asend_event, send_event, step
     from .jobs.track import track
     from .models.batch import BatchCounts
     from .models.current import CurrentJob
+    from .models.job import Job
     from .models.parents import Parents
     from .models.payload import JobPayload
+    from .models.schedule import Schedule
     from .schedules.declare import schedule
     from .tasks.decorator import task
     from .tasks.keys import Concurrency, Rate
@@ -103,22 +111,24 @@ if TYPE_CHECKING:
     from .tasks.unique import Unique
 else:
     _HOMES = {
+        "compat": ("InvalidTask",),
         "tasks.keys": ("Concurrency", "Rate"),
         "tasks.decorator": ("task",),
         "tasks.task": ("BoundTask", "Task"),
         "exceptions": (
-            "BatchOver",
+            "BatchFinished",
             "CancelJob",
             "JobExists",
-            "JobIsOver",
+            "JobFinished",
             "LeaseLost",
             "ParentGone",
+            "PgQueueError",
             "RetryLater",
             "Snooze",
             "StepError",
             "Suspended",
             "TaskTimeout",
-            "WaitTimeout",
+            "EventTimeout",
         ),
         "jobs.current": ("JobContext", "current_job"),
         "jobs.batches": ("Batch", "achain", "chain"),
@@ -137,15 +147,17 @@ else:
         "jobs.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "jobs.limits": ("aset_limit", "set_limit", "RateLimit", "rate_limit"),
         "jobs.pause": ("apause", "aresume", "pause", "resume"),
-        "jobs.steps": ("asignal", "signal", "step"),
+        "jobs.steps": ("asend_event", "send_event", "step"),
         "jobs.track": ("track",),
         "models.batch": ("BatchCounts",),
         "models.current": ("CurrentJob",),
+        "models.job": ("Job",),
         "models.parents": ("Parents",),
         "models.payload": ("JobPayload",),
+        "models.schedule": ("Schedule",),
         "schedules.declare": ("schedule",),
         "tasks.unique": ("Unique",),
-        "explanation": ("Why", "aexplain", "explain"),
+        "explanation": ("Reason", "awhy", "why"),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,6 +1,6 @@
 """Alerts: the queue tells the project what went wrong, and when it is over.
 
-The supervisors of workers look every ``ALERTS_EVERY`` seconds, and send each change once, over all workers:
+The supervisors of workers look every ``ALERTS_INTERVAL`` seconds, and send each change once over all workers,
 to the callables that the setting ``ALERTS`` names, and with the signal ``alert_sent``
 (``maintenance/alerts.py``).
 """

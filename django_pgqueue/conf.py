@@ -306,7 +306,7 @@ class Settings:
     """How many whole seconds an attempt may run if the task sets no timeout."""
     timeout_grace: float = 10.0
     """How long a task may continue after its `TaskTimeout` before its process is replaced."""
-    max_payload_bytes: int = 2**20
+    max_json_bytes: int = 2**20
     """The maximum size of arguments, or of a result, as JSON."""
     max_error_bytes: int = 16 * 2**10
     """The maximum size of one stored error, including its traceback."""
@@ -327,15 +327,15 @@ class Settings:
     longer if it receives notifications."""
     grace: float = 30.0
     """How long running jobs may take to finish after a worker was told to stop."""
-    idle_connection_seconds: float | None = 60.0
+    idle_connection_timeout: float | None = 60.0
     """How long a worker keeps an unused connection of Django open; None: `CONN_MAX_AGE` applies."""
     crash_limit: int = 3
     """How many times a job may crash its worker before it fails."""
-    unknown_task_patience: float = 3600.0
+    unknown_task_timeout: float = 3600.0
     """How long a job waits for a worker that knows its task before it fails."""
     group_weights: Mapping[str, int] = field(default_factory=dict, hash=False)
     """How many jobs of a group start in its turn; of others, one."""
-    ageing: float | None = None
+    aging: float | None = None
     """The seconds of waiting that count as one level of priority; None: a job keeps its priority."""
     task_modules: tuple[str, ...] = ("tasks",)
     """The names of the modules of each app that declare tasks."""
@@ -362,9 +362,9 @@ class Settings:
     """The version of the project that runs, which is noted with each failure."""
     alerts: tuple[str, ...] = ()
     """The paths of callables that receive alerts."""
-    alerts_every: float = 30.0
+    alerts_interval: float = 30.0
     """The time between two looks for what there is to tell."""
-    alerts_over_after: float = 300.0
+    alerts_clear_after: float = 300.0
     """How long a problem must be gone until it is told to be over."""
     health: Mapping[str, Thresholds] = field(default_factory=dict, hash=False)
     """When queues are not healthy, by name; "*" is for all others."""
@@ -447,7 +447,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "BACKOFF_CEILING": seconds(0),
     "TIMEOUT": timeout,
     "TIMEOUT_GRACE": seconds(0, 86400),
-    "MAX_PAYLOAD_BYTES": whole(2, _MAX_JSONB),
+    "MAX_JSON_BYTES": whole(2, _MAX_JSONB),
     "MAX_ERROR_BYTES": whole(256, _MAX_JSONB),
     "KEEP_ERRORS": whole(1, 1000),
     "RETENTION": period,
@@ -457,11 +457,11 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "LEASE": seconds(0.5, 86400),
     "POLL_INTERVAL": or_none(0.05, 60),
     "GRACE": seconds(0, 86400),
-    "IDLE_CONNECTION_SECONDS": or_none(1, 86400),
+    "IDLE_CONNECTION_TIMEOUT": or_none(1, 86400),
     "CRASH_LIMIT": whole(1, 1000),
-    "UNKNOWN_TASK_PATIENCE": seconds(0),
+    "UNKNOWN_TASK_TIMEOUT": seconds(0),
     "GROUP_WEIGHTS": weights,
-    "AGEING": or_none(1, HUNDRED_YEARS),
+    "AGING": or_none(1, HUNDRED_YEARS),
     "TASK_MODULES": modules,
     "SETUP": path_or_none,
     "SCHEDULES": _schedules,
@@ -473,8 +473,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "VERSION": version,
     "REDACT": rules,
     "ALERTS": paths,
-    "ALERTS_EVERY": seconds(1, 86400),
-    "ALERTS_OVER_AFTER": seconds(0, 86400),
+    "ALERTS_INTERVAL": seconds(1, 86400),
+    "ALERTS_CLEAR_AFTER": seconds(0, 86400),
     "HEALTH": thresholds,
     "MONITORING_TOKEN": token,
     "MONITORING_NETWORKS": networks,

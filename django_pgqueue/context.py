@@ -55,7 +55,7 @@ def user_from(get_user: Callable[[], Any], /) -> Iterator[None]:
 def capture() -> str | None:
     """Return the context of this code as JSON; None if there is nothing to carry.
 
-    Raise PayloadError if a context variable has a value that cannot be written as JSON, or if all of it
+    Raise InvalidJSON if a context variable has a value that cannot be written as JSON, or if all of it
     together is too large.
     """
     context: dict[str, Any] = {}

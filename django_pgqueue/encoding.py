@@ -22,7 +22,7 @@ from typing import Any
 from django.db.models import Model, QuerySet
 from django.utils.functional import Promise
 
-from .exceptions import PayloadError
+from .exceptions import InvalidJSON
 
 __all__ = [
     "MAX_BIGINT",
@@ -46,31 +46,31 @@ _MAX_BITS = 14_285  # larger numbers have more than the 4,300 digits that Python
 def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> tuple[str, str]:
     """Return `args` and `kwargs` of a call as two JSON texts of at most `limit` bytes together.
 
-    Raise PayloadError, with the path of the value (``args[0].when``) and a hint.
+    Raise InvalidJSON, with the path of the value (``args[0].when``) and a hint.
     """
     first = _text(args, "args") if args else "[]"
     second = _text(kwargs, "kwargs") if kwargs else "{}"
     size = _size(first) + _size(second)
     if size > limit:
-        raise PayloadError(
-            f"The arguments take {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
+        raise InvalidJSON(
+            f"The arguments take {size:,} bytes as JSON, more than MAX_JSON_BYTES ({limit:,}). "
             "Store the data in a row or a file and pass its key."
         )
     return first, second
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str:
-    """Return `metadata` as JSON text. Raise PayloadError if that is not possible."""
+    """Return `metadata` as JSON text. Raise InvalidJSON if that is not possible."""
     return _text(metadata, "metadata") if metadata else "{}"
 
 
 def encode_context(context: Mapping[str, Any]) -> str:
-    """Return the context of a job as JSON text of at most MAX_CONTEXT bytes. Raise PayloadError."""
+    """Return the context of a job as JSON text of at most MAX_CONTEXT bytes. Raise InvalidJSON."""
     text = _text(context, "context")
     if _size(text) > MAX_CONTEXT:
         sizes = {path: _size(_encode(value)) for path, value in context.get("vars", {}).items()}
         largest = max(sizes, key=lambda path: sizes[path], default="")
-        raise PayloadError(
+        raise InvalidJSON(
             f"The context takes {_size(text):,} bytes as JSON, more than {MAX_CONTEXT:,}. The largest "
             f"context variable is {largest}. Let it hold a key, and look the value up in the task."
         )
@@ -78,7 +78,7 @@ def encode_context(context: Mapping[str, Any]) -> str:
 
 
 def encode_result(value: Any, limit: int, name: str = "result") -> str | None:
-    """Return a task's result as JSON text of at most `limit` bytes; None for None. Raise PayloadError.
+    """Return a task's result as JSON text of at most `limit` bytes; None for None. Raise InvalidJSON.
 
     Errors call it `name`.
     """
@@ -87,8 +87,8 @@ def encode_result(value: Any, limit: int, name: str = "result") -> str | None:
     text = _text(value, name)
     size = _size(text)
     if size > limit:
-        raise PayloadError(
-            f"The {name} takes {size:,} bytes as JSON, more than MAX_PAYLOAD_BYTES ({limit:,}). "
+        raise InvalidJSON(
+            f"The {name} takes {size:,} bytes as JSON, more than MAX_JSON_BYTES ({limit:,}). "
             "Store it in a row or a file and return its key."
         )
     return text
@@ -102,7 +102,7 @@ def _text(value: Any, name: str) -> str:
     # A brace means a dict (or a string with a brace), whose keys may be anything. "\u0000" may be a NUL.
     if "{" in text or "\\u0000" in text or "[[[[[[[[" in text or not _is_utf8(text):
         for complaint in _complaints(value, name, 0):
-            raise PayloadError(complaint)
+            raise InvalidJSON(complaint)
     return text
 
 
@@ -120,10 +120,10 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _refusal(value: Any, name: str, error: Exception) -> PayloadError:
+def _refusal(value: Any, name: str, error: Exception) -> InvalidJSON:
     for complaint in _complaints(value, name, 0):
-        return PayloadError(complaint)
-    return PayloadError(f"{name} cannot be written as JSON: {error}")
+        return InvalidJSON(complaint)
+    return InvalidJSON(f"{name} cannot be written as JSON: {error}")
 
 
 def _complaints(value: Any, path: str, depth: int) -> Iterator[str]:

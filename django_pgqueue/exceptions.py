@@ -20,7 +20,7 @@ class UnknownTask(PgQueueError, LookupError):
     """There is no task at this path. The cause, if there is one, is the failed import."""
 
 
-class PayloadError(PgQueueError, TypeError, ValueError):
+class InvalidJSON(PgQueueError, TypeError, ValueError):
     """Arguments, metadata or a result cannot be stored as JSON in PostgreSQL, or are too large.
 
     This is both a TypeError and a ValueError, because ``json.dumps`` raises either.
@@ -33,12 +33,6 @@ class InvalidKey(PgQueueError, ValueError):
 
 class WrongBackend(PgQueueError, TypeError):
     """A task was given to `enqueue` whose backend in TASKS does not belong to this package."""
-
-
-class UniqueKeyError(PgQueueError, ValueError):
-    """The callable that returns the unique key of a call (`Unique(by=...)`) raised an exception, or returned
-    something that cannot be a key. The job was not enqueued.
-    """
 
 
 class JobExists(PgQueueError):
@@ -167,11 +161,11 @@ class LeaseLost(PgQueueError):
     """The job was given to another worker while this one ran it. What this attempt does no longer counts."""
 
 
-class WaitTimeout(PgQueueError, TimeoutError):
-    """The signal that the job waited for did not come in time. If the task lets it pass, the job fails."""
+class EventTimeout(PgQueueError, TimeoutError):
+    """The event that the job waited for did not come in time. If the task lets it pass, the job fails."""
 
 
-class JobIsOver(PgQueueError, LookupError):
+class JobFinished(PgQueueError, LookupError):
     """The job is over, or does not exist, so it cannot receive a signal."""
 
 
@@ -181,7 +175,7 @@ class ParentGone(PgQueueError, LookupError):
     """
 
 
-class BatchOver(PgQueueError, ValueError):
+class BatchFinished(PgQueueError, ValueError):
     """A job is to join a batch that is over, or that does not exist. Nothing was enqueued."""
 
 
@@ -197,4 +191,4 @@ class Suspended(BaseException):
         self.kind, self.name, self.seconds = kind, name, seconds
 
     def __str__(self) -> str:
-        return f"{'waits for the signal' if self.kind == 'signal' else 'sleeps:'} {self.name}"
+        return f"{'waits for the event' if self.kind == 'event' else 'sleeps:'} {self.name}"

@@ -14,8 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .compat import DjangoTask, is_task
-from .explanation import explain
-from .explanation.answer import cure
+from .explanation import answer
 from .jobs.control import cancel, retry
 from .jobs.enqueue import enqueue
 from .models import Job
@@ -64,8 +63,8 @@ def failure(job: Job | int | str | None = None, *, using: str | None = None) -> 
 def why(job: Job | int | str, *, using: str | None = None) -> None:
     """Print why a job does not run, or how it ended, and what helps."""
     found = _fresh(job, using)
-    reason = explain(found)
-    helps = cure(reason.code, reason.facts, reason.job_id, reason.database, in_shell=True)
+    reason = answer.why(found)
+    helps = answer.fix(reason.code, reason.facts, reason.job_id, reason.database, in_shell=True)
     print(f"Job {found.pk} ({found.task_path}, {found.status}): {reason} {helps}".rstrip())  # noqa: T201
 
 

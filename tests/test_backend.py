@@ -23,7 +23,7 @@ from django_pgqueue.compat import (
     task_backends,
     task_enqueued,
 )
-from django_pgqueue.exceptions import PayloadError, WrongBackend
+from django_pgqueue.exceptions import InvalidJSON, WrongBackend
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import results
 from django_pgqueue.tasks.routing import IMPLICIT, implicit_backend, is_ours, resolve
@@ -532,7 +532,7 @@ def test_a_rollback_takes_the_job_away() -> None:
 @pytest.mark.django_db
 def test_arguments_that_are_not_json_are_refused() -> None:
     for value in (datetime.now(UTC), float("nan"), "a\0b", b"x", {1: 2}):
-        with pytest.raises(PayloadError, match=r"args\[0\]"):
+        with pytest.raises(InvalidJSON, match=r"args\[0\]"):
             send.enqueue(value)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Unsupported type"):
         send.enqueue(object())  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from django.utils import translation
 
 from django_pgqueue import Unique, aenqueue, enqueue, enqueue_many
 from django_pgqueue.context import acting_as, capture, user_from
-from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import Job
 from django_pgqueue.monitoring.tracing import CARRIER
 from tests.app import context_tasks as tasks
@@ -127,7 +127,7 @@ def test_context_variables_are_captured_if_they_are_set() -> None:
 )
 def test_a_value_that_cannot_travel_is_refused_at_the_enqueue(value: Any, words: str) -> None:
     tasks.TENANT.set(value)
-    with pytest.raises(PayloadError, match=words):
+    with pytest.raises(InvalidJSON, match=words):
         enqueue(tasks.look)
 
 

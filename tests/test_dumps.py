@@ -29,7 +29,7 @@ from django_pgqueue.models import (
     RaisedAlert,
     Rate,
     Schedule,
-    ScheduleTick,
+    ScheduleRun,
     StatRollup,
     Step,
     UniqueWindow,
@@ -61,8 +61,8 @@ def make_a_row_of_every_model() -> None:
     WorkerFactory.create(queues=["a", 'b,"c'], exclude_queues=[], started_jobs=[parent.pk])
     JobStatFactory.create()
     ScheduleFactory.create(live_jobs=[child.pk], every=timedelta(seconds=90), cron=None)
-    ScheduleTick.objects.create(
-        schedule=Schedule.objects.get(), tick=now, job_id=child.pk, outcome="enqueued"
+    ScheduleRun.objects.create(
+        schedule=Schedule.objects.get(), run_at=now, job_id=child.pk, outcome="enqueued"
     )
     StatRollup.objects.create(
         span="hour", start=now, queue_name="q", task_path="a.b", done=1, failed=0, retried=0, cancelled=0,

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_pgqueue.encoding import encode_arguments, encode_metadata, encode_result, whole_number
-from django_pgqueue.exceptions import PayloadError, PgQueueError
+from django_pgqueue.exceptions import InvalidJSON, PgQueueError
 
 MIB = 2**20
 Pair = namedtuple("Pair", "left right")
@@ -113,7 +113,7 @@ def test_what_is_not_json_is_refused_with_its_path_and_a_hint(value: object, pat
         (lambda: encode_metadata({"order": value}), "metadata.order"),
         (lambda: encode_result(value, MIB), "result"),
     ):
-        with pytest.raises(PayloadError) as caught:
+        with pytest.raises(InvalidJSON) as caught:
             call()
         assert f"{where}{path}" in str(caught.value)
         assert hint in str(caught.value)
@@ -121,9 +121,9 @@ def test_what_is_not_json_is_refused_with_its_path_and_a_hint(value: object, pat
 
 @pytest.mark.django_db
 def test_models_and_querysets_are_refused_with_what_to_pass_instead() -> None:
-    with pytest.raises(PayloadError, match=r"args\[0\] is of type User,.* primary key"):
+    with pytest.raises(InvalidJSON, match=r"args\[0\] is of type User,.* primary key"):
         encode_arguments((User(pk=1),), {}, MIB)
-    with pytest.raises(PayloadError, match=r"args\[0\] is of type QuerySet,.* list of primary keys"):
+    with pytest.raises(InvalidJSON, match=r"args\[0\] is of type QuerySet,.* list of primary keys"):
         encode_arguments((User.objects.all(),), {}, MIB)
 
 
@@ -131,7 +131,7 @@ def test_models_and_querysets_are_refused_with_what_to_pass_instead() -> None:
     "value", [loop(), deep(5000), deep(100_000), {"a": deep(300)}], ids=["loop", "5", "100", "d"]
 )
 def test_what_is_too_deep_is_refused(value: object) -> None:
-    with pytest.raises(PayloadError, match="levels deep") as caught:
+    with pytest.raises(InvalidJSON, match="levels deep") as caught:
         encode_arguments((value,), {}, MIB)
     assert len(str(caught.value)) < 300
 
@@ -141,20 +141,20 @@ def test_the_error_is_what_callers_of_json_expect() -> None:
         encode_result(object(), MIB)
     with pytest.raises(ValueError, match="nan"):
         encode_result(float("nan"), MIB)
-    assert issubclass(PayloadError, PgQueueError)
+    assert issubclass(InvalidJSON, PgQueueError)
 
 
 def test_the_limit_counts_the_bytes_of_both() -> None:
     args, kwargs = ("é" * 10,), {"a": "b"}
     size = sum(len(text.encode()) for text in encode_arguments(args, kwargs, MIB))
     assert encode_arguments(args, kwargs, size)
-    with pytest.raises(PayloadError, match=f"{size} bytes .* MAX_PAYLOAD_BYTES"):
+    with pytest.raises(InvalidJSON, match=f"{size} bytes .* MAX_JSON_BYTES"):
         encode_arguments(args, kwargs, size - 1)
 
 
 def test_a_result_has_a_limit_too() -> None:
     assert encode_result("x" * 98, 100) == '"' + "x" * 98 + '"'
-    with pytest.raises(PayloadError, match="101 bytes"):
+    with pytest.raises(InvalidJSON, match="101 bytes"):
         encode_result("x" * 99, 100)
 
 

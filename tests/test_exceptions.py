@@ -9,8 +9,8 @@ from django_pgqueue import exceptions
 from django_pgqueue.backend import BadParameters
 from django_pgqueue.exceptions import (
     CancelJob,
+    InvalidJSON,
     JobExists,
-    PayloadError,
     RetryLater,
     Snooze,
     Suspended,
@@ -21,7 +21,7 @@ from django_pgqueue.exceptions import (
 @pytest.mark.parametrize(
     "error",
     [
-        PayloadError("too large"),
+        InvalidJSON("too large"),
         JobExists("taken", 5),
         RetryLater(after=60),
         Snooze(timedelta(hours=1)),

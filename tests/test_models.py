@@ -18,8 +18,8 @@ def test_a_job_in_every_state_is_stored_and_found_again(state: str) -> None:
     job = JobFactory.create(**{state: True})
     found = Job.objects.get(pk=job.pk)
     assert found.status == job.status
-    assert found.is_over == (state in {"done", "failed", "cancelled"})
-    assert Job.Status(found.status).is_terminal == found.is_over
+    assert found.is_finished == (state in {"done", "failed", "cancelled"})
+    assert Job.Status(found.status).is_terminal == found.is_finished
 
 
 def test_a_job_that_exists_is_not_saved() -> None:

@@ -18,9 +18,9 @@ __all__ = ["SCENARIOS"]
 
 THREADS = 4
 #: Connections that CONN_MAX_AGE keeps, without a look at the time since their last use.
-KEPT = {"CONN_MAX_AGE": "None", "IDLE_CONNECTION_SECONDS": "None"}
+KEPT = {"CONN_MAX_AGE": "None", "IDLE_CONNECTION_TIMEOUT": "None"}
 #: A connection for each job: what CONN_MAX_AGE = 0 means if the worker does not keep connections.
-EACH = {"CONN_MAX_AGE": "0", "IDLE_CONNECTION_SECONDS": "None"}
+EACH = {"CONN_MAX_AGE": "0", "IDLE_CONNECTION_TIMEOUT": "None"}
 EACH_PACE = 250
 
 

@@ -29,19 +29,19 @@ _INSERT = """
 """
 _DUE = """
     UPDATE pgqueue_schedule SET since = now() - interval '1 day',
-        next_tick = date_trunc('second', now()) + %s * interval '1 second'
-    RETURNING next_tick
+        next_run_at = date_trunc('second', now()) + %s * interval '1 second'
+    RETURNING next_run_at
 """
 _FIRED = """
     SELECT count(*), count(DISTINCT schedule), extract(epoch FROM clock_timestamp() - %s)::float8
-    FROM pgqueue_tick WHERE job_id IS NOT NULL
+    FROM pgqueue_schedule_run WHERE job_id IS NOT NULL
 """
 
 
 def due_at_once(contender: Contender, schedules: int) -> Figures:
     """Let all be due at the same moment, and wait for the last job."""
     contender.start_again()
-    contender.connection.execute("TRUNCATE pgqueue_schedule, pgqueue_tick")
+    contender.connection.execute("TRUNCATE pgqueue_schedule, pgqueue_schedule_run")
     with ExitStack() as stack:
         workers = [
             stack.enter_context(contender.working(1, 1, ("--queues", "another"))) for _ in range(SUPERVISORS)
@@ -49,10 +49,10 @@ def due_at_once(contender: Contender, schedules: int) -> Figures:
         while len(_registered(contender)) < SUPERVISORS:
             time.sleep(0.1)
         contender.connection.execute(_INSERT, (schedules,))
-        (tick,) = contender.connection.execute(_DUE, (AHEAD,)).fetchone() or (None,)
+        (run,) = contender.connection.execute(_DUE, (AHEAD,)).fetchone() or (None,)
         give_up = time.monotonic() + STUCK_SECONDS
         while True:
-            row = contender.connection.execute(_FIRED, (tick,)).fetchone()
+            row = contender.connection.execute(_FIRED, (run,)).fetchone()
             count, names, seconds = row or (0, 0, 0.0)
             if names >= schedules:
                 break
@@ -80,7 +80,7 @@ SCENARIOS = [
     Scenario(
         name="schedules",
         title="Schedules that are due in the same second",
-        about=f"{SUPERVISORS} supervisors; the time from the tick until the last job is committed.",
+        about=f"{SUPERVISORS} supervisors; the time from the run until the last job is committed.",
         figure="seconds",
         variants=variants,
         baseline=FEW,

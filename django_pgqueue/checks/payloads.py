@@ -169,7 +169,7 @@ def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
 
 def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
     """Find foreign keys to the rows, which the database would not let upkeep delete."""
-    if model.keeps_rows:
+    if model.keep_rows:
         return
     for field, target in _relations():
         if target is model and _has_constraint(field) and not _deletes_in_database(field):
@@ -177,7 +177,7 @@ def _references(model: type[JobPayload]) -> Iterator[CheckMessage]:
                 f"{field.model._meta.label}.{field.name} references rows of {model._meta.label}. Upkeep "
                 "deletes them with plain SQL when their jobs are no longer kept, and the database would "
                 "refuse that.",
-                hint=f"Set keeps_rows = True in {model.__name__} and delete its rows yourself, use "
+                hint=f"Set keep_rows = True in {model.__name__} and delete its rows yourself, use "
                 "db_constraint=False, or let the database delete (DB_CASCADE of Django 6.1).",
                 id=f"{TAG}.W008",
             )

@@ -14,7 +14,7 @@ from django.core.checks import CheckMessage, Error, register
 
 from .. import conf
 from ..compat import InvalidTask
-from ..exceptions import InvalidKey, UniqueKeyError, UnknownTask, WrongBackend
+from ..exceptions import InvalidKey, UnknownTask, WrongBackend
 from ..schedules.declare import Declaration, declared_schedules, schedules_in_settings
 from ..schedules.policy import call_keys
 from ..schedules.synchronize import database_of, import_task_modules
@@ -71,7 +71,7 @@ def _uncallable(declaration: Declaration) -> Iterator[CheckMessage]:
     except WrongBackend as error:
         hint = "Declare the task with @task of django_pgqueue, or with another backend."
         yield Error(f"{where}: {error}", hint=hint, id=f"{TAG}.E015")
-    except (InvalidKey, UniqueKeyError) as error:
+    except InvalidKey as error:
         hint = "Correct the arguments of the schedule, or the callable of the task."
         yield Error(f"{where} would not fire: {error}", hint=hint, id=f"{TAG}.E015")
     except (TypeError, InvalidTask) as error:

@@ -5,7 +5,7 @@ DELETE FROM pgqueue_step WHERE job_id IN (SELECT id FROM pgqueue_job_live WHERE 
 DELETE FROM pgqueue_edge WHERE child_id IN (SELECT id FROM pgqueue_job_live WHERE queue_name LIKE 'demo-%%');
 DELETE FROM pgqueue_tally WHERE batch_id IN (SELECT id FROM pgqueue_batch WHERE name LIKE 'demo: %%');
 DELETE FROM pgqueue_batch WHERE name LIKE 'demo: %%';
-DELETE FROM pgqueue_tick WHERE schedule LIKE 'demo-%%';
+DELETE FROM pgqueue_schedule_run WHERE schedule LIKE 'demo-%%';
 DELETE FROM pgqueue_schedule WHERE name LIKE 'demo-%%';
 DELETE FROM pgqueue_queue WHERE name LIKE 'demo-%%';
 DELETE FROM pgqueue_limit WHERE name LIKE 'demoshop.%%';

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
-from ..models import Queue, Schedule, ScheduleTick
+from ..models import Queue, Schedule, ScheduleRun
 from .shop import QUEUE
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _steps(stage: Stage) -> None:
 
 def _waiting_for_a_signal(stage: Stage) -> None:
     """A job that waits until somebody approves, and one that sleeps."""
-    for name, kind, seconds in (("approved", "signal", 86_400), ("a day later", "sleep", 80_000)):
+    for name, kind, seconds in (("approved", "event", 86_400), ("a day later", "sleep", 80_000)):
         pk = stage.enqueue("demoshop.orders.refund", 1213)
         [claim] = stage.claim()
         stage.do("SELECT pgqueue_wait_v1(%s, %s, %s, %s, %s)", claim.id, claim.lease, name, kind, seconds)
@@ -188,7 +188,7 @@ def _pauses(stage: Stage) -> None:
 
 
 def _schedules(stage: Stage) -> None:
-    """Schedules of every kind, one of them paused, with the ticks of the last days."""
+    """Schedules of every kind, one of them paused, with the runs of the last days."""
     now = timezone.now().replace(minute=0, second=0, microsecond=0)
     alias = stage.cursor.db.alias
     for name, task, timing in (
@@ -203,12 +203,12 @@ def _schedules(stage: Stage) -> None:
         made = Schedule.objects.using(alias).create(
             name=name, task_path=task, queue_name="demo-reports", **timing
         )
-        ScheduleTick.objects.using(alias).bulk_create(
-            ScheduleTick(
-                schedule=made, tick=now - timedelta(days=days), outcome="missed" if days == 3 else "skipped"
+        ScheduleRun.objects.using(alias).bulk_create(
+            ScheduleRun(
+                schedule=made, run_at=now - timedelta(days=days), outcome="missed" if days == 3 else "skipped"
             )
             for days in range(1, 6)
         )
     Schedule.objects.using(alias).filter(name="demo-newsletter").update(
-        paused_at=timezone.now(), paused_by="ines", pause_reason="Summer"
+        paused_at=timezone.now(), pause_author="ines", pause_reason="Summer"
     )

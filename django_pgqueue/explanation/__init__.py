@@ -7,6 +7,6 @@ words   the reason in words, a function for each code; ``due`` has those of jobs
 
 from __future__ import annotations
 
-from .answer import Why, aexplain, explain
+from .answer import Reason, awhy, why
 
-__all__ = ["Why", "aexplain", "explain"]
+__all__ = ["Reason", "awhy", "why"]

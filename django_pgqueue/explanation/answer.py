@@ -1,4 +1,4 @@
-"""``explain()``: why a job does not run, or what has become of it.
+"""``why()``: why a job does not run, or what has become of it.
 
 The reason comes from ``pgqueue_why`` (``sql/why_v1.sql``), which the page of a job, the command, the shell
 and plain SQL ask alike. Here it gets its words (``words``) and what helps against it.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..compat import TaskResult
     from ..models import Job
 
-__all__ = ["CURES", "Why", "aexplain", "cure", "explain"]
+__all__ = ["FIXES", "Reason", "awhy", "fix", "why"]
 
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"
@@ -44,7 +44,7 @@ _READ = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Reason:
     """The one reason why a job does not run, or what has become of it. ``str()`` gives `text`."""
 
     code: str
@@ -60,15 +60,15 @@ class Why:
         return plain(sentence(self.code, self.facts))
 
     @property
-    def cure(self) -> str:
+    def fix(self) -> str:
         """What helps, often with a command or a call to copy; empty if there is nothing to do but to wait."""
-        return cure(self.code, self.facts, self.job_id, self.database)
+        return fix(self.code, self.facts, self.job_id, self.database)
 
     def __str__(self) -> str:
         return self.text
 
 
-def explain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = None) -> Why:
+def why(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = None) -> Reason:
     """Return why a job (a ``Job``, an id, a ``TaskResult``) does not run, or what has become of it.
 
     It is the first reason for which a worker would refuse the job now, so what it names has to be cured
@@ -88,7 +88,7 @@ def explain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None
         if _is_cut(facts.get("error")):
             cursor.execute(_MESSAGE, [_READ, pk])
             facts["error"]["message"] = (cursor.fetchone() or ("",))[0]
-    return Why(code, {**_redacted(code, facts), "database": alias}, pk, alias)
+    return Reason(code, {**_redacted(code, facts), "database": alias}, pk, alias)
 
 
 def _is_cut(error: dict[str, Any] | None) -> bool:
@@ -107,9 +107,9 @@ def _redacted(code: str, facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-async def aexplain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = None) -> Why:
-    """Like ``explain()``, for async code."""
-    return await sync_to_async(explain)(job, using=using)
+async def awhy(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = None) -> Reason:
+    """Like ``why()``, for async code."""
+    return await sync_to_async(why)(job, using=using)
 
 
 # ----------------------------------------------------------------------------
@@ -119,12 +119,12 @@ async def aexplain(job: Job | int | str | TaskResult[Any, Any], /, *, using: str
 Facts = dict[str, Any]
 
 
-def cure(code: str, facts: Facts, job: int, alias: str, *, in_shell: bool = False) -> str:
+def fix(code: str, facts: Facts, job: int, alias: str, *, in_shell: bool = False) -> str:
     """Return a sentence with what helps; empty if there is nothing to do but to wait.
 
     ``in_shell``: prefer calls to commands.
     """
-    found = (_IN_SHELL.get(code) if in_shell else None) or CURES.get(code)
+    found = (_IN_SHELL.get(code) if in_shell else None) or FIXES.get(code)
     return found(facts, job, alias) if found else ""
 
 
@@ -168,8 +168,8 @@ def _run_now_in_shell(facts: Facts, job: int, alias: str) -> str:
 
 
 def _send(facts: Facts, job: int, alias: str) -> str:
-    return _("To send the signal: %(call)s") % {
-        "call": f"signal({_named(job, alias)}, {facts.get('step', '')!r})"
+    return _("To send the event: %(call)s") % {
+        "call": f"send_event({_named(job, alias)}, {facts.get('step', '')!r})"
     }
 
 
@@ -277,7 +277,7 @@ def _commit(facts: Facts, job: int, alias: str) -> str:
     return _("Commit the transaction. In a TestCase, call run_jobs() of django_pgqueue.testing.")
 
 
-CURES: dict[str, Callable[[Facts, int, str], str]] = {
+FIXES: dict[str, Callable[[Facts, int, str], str]] = {
     "failed": _run_again,
     "cancelled": _run_again,
     "worker_lost": _any_worker,
@@ -287,7 +287,7 @@ CURES: dict[str, Callable[[Facts, int, str], str]] = {
     "retry": _run_now,
     "snoozed": _run_now,
     "put_back": _run_now,
-    "signal": _send,
+    "event": _send,
     "after": _why_parent,
     "after_failed": _retry_parent,
     "after_open_batch": _close,
@@ -300,7 +300,7 @@ CURES: dict[str, Callable[[Facts, int, str], str]] = {
     "busy": _more_slots,
     "unknown_task": _same_code,
     "locked": _let_go,
-    "in_line": _why_first,
+    "wait_queue": _why_first,
     "behind": _earlier,
     "uncommitted": _commit,
 }

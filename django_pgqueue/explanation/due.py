@@ -181,7 +181,7 @@ DUE: dict[str, Callable[[Facts], Sentence]] = {
     "no_worker": _no_worker,
     "busy": _busy,
     "locked": _locked,
-    "in_line": _in_line_of_key,
+    "wait_queue": _in_line_of_key,
     "behind": _behind,
     "uncommitted": _uncommitted,
     "ready": _ready,

@@ -17,7 +17,7 @@ __all__ = ["Facts", "Moment", "Reference", "Sentence", "count", "plain", "refere
 
 
 MOST_COUNTED = 1000
-_A_LIFETIME = timedelta(days=50 * 365)  # what waits for a signal at any time is due in almost a century
+_A_LIFETIME = timedelta(days=50 * 365)  # what waits for an event at any time is due in almost a century
 
 
 class Facts:

@@ -125,12 +125,12 @@ def _sleeping(facts: Facts) -> Sentence:
     )
 
 
-def _signal(facts: Facts) -> Sentence:
+def _event(facts: Facts) -> Sentence:
     step = repr(facts["step"])
     if not facts.has_end("due_at"):
-        return Sentence(_("It waits for the signal %(name)s."), {"name": step})
+        return Sentence(_("It waits for the event %(name)s."), {"name": step})
     return Sentence(
-        _("It waits for the signal %(name)s, for %(period)s more, until %(at)s."),
+        _("It waits for the event %(name)s, for %(period)s more, until %(at)s."),
         {"name": step, **_due(facts)},
     )
 
@@ -187,7 +187,7 @@ CODES: dict[str, Callable[[Facts], Sentence]] = {
     "snoozed": _snoozed,
     "put_back": _put_back,
     "sleeping": _sleeping,
-    "signal": _signal,
+    "event": _event,
     "after": _after,
     "after_failed": _after_failed,
     "after_open_batch": _after_open_batch,

@@ -161,8 +161,8 @@ class Batch:
         """Enqueue calls (``task.bind(...)``) as jobs of this batch, all or none, and return their ids.
 
         The iterable may be a generator and may mix tasks, as with ``enqueue_many()``, whose exceptions this
-        raises. Raise ``BatchOver`` if the batch is over. A task that names no database goes to that of the
-        batch.
+        raises. Raise ``BatchFinished`` if the batch has finished. A task that names no database goes to that
+        of the batch.
         """
         if isinstance(calls, BoundTask):
             raise TypeError("Batch.add() takes several calls. Put a single one into a list: [task.bind(1)].")
@@ -252,14 +252,14 @@ class Batch:
         return self._read.is_open
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all of its jobs are over, as it was last read."""
-        return self._read.over_at is not None
+        return self._read.finished_at is not None
 
     @property
-    def over_at(self) -> datetime | None:
+    def finished_at(self) -> datetime | None:
         """When it was over, as it was last read."""
-        return self._read.over_at
+        return self._read.finished_at
 
     @property
     def outcome(self) -> str:

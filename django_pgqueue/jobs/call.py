@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS
 from .. import conf
 from ..compat import InvalidTask, is_task
 from ..encoding import encode_arguments, encode_metadata
-from ..exceptions import JobExists, PayloadError, PgQueueError, WrongBackend
+from ..exceptions import InvalidJSON, JobExists, PgQueueError, WrongBackend
 from ..payloads.declare import key_arguments, payload_of_call
 from ..postgres.aliases import same_database, write_alias
 from ..tasks.keys import group_key, limit_key
@@ -184,10 +184,10 @@ def call_options(task: Task[..., Any]) -> CallOptions:
     keeper: Keeper | None = backend.keeper
     settings = conf.current()
     metadata = encode_metadata(task.metadata) if task.metadata else "{}"
-    if len(metadata.encode()) > settings.max_payload_bytes:
-        raise PayloadError(
+    if len(metadata.encode()) > settings.max_json_bytes:
+        raise InvalidJSON(
             f"The metadata of {task.module_path} takes {len(metadata.encode()):,} bytes as JSON, more than "
-            f"MAX_PAYLOAD_BYTES ({settings.max_payload_bytes:,}). Store the data and pass its key."
+            f"MAX_JSON_BYTES ({settings.max_json_bytes:,}). Store the data and pass its key."
         )
     return CallOptions(
         alias=alias,
@@ -217,9 +217,7 @@ def prepare(
     """Check a call of a task whose options have been checked. `context`: what travels with it, as JSON."""
     check_call(task, args, kwargs)
     if task.payload is None:
-        call = Call(
-            options, *encode_arguments(args, kwargs, conf.current().max_payload_bytes), context=context
-        )
+        call = Call(options, *encode_arguments(args, kwargs, conf.current().max_json_bytes), context=context)
     else:
         payload = payload_of_call(task, options.alias, args, kwargs)
         call = Call(options, "[]", "{}", context=context, payload=payload)

@@ -26,7 +26,7 @@ from django.db import (
 
 from ..compat import InvalidTask
 from ..context import capture
-from ..exceptions import BatchOver, JobExists, ParentGone
+from ..exceptions import BatchFinished, JobExists, ParentGone
 from ..formatting import get_logger
 from ..models import Job
 from ..monitoring import tracing
@@ -90,13 +90,13 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     removes it. Use ``task.using(...)`` to set options for this call.
 
     Raise ``TypeError`` for something that is not a task of this package and for arguments that the function
-    does not take, ``InvalidTask`` for a call that cannot be enqueued, and ``PayloadError`` for arguments that
+    does not take, ``InvalidTask`` for a call that cannot be enqueued, and ``InvalidJSON`` for arguments that
     cannot be written as JSON or are too large.
 
     If the task is unique, and another job has the key of this call, return that job as it is in the database.
     ``job.enqueue_outcome`` is "created", "existing" or "replaced". It joins the ``batch`` of this call. Raise
     ``JobExists`` if ``on_conflict`` is "raise", if it is in another batch, or if it does not wait for what
-    this call runs ``after``. Raise ``UniqueKeyError`` if the key cannot be determined, and
+    this call runs ``after``. Raise ``InvalidKey`` if the key cannot be determined, and
     ``OperationalError`` if an open transaction has the key, and does not end within the ``lock_timeout`` of
     the session (10 seconds if it has none).
     """
@@ -367,7 +367,7 @@ def other_job(alias: str, pk: int, outcome: EnqueueOutcome) -> Job:
 _said: set[tuple[str, str]] = set()
 MISTAKES = (ProgrammingError, IntegrityError, OperationalError, SynchronousOnlyOperation)
 #: What the functions in ``sql/`` raise with codes of their own.
-_REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchOver, "23Q06": ParentGone, "23Q07": InvalidTask}
+_REFUSALS: dict[str, type[Exception]] = {"23Q05": BatchFinished, "23Q06": ParentGone, "23Q07": InvalidTask}
 _TWIN = re.compile(r"job (\d+) has")  # in the message of meet_v1.sql
 
 

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connections
 
 from .. import conf
 from ..encoding import encode_result
-from ..exceptions import JobIsOver, PayloadError, StepError
+from ..exceptions import InvalidJSON, JobFinished, StepError
 from .control import locate
 from .current import RUNNING
 
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from ..compat import TaskResult
     from ..models import Job
 
-__all__ = ["HAS_STEPS", "MOST_STEPS", "StepFunction", "asignal", "signal", "step", "step_name", "step_result"]
+__all__ = [
+    "HAS_STEPS",
+    "MOST_STEPS",
+    "StepFunction",
+    "asend_event",
+    "send_event",
+    "step",
+    "step_name",
+    "step_result",
+]
 
 
 P = ParamSpec("P")
@@ -102,12 +111,12 @@ def step(function: Any = None, /, *, name: str | None = None, atomic: bool = Fal
 
 
 # ----------------------------------------------------------------------------
-# The rules for the steps of a job: their names, which sleeps and signals share, their number and results.
+# The rules for the steps of a job: their names, which sleeps and events share, their number and results.
 
 HAS_STEPS = 1
 """The bit of ``Job.marks`` that says so."""
 MOST_STEPS = 1000
-"""How many steps, sleeps and signals a job may have."""
+"""How many steps, sleeps and events a job may have."""
 _LONGEST = 100
 
 
@@ -123,30 +132,30 @@ def step_name(where: str, name: Any) -> str:
 def step_result(name: str, value: Any) -> str | None:
     """Return the result of a step as JSON; None for None. Raise StepError if it cannot be recorded."""
     try:
-        return encode_result(value, conf.current().max_payload_bytes)
-    except PayloadError as error:
+        return encode_result(value, conf.current().max_json_bytes)
+    except InvalidJSON as error:
         raise StepError(f"The result of the step {name!r} cannot be recorded: {error}") from error
 
 
 # ----------------------------------------------------------------------------
-# Send a signal to a job that waits for it (``current_job().wait_for``).
+# Send an event to a job that waits for it (``current_job().receive_event``).
 
-_SIGNAL_SQL = "SELECT pgqueue_signal_v1(%s, %s, %s::jsonb)"
+_SIGNAL_SQL = "SELECT pgqueue_send_event_v1(%s, %s, %s::jsonb)"
 _NO_SUCH_JOB = "23Q01"
 
 
-def signal(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
-    """Send the signal ``name`` to a job (a ``Job``, an id, a ``TaskResult``), with a ``value`` (JSON).
+def send_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
+    """Send the event ``name`` to a job (a ``Job``, an id, a ``TaskResult``), with a ``value`` (JSON).
 
-    The job may wait for it already, or later. The signal is part of the transaction of its database. Return
-    False if the job has a signal with this name already, or has stopped waiting for it.
+    The job may wait for it already, or later. The event is part of the transaction of its database. Return
+    False if the job has an event with this name already, or has stopped waiting for it.
 
-    Raise ``JobIsOver`` if the job is over or does not exist, ``PayloadError`` if the value cannot be stored
+    Raise ``JobFinished`` if the job is over or does not exist, ``InvalidJSON`` if the value cannot be stored
     as JSON, and ``TypeError`` or ``ValueError`` for a bad name.
     """
     alias, pk = locate(job)
-    text = encode_result(value, conf.current().max_payload_bytes, "value")
-    parameters: list[Any] = [pk, step_name("signal(job, name)", name), text]
+    text = encode_result(value, conf.current().max_json_bytes, "value")
+    parameters: list[Any] = [pk, step_name("send_event(job, name)", name), text]
     try:
         with connections[alias].cursor() as cursor:
             cursor.execute(_SIGNAL_SQL, parameters)
@@ -154,12 +163,12 @@ def signal(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = 
     except IntegrityError as error:
         if getattr(error.__cause__, "sqlstate", None) != _NO_SUCH_JOB:
             raise
-        raise JobIsOver(
-            f"Job {pk} cannot receive the signal {name!r}: it is over, or there is no such job."
+        raise JobFinished(
+            f"Job {pk} cannot receive the event {name!r}: it is over, or there is no such job."
         ) from error
     return received
 
 
-async def asignal(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
-    """Like ``signal()``, for async code."""
-    return await sync_to_async(signal)(job, name, value)
+async def asend_event(job: Job | int | str | TaskResult[Any, Any], name: str, value: Any = None, /) -> bool:
+    """Like ``send_event()``, for async code."""
+    return await sync_to_async(send_event)(job, name, value)

@@ -4,7 +4,7 @@ Each look is one transaction that has locked its duty, so of several supervisors
 not wait. It stores what it has found before anything is sent. So each change is sent once; if the process
 ends in between, it is not sent at all.
 
-A problem that comes and goes is told once: it is over only when it has been gone for ``ALERTS_OVER_AFTER``
+A problem that comes and goes is told once: it is over only when it has been gone for ``ALERTS_CLEAR_AFTER``
 seconds.
 
 The receivers are the project's code, which may raise or hang. So everything happens in a thread with a
@@ -64,7 +64,7 @@ class AlertRounds:
         if now < self.next_round:
             return
         is_first = not self.next_round
-        self.next_round = now + conf.current().alerts_every * random.uniform(0.9, 1.1)
+        self.next_round = now + conf.current().alerts_interval * random.uniform(0.9, 1.1)
         if is_first or not _is_wanted():  # at the start, its own workers are not registered yet
             return
         if self._thread is not None and self._thread.is_alive():
@@ -112,10 +112,10 @@ def look(alias: str) -> list[Alert]:
             return []
         last = RaisedAlert.objects.using(alias).filter(kind=LOOK, queue_name="").first()
         pause = None if last is None else now - last.raised_at
-        if pause is not None and pause < timedelta(seconds=0.8 * conf.current().alerts_every):
+        if pause is not None and pause < timedelta(seconds=0.8 * conf.current().alerts_interval):
             return []  # another supervisor has looked
         found = [*_changed_problems(alias, now), *_failures(alias, now)]
-        if pause is None or pause > max(FORGOTTEN, timedelta(seconds=10 * conf.current().alerts_every)):
+        if pause is None or pause > max(FORGOTTEN, timedelta(seconds=10 * conf.current().alerts_interval)):
             found = [alert for alert in found if not alert.fingerprint]
         RaisedAlert.objects.using(alias).update_or_create(
             kind=LOOK, queue_name="", defaults={"text": "", "raised_at": now}
@@ -153,7 +153,7 @@ def _is_over(row: RaisedAlert, now: datetime, *, lasts: bool) -> bool:
     row.over_since = None if lasts else row.over_since or now
     if row.over_since is None:
         return False
-    return now - row.over_since >= timedelta(seconds=conf.current().alerts_over_after)
+    return now - row.over_since >= timedelta(seconds=conf.current().alerts_clear_after)
 
 
 def _failures(alias: str, now: datetime) -> Iterator[Alert]:

@@ -31,9 +31,9 @@ NETS_EVERY = 10.0  # seconds
 NETS_SOON = 0.5  # seconds, if there is more to do
 REPAIR_EVERY = 1.0  # seconds, while jobs wait in lines
 ROTATE_AT_MOST = 60.0  # seconds
-#: How long ticks are kept, in addition to the last one of each schedule. A schedule never fires a tick that
-#: is not later than its last one. The ticks are the second line, if that row is changed by hand.
-TICKS_KEPT = timedelta(days=8)
+#: How long runs are kept, in addition to the last one of each schedule. A schedule never fires a run that
+#: is not later than its last one. The runs are the second line, if that row is changed by hand.
+RUNS_KEPT = timedelta(days=8)
 #: How many groups of failures are kept, those that were seen last.
 MOST_GROUPS = 1_000
 _told_holders: set[tuple[int, str]] = set()
@@ -62,12 +62,12 @@ IN_USE_SQL = """
 # A single statement (``Session.run``).
 _SWEEP_SQL = """
     WITH passed AS (
-        DELETE FROM pgqueue_tick WHERE id = ANY (ARRAY(
-            SELECT passed.id FROM pgqueue_tick AS passed
+        DELETE FROM pgqueue_schedule_run WHERE id = ANY (ARRAY(
+            SELECT passed.id FROM pgqueue_schedule_run AS passed
             JOIN pgqueue_schedule AS schedule ON schedule.name = passed.schedule
-            WHERE passed.tick < statement_timestamp() - %(ticks)s AND passed.outcome <> 'waiting'
-                AND passed.tick IS DISTINCT FROM schedule.last_tick
-            ORDER BY passed.tick LIMIT %(batch)s
+            WHERE passed.run_at < statement_timestamp() - %(runs)s AND passed.outcome <> 'waiting'
+                AND passed.run_at IS DISTINCT FROM schedule.last_run_at
+            ORDER BY passed.run_at LIMIT %(batch)s
         ))
     ), windows AS (
         DELETE FROM pgqueue_window WHERE unique_key = ANY (ARRAY(
@@ -173,9 +173,9 @@ class Rounds:
 
 
 def tell_retention(session: Session) -> None:
-    """Write RETENTION, FAILED_RETENTION and MAX_PAYLOAD_BYTES to where the functions read them."""
+    """Write RETENTION, FAILED_RETENTION and MAX_JSON_BYTES to where the functions read them."""
     settings = conf.current()
-    session.rows("SELECT pgqueue_retain_bound_v1(%s)", (settings.max_payload_bytes,))
+    session.rows("SELECT pgqueue_retain_bound_v1(%s)", (settings.max_json_bytes,))
     before = session.rows(
         "SELECT * FROM pgqueue_retain_v1(%s, %s)", (settings.retention, settings.failed_retention)
     )
@@ -197,14 +197,14 @@ def tell_foreign_locks(session: Session) -> None:
 
 
 def sweep(session: Session) -> int:
-    """Delete old jobs from the kept leaf, payloads without a job, old statistics and ticks, and windows of
+    """Delete old jobs from the kept leaf, payloads without a job, old statistics and runs, and windows of
     unique keys and states of rates that are over; add minutes that are over to the sums, and failures to
     their groups; requeue jobs of workers that are no longer registered; let jobs continue whose pause is
     over. Return the largest of these numbers.
     """
     settings = conf.current()
     parameters = {
-        "statistics": settings.statistics_retention, "ticks": TICKS_KEPT, "batch": BATCH,
+        "statistics": settings.statistics_retention, "runs": RUNS_KEPT, "batch": BATCH,
         "groups": MOST_GROUPS, "crash_limit": settings.crash_limit, "keep_errors": settings.keep_errors,
     }  # fmt: skip
     swept, strays, notable, problems, jobless = session.row(_SWEEP_SQL, parameters)

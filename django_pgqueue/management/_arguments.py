@@ -124,7 +124,7 @@ def check_one_process(given: dict[str, Any], queues: Mapping[str, int | None]) -
 #: With the values of those that are not given.
 _NOT_FOR_ONE_PROCESS: dict[str, tuple[Any, ...]] = {
     "--processes": (1,), "--threads": (1, 4), "--async-slots": (None,), "--max-jobs": (None,),
-    "--max-rss": (None,), "--grace": (None,), "--reload": (False,), "--alive-file": (None,),
+    "--max-memory": (None,), "--grace": (None,), "--reload": (False,), "--alive-file": (None,),
 }  # fmt: skip
 
 

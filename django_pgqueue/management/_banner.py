@@ -132,8 +132,8 @@ def _processes(options: WorkerOptions) -> str:
         parts[0] += f" and {counted(options.async_slots, 'async slot')}"
     if options.max_jobs is not None:
         parts.append(f"replaced after {counted(options.max_jobs, 'job')}")
-    if options.max_rss is not None:
-        parts.append(f"replaced at {options.max_rss} MB of memory")
+    if options.max_memory is not None:
+        parts.append(f"replaced at {options.max_memory} MB of memory")
     return "; ".join(parts)
 
 

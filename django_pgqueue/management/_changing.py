@@ -82,7 +82,7 @@ class Done:
     """How many jobs are meant."""
     tried: int = 0
     changed: int = 0
-    is_over: bool = False
+    is_finished: bool = False
 
     @property
     def left_alone(self) -> int:
@@ -122,7 +122,7 @@ def change_jobs(run: Callable[[Any], int], meant: Bounded) -> Iterator[Done]:
         last = ids[-1]
         yield done
     # Those that had left their state before their chunk came were tried, too.
-    done.tried, done.is_over = max(done.tried, meant.count), True
+    done.tried, done.is_finished = max(done.tried, meant.count), True
     yield done
 
 
@@ -134,7 +134,7 @@ def change_each(run: Callable[[Any], int], seen: Sequence[Job]) -> Iterator[tupl
     """
     for job in seen:
         alias = job._state.db
-        is_same = Q(shelf__gt=LIVE_SHELF, status=job.status) if job.is_over else Q(shelf=LIVE_SHELF)
+        is_same = Q(shelf__gt=LIVE_SHELF, status=job.status) if job.is_finished else Q(shelf=LIVE_SHELF)
         with transaction.atomic(using=alias):
             has_changed = bool(run(Job.objects.using(alias).filter(is_same, pk=job.pk).select_for_update()))
         yield job, has_changed
@@ -358,7 +358,7 @@ def _change_chosen(change: Change, alias: str, options: dict[str, Any], stdout: 
     with interruptible() as interruption:
         for done in change_jobs(change.run, meant):
             report.show(done)
-            if interruption.is_asked and not done.is_over:
+            if interruption.is_asked and not done.is_finished:
                 report.is_stopped = True
                 break
     logger.info("%s by command: %d of %d jobs changed", change.name, done.changed, done.matched)

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from .. import conf
-from ..explanation import explain
+from ..explanation import why
 from ..formatting import counted, period
 from ..models import Worker
 from ..models.job import Status
@@ -54,11 +54,11 @@ _BAR = 20
 def job_as_json(job: Any, workers: dict[int, str]) -> dict[str, Any]:
     """Return the values of a job, with those that the list does not read."""
     _add_last_error(job)
-    why = explain(job)
+    reason = why(job)
     args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
     return {
         **row_as_json(job, workers),
-        "why": {"code": why.code, "text": redact_text(why.text, job.task_path), "cure": why.cure},
+        "why": {"code": reason.code, "text": redact_text(reason.text, job.task_path), "fix": reason.fix},
         "args": args,
         "kwargs": kwargs,
         "result": redact(job.result, job.task_path),
@@ -104,22 +104,24 @@ def _facts(job: Any, workers: dict[int, str], marks: Marks) -> dict[str, str]:
     took = "" if job.duration is None else f", took {_seconds(job.duration)}"
     crashes = f", {counted(job.crash_count, 'crash', 'crashes')}" if job.crash_count else ""
     args, kwargs = redact_call(job.args, job.kwargs, job.task_path)
-    why = explain(job)
+    reason = why(job)
     worker = "" if job.worker is None else f"{workers.get(job.worker, 'gone')} (id {job.worker})"
     return {
-        _("Why"): redact_text(why.text, job.task_path),
-        _("What helps"): why.cure,
+        _("Why"): redact_text(reason.text, job.task_path),
+        _("What helps"): reason.fix,
         _("Progress"): _progress_text(job, marks),
         _("Queue"): f"{job.queue_name}, priority {job.priority}",
         _("Attempts"): f"{job.attempts}{most}{crashes}",
         _("Enqueued"): _time(job.enqueued_at, job.now),
-        _("Runs after"): "" if job.is_over or job.status == Status.RUNNING else _time(job.run_after, job.now),
+        _("Runs after"): ""
+        if job.is_finished or job.status == Status.RUNNING
+        else _time(job.run_after, job.now),
         _("Started"): _time(job.started_at, job.now),
         _("Last attempt"): _time(job.last_attempted_at, job.now) if job.attempts > 1 else "",
         _("Deadline"): _time(job.deadline, job.now) if job.status == Status.RUNNING else "",
-        _("Stop asked"): "" if job.is_over else _time(job.cancel_requested_at, job.now),
+        _("Stop asked"): "" if job.is_finished else _time(job.cancel_requested_at, job.now),
         _("Ended"): _time(job.finished_at, job.now) + took if job.finished_at else "",
-        _("Expires"): "" if job.is_over else _time(job.expires_at, job.now),
+        _("Expires"): "" if job.is_finished else _time(job.expires_at, job.now),
         _("Worker"): worker,
         _("Batch"): str(job.batch_id or ""),
         _("After"): ", ".join(map(str, job.parent_ids or ())),
@@ -135,7 +137,7 @@ def _facts(job: Any, workers: dict[int, str], marks: Marks) -> dict[str, str]:
 
 
 def _progress_text(job: Job, marks: Marks) -> str:
-    step = f"step {job.current_step}" if job.current_step and not job.is_over else ""
+    step = f"step {job.current_step}" if job.current_step and not job.is_finished else ""
     progress = job.progress
     if progress is None:
         return step
@@ -193,7 +195,7 @@ def _step_json(job: Job, step: dict[str, Any]) -> dict[str, Any]:
 
 def _step_row(step: dict[str, Any]) -> tuple[str, ...]:
     ended, wakes, seconds = step["finished_at"], step["wake_at"], step["seconds"]
-    waits = "waits" if wakes is None or step["kind"] == Step.Kind.SIGNAL else f"until {clock(wakes)}"
+    waits = "waits" if wakes is None or step["kind"] == Step.Kind.EVENT else f"until {clock(wakes)}"
     return (
         str(step["name"] or ""),
         str(step["kind"] or ""),
@@ -374,7 +376,7 @@ def _message(job: Any) -> str:
 
 def _progress(job: Any) -> Progress | None:
     """Return how far a live job is. The list does not read how far a failed one came."""
-    return None if job.is_over else job.progress
+    return None if job.is_finished else job.progress
 
 
 def _when(job: Any) -> str:

@@ -286,7 +286,7 @@ class Migration(migrations.Migration):
                             ("cancel_job", "Can cancel job"),
                             ("retry_job", "Can retry job"),
                             ("rerun_done_job", "Can run a done job again"),
-                            ("run_job", "Can run job now"),
+                            ("run_now_job", "Can run job now"),
                             ("extend_job", "Can give a running job more time"),
                             ("edit_job", "Can edit waiting job"),
                             ("clone_job", "Can enqueue a copy of a job"),

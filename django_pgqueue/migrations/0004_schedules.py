@@ -1,4 +1,4 @@
-"""Schedules and their ticks, the functions that fire them, and the trigger that follows changes of timing."""
+"""Schedules and their runs, the functions that fire them, and the trigger that follows changes of timing."""
 
 import datetime
 
@@ -113,7 +113,7 @@ class Migration(migrations.Migration):
                         db_default="latest",
                         default="latest",
                         max_length=8,
-                        verbose_name="missed ticks",
+                        verbose_name="missed runs",
                     ),
                 ),
                 (
@@ -121,7 +121,9 @@ class Migration(migrations.Migration):
                     models.IntegerField(
                         db_default=100,
                         default=100,
-                        help_text="The most missed ticks that run, and the most that wait for a job.",
+                        help_text=(
+                            "The most missed runs that are caught up, and the most runs that wait for a job."
+                        ),
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10000),
@@ -134,7 +136,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("allow", "run beside it"),
-                            ("skip", "skip the tick"),
+                            ("skip", "skip the run"),
                             ("queue", "run after it"),
                         ],
                         db_default="allow",
@@ -199,7 +201,7 @@ class Migration(migrations.Migration):
                     models.DateTimeField(blank=True, editable=False, null=True, verbose_name="paused at"),
                 ),
                 (
-                    "paused_by",
+                    "pause_author",
                     models.CharField(
                         blank=True,
                         db_default="",
@@ -225,12 +227,12 @@ class Migration(migrations.Migration):
                     models.DateTimeField(blank=True, editable=False, null=True, verbose_name="retired at"),
                 ),
                 (
-                    "next_tick",
-                    models.DateTimeField(blank=True, editable=False, null=True, verbose_name="next tick"),
+                    "next_run_at",
+                    models.DateTimeField(blank=True, editable=False, null=True, verbose_name="next run at"),
                 ),
                 (
-                    "last_tick",
-                    models.DateTimeField(blank=True, editable=False, null=True, verbose_name="last tick"),
+                    "last_run_at",
+                    models.DateTimeField(blank=True, editable=False, null=True, verbose_name="last run at"),
                 ),
                 (
                     "since",
@@ -248,9 +250,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "waiting",
-                    models.IntegerField(
-                        db_default=0, default=0, editable=False, verbose_name="waiting ticks"
-                    ),
+                    models.IntegerField(db_default=0, default=0, editable=False, verbose_name="waiting runs"),
                 ),
                 (
                     "created_at",
@@ -275,7 +275,7 @@ class Migration(migrations.Migration):
                 "db_table": "pgqueue_schedule",
                 "permissions": (
                     ("pause_schedule", "Can pause and resume schedule"),
-                    ("run_schedule", "Can run schedule now"),
+                    ("enqueue_schedule", "Can run schedule now"),
                 ),
                 "required_db_vendor": "postgresql",
                 "constraints": [
@@ -320,9 +320,9 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(
-                                ("next_tick__isnull", True),
+                                ("next_run_at__isnull", True),
                                 (
-                                    "next_tick__range",
+                                    "next_run_at__range",
                                     (
                                         datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
                                         datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.UTC),
@@ -331,9 +331,9 @@ class Migration(migrations.Migration):
                                 _connector="OR",
                             ),
                             models.Q(
-                                ("last_tick__isnull", True),
+                                ("last_run_at__isnull", True),
                                 (
-                                    "last_tick__range",
+                                    "last_run_at__range",
                                     (
                                         datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
                                         datetime.datetime(9000, 1, 1, 0, 0, tzinfo=datetime.UTC),
@@ -359,10 +359,10 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="ScheduleTick",
+            name="ScheduleRun",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("tick", models.DateTimeField(verbose_name="tick")),
+                ("run_at", models.DateTimeField(verbose_name="run at")),
                 ("job_id", models.BigIntegerField(null=True, verbose_name="job")),
                 (
                     "outcome",
@@ -386,30 +386,30 @@ class Migration(migrations.Migration):
                         db_column="schedule",
                         db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="ticks",
+                        related_name="runs",
                         to="django_pgqueue.schedule",
                         verbose_name="schedule",
                     ),
                 ),
             ],
             options={
-                "verbose_name": "tick",
-                "verbose_name_plural": "ticks",
-                "db_table": "pgqueue_tick",
+                "verbose_name": "run",
+                "verbose_name_plural": "runs",
+                "db_table": "pgqueue_schedule_run",
                 "default_permissions": ("view",),
                 "required_db_vendor": "postgresql",
-                "indexes": [models.Index(fields=["tick"], name="pgqueue_tick_age")],
+                "indexes": [models.Index(fields=["run_at"], name="pgqueue_run_age")],
                 "constraints": [
-                    models.UniqueConstraint(fields=("schedule", "tick"), name="pgqueue_tick_once")
+                    models.UniqueConstraint(fields=("schedule", "run_at"), name="pgqueue_run_once")
                 ],
             },
         ),
         RunSQLFile("schedule_due_index_v1.sql", "DROP INDEX pgqueue_schedule_due"),
         RunSQLFile("schedule_waiting_index_v1.sql", "DROP INDEX pgqueue_schedule_waiting"),
-        RunSQLFile("tick_waiting_index_v1.sql", "DROP INDEX pgqueue_tick_waiting"),
-        RunSQLFile("enqueue_ticks_v1.sql", "DROP FUNCTION pgqueue_enqueue_ticks_v1"),
+        RunSQLFile("run_waiting_index_v1.sql", "DROP INDEX pgqueue_run_waiting"),
+        RunSQLFile("enqueue_runs_v1.sql", "DROP FUNCTION pgqueue_enqueue_runs_v1"),
         RunSQLFile("fire_v1.sql", "DROP FUNCTION pgqueue_fire_v1"),
-        RunSQLFile("run_schedule_v1.sql", "DROP FUNCTION pgqueue_run_schedule_v1"),
+        RunSQLFile("enqueue_schedule_v1.sql", "DROP FUNCTION pgqueue_enqueue_schedule_v1"),
         RunSQLFile("schedule_changed_v1.sql", "DROP FUNCTION pgqueue_schedule_changed_v1"),
         RunSQLFile("schedule_trigger_v1.sql", "DROP TRIGGER pgqueue_schedule_changed ON pgqueue_schedule"),
     ]

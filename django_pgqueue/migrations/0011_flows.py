@@ -85,7 +85,10 @@ class Migration(migrations.Migration):
                             "cancel_requested_at",
                             models.DateTimeField(blank=True, null=True, verbose_name="cancel requested at"),
                         ),
-                        ("over_at", models.DateTimeField(blank=True, null=True, verbose_name="over at")),
+                        (
+                            "finished_at",
+                            models.DateTimeField(blank=True, null=True, verbose_name="finished at"),
+                        ),
                         (
                             "outcome",
                             models.CharField(

@@ -22,7 +22,7 @@ from .limit import Limit, Rate, UniqueWindow
 from .payload import JobPayload, PayloadTask
 from .progress import JobProgress, Step
 from .queue import Pause, Queue
-from .schedule import Schedule, ScheduleTick
+from .schedule import Schedule, ScheduleRun
 from .stat import JobStat, StatRollup
 from .worker import Worker
 
@@ -49,7 +49,7 @@ __all__ = [
     "Rate",
     "Ring",
     "Schedule",
-    "ScheduleTick",
+    "ScheduleRun",
     "StatRollup",
     "Step",
     "Tally",

@@ -62,7 +62,7 @@ class JobBatch(Joins, models.Model):
     is_open = models.BooleanField(_("open for more members"), db_default=True)
     created_at = models.DateTimeField(_("created at"), db_default=Now())
     cancel_requested_at = models.DateTimeField(_("cancel requested at"), null=True, blank=True)
-    over_at = models.DateTimeField(_("over at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
     outcome = models.CharField(
         _("outcome"), max_length=16, choices=Outcome.choices, db_default="", blank=True
     )
@@ -79,9 +79,9 @@ class JobBatch(Joins, models.Model):
         return f"{self.name} ({self.pk})" if self.name else str(self.pk)
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all members are over, and no more are expected."""
-        return self.over_at is not None
+        return self.finished_at is not None
 
     @property
     def status(self) -> str:

@@ -92,7 +92,7 @@ class Steps(Protocol):
     def sleep(self, name: str, length: float | timedelta) -> None:
         """Let the job wait for a time."""
 
-    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
+    def receive_event(self, name: str, timeout: float | timedelta | None) -> Any:
         """Let the job wait for a signal."""
 
 
@@ -256,14 +256,14 @@ class CurrentJob(Job):
         """Like ``sleep()``, for async tasks."""
         await sync_to_async(self._running.steps.sleep)(name, length)
 
-    def wait_for(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
-        """Continue the job when somebody sends it this signal (``django_pgqueue.signal``); return its value.
+    def receive_event(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
+        """Continue the job when it is sent this event (``django_pgqueue.send_event``); return its value.
 
-        The job leaves its worker while it waits. Raise ``WaitTimeout`` if the signal has not come within
+        The job leaves its worker while it waits. Raise ``EventTimeout`` if the event has not come within
         ``timeout`` (seconds, or a timedelta), counted from the first call.
         """
-        return self._running.steps.wait_for(name, timeout)
+        return self._running.steps.receive_event(name, timeout)
 
-    async def await_for(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
-        """Like ``wait_for()``, for async tasks."""
-        return await sync_to_async(self._running.steps.wait_for)(name, timeout)
+    async def areceive_event(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
+        """Like ``receive_event()``, for async tasks."""
+        return await sync_to_async(self._running.steps.receive_event)(name, timeout)

@@ -121,7 +121,7 @@ class Reporting:
         something, unless it was read with ``select_related("live_progress")``.
         """
         job: Any = self
-        if job.is_over:
+        if job.is_finished:
             has_failed = job.status == job.Status.FAILED and job.errors
             return stored_progress(job.errors[-1].get("progress")) if has_failed else None
         if not job.marks & HAS_PROGRESS:
@@ -336,7 +336,7 @@ class JobFields(models.Model):
         return self.cancel_requested_at is not None
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the job is done, failed or cancelled."""
         return self.finished_at is not None
 
@@ -360,7 +360,7 @@ class Job(Joins, Reporting, JobFields):
             ("cancel_job", "Can cancel job"),
             ("retry_job", "Can retry job"),
             ("rerun_done_job", "Can run a done job again"),
-            ("run_job", "Can run job now"),
+            ("run_now_job", "Can run job now"),
             ("extend_job", "Can give a running job more time"),
             ("edit_job", "Can edit waiting job"),
             ("clone_job", "Can enqueue a copy of a job"),

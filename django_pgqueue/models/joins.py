@@ -69,7 +69,7 @@ class Joins(Linked):
         ``TransactionManagementError`` in a transaction of its database.
         """
         wait = _Wait(self, timeout)
-        while not wait.is_over():
+        while not wait.is_finished():
             future = wait.watch()
             try:
                 while not future.done() and not wait.has_timed_out:
@@ -82,7 +82,7 @@ class Joins(Linked):
     async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
         """Like ``join()``, for async code. It takes no thread while it waits."""
         wait = _Wait(self, timeout)
-        while not await sync_to_async(wait.is_over)():
+        while not await sync_to_async(wait.is_finished)():
             future = wait.watch()
             ours = asyncio.wrap_future(future)
             try:
@@ -131,7 +131,7 @@ class _Wait:
         if not future.cancelled() and (error := future.exception()):
             raise error
 
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Read the job, and return whether it is over. Raise ``TimeoutError`` if it is not and it must be.
 
         A job that has left the live leaf may be live again, because somebody has retried it.
@@ -146,7 +146,7 @@ class _Wait:
                 raise
             lost = error  # the poller connects again, and then this does, too
         self._has_looked = True
-        if lost is None and self._job.is_over:
+        if lost is None and self._job.is_finished:
             return True
         if in_test:
             raise TransactionManagementError(_IN_TEST.format(job=_name(self._job), status=self._job.status))

@@ -23,7 +23,7 @@ class JobPayload(models.Model):
     A new row is a new job, whoever inserts it. From ``Job``, the row is ``job.<app label>_<model>``.
     """
 
-    keeps_rows: ClassVar[bool] = False
+    keep_rows: ClassVar[bool] = False
     """Whether rows stay when their jobs are no longer kept. False: upkeep deletes them then."""
     is_job_payload: ClassVar[bool] = True
 

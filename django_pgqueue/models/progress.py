@@ -48,8 +48,8 @@ class Step(models.Model):
 
         STEP = "step", _("step")
         SLEEP = "sleep", _("sleep")
-        SIGNAL = "signal", _("signal")
-        TIMEOUT = "timeout", _("no signal in time")
+        EVENT = "event", _("event")
+        TIMEOUT = "timeout", _("no event in time")
 
     pk = models.CompositePrimaryKey("job_id", "name")
     job_id = models.BigIntegerField(_("job"))

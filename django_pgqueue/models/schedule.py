@@ -2,28 +2,33 @@
 
 The definition of a schedule comes from code, settings, the admin or SQL. Its state (`Schedule.STATE`) belongs
 to the round (``schedules/fire.py``) and to a trigger (``sql/schedule_changed_v1.sql``). So ``save()`` of an
-existing row never writes the state: a tick may have passed since the row was read.
+existing row never writes the state: a run may have passed since the row was read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
-from django.db import models, router
+from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..schedules.cron import LONGEST, SHORTEST, Timing
 from .fields import ArrayColumn
 
-__all__ = ["MOST_CAUGHT_UP", "Schedule", "ScheduleTick", "definition_of", "differences"]
+if TYPE_CHECKING:
+    from .job import Job
+
+__all__ = ["MOST_CAUGHT_UP", "Schedule", "ScheduleRun", "definition_of", "differences"]
 
 
 MOST_CAUGHT_UP = 10_000
@@ -34,17 +39,17 @@ class Schedule(models.Model):
     """A task, its arguments, and when it is enqueued."""
 
     class CatchUp(models.TextChoices):
-        """What happens to ticks that passed while no worker was there."""
+        """What happens to runs that passed while no worker was there."""
 
         SKIP = "skip", _("skip them")
         LATEST = "latest", _("run the latest")
         ALL = "all", _("run all, up to the limit")
 
     class Overlap(models.TextChoices):
-        """What happens to a tick while the previous job of the schedule is not over."""
+        """What happens to a run while the previous job of the schedule is not over."""
 
         ALLOW = "allow", _("run beside it")
-        SKIP = "skip", _("skip the tick")
+        SKIP = "skip", _("skip the run")
         QUEUE = "queue", _("run after it")
 
     class Source(models.TextChoices):
@@ -59,9 +64,11 @@ class Schedule(models.Model):
         "task_path", "args", "kwargs", "queue_name", "priority", "cron", "every", "timezone", "catch_up",
         "catch_up_limit", "overlap", "jitter",
     )  # fmt: skip
-    #: What only the round, the trigger and ``schedules.control`` write.
+    BORN: ClassVar[str] = "created_at"
+
+    #: What only the round, the trigger and its methods write.
     STATE: ClassVar[frozenset[str]] = frozenset(
-        ("paused_at", "paused_by", "pause_reason", "retired_at", "next_tick", "last_tick", "since",
+        ("paused_at", "pause_author", "pause_reason", "retired_at", "next_run_at", "last_run_at", "since",
          "owed", "live_jobs", "waiting", "created_at")
     )  # fmt: skip
 
@@ -100,18 +107,18 @@ class Schedule(models.Model):
     )
     timezone = models.CharField(_("time zone"), max_length=64, default="UTC", db_default="UTC")
     catch_up = models.CharField(
-        _("missed ticks"),
+        _("missed runs"),
         max_length=8,
         choices=CatchUp.choices,
         default=CatchUp.LATEST,
         db_default=CatchUp.LATEST,
     )
     catch_up_limit = models.IntegerField(
-        pgettext_lazy("missed ticks", "limit"),
+        pgettext_lazy("missed runs", "limit"),
         default=100,
         db_default=100,
         validators=[MinValueValidator(1), MaxValueValidator(MOST_CAUGHT_UP)],
-        help_text=_("The most missed ticks that run, and the most that wait for a job."),
+        help_text=_("The most missed runs that are caught up, and the most runs that wait for a job."),
     )
     overlap = models.CharField(
         _("while the previous job is not over"),
@@ -147,24 +154,24 @@ class Schedule(models.Model):
     of this call."""
 
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True, editable=False)
-    paused_by = models.CharField(
+    pause_author = models.CharField(
         _("paused by"), max_length=255, blank=True, default="", db_default="", editable=False
     )
     pause_reason = models.CharField(
         _("reason"), max_length=500, blank=True, default="", db_default="", editable=False
     )
     retired_at = models.DateTimeField(_("retired at"), null=True, blank=True, editable=False)
-    next_tick = models.DateTimeField(_("next tick"), null=True, blank=True, editable=False)
-    """None: the next round computes it, from `since` and `last_tick`."""
-    last_tick = models.DateTimeField(_("last tick"), null=True, blank=True, editable=False)
+    next_run_at = models.DateTimeField(_("next run at"), null=True, blank=True, editable=False)
+    """None: the next round computes it, from `since` and `last_run_at`."""
+    last_run_at = models.DateTimeField(_("last run at"), null=True, blank=True, editable=False)
     since = models.DateTimeField(_("timing set at"), null=True, blank=True, editable=False)
     owed = models.JSONField(_("timings before"), null=True, blank=True, editable=False)
-    """The timings that were edited while their ticks were due, each with the time in which it was true. The
-    next round fires these ticks. None: there are none."""
+    """The timings that were edited while their runs were due, each with the time in which it was true. The
+    next round fires these runs. None: there are none."""
     live_jobs = ArrayColumn(
         "bigint", verbose_name=_("jobs that may not be over"), default=list, db_default=[]
     )
-    waiting = models.IntegerField(_("waiting ticks"), default=0, db_default=0, editable=False)
+    waiting = models.IntegerField(_("waiting runs"), default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(_("created at"), db_default=Now(), editable=False)
     updated_at = models.DateTimeField(_("last changed"), db_default=Now(), editable=False)
 
@@ -175,7 +182,7 @@ class Schedule(models.Model):
         verbose_name_plural = _("schedules")
         permissions = (
             ("pause_schedule", "Can pause and resume schedule"),
-            ("run_schedule", "Can run schedule now"),
+            ("enqueue_schedule", "Can run schedule now"),
         )
         constraints = (
             models.CheckConstraint(
@@ -206,8 +213,8 @@ class Schedule(models.Model):
             ),
             # PostgreSQL also has infinite times. With one of them, no supervisor could compute when to look.
             models.CheckConstraint(
-                condition=(Q(next_tick__isnull=True) | Q(next_tick__range=_TIMES))
-                & (Q(last_tick__isnull=True) | Q(last_tick__range=_TIMES))
+                condition=(Q(next_run_at__isnull=True) | Q(next_run_at__range=_TIMES))
+                & (Q(last_run_at__isnull=True) | Q(last_run_at__range=_TIMES))
                 & (Q(since__isnull=True) | Q(since__range=_TIMES)),
                 name="pgqueue_schedule_times",
             ),
@@ -226,6 +233,50 @@ class Schedule(models.Model):
         """Whether it is neither paused nor retired."""
         return self.paused_at is None and self.retired_at is None
 
+    def pause(self, *, reason: str = "", author: str = "") -> bool:
+        """Let it fire nothing until it is resumed. Return False if it was paused already.
+
+        ``reason`` and ``author`` are shown with it. Raise ``Schedule.DoesNotExist`` if it was deleted.
+        """
+        return self._change(paused_at=Now(), pause_author=author[:255], pause_reason=reason[:500])
+
+    async def apause(self, *, reason: str = "", author: str = "") -> bool:
+        """Like `pause`, for async code."""
+        return await sync_to_async(self.pause)(reason=reason, author=author)
+
+    def resume(self) -> bool:
+        """Go on with the next run from now on. Return False if it was not paused.
+
+        What it has missed is not caught up. Raise ``Schedule.DoesNotExist`` if it was deleted.
+        """
+        return self._change(paused_at=None, pause_author="", pause_reason="")
+
+    async def aresume(self) -> bool:
+        """Like `resume`, for async code."""
+        return await sync_to_async(self.resume)()
+
+    def enqueue(self) -> Job:
+        """Enqueue one job of it now, and return the job. The runs do not change. A paused one does it, too.
+
+        This is like `django_pgqueue.enqueue` if the task is unique: it may return the other job (see
+        ``job.enqueue_outcome``), or raise `JobExists` or `InvalidKey`. Raise ``Schedule.DoesNotExist`` if it
+        was deleted.
+        """
+        from ..schedules.control import enqueue_now
+
+        return enqueue_now(self, write_alias(self))
+
+    async def aenqueue(self) -> Job:
+        """Like `enqueue`, for async code."""
+        return await sync_to_async(self.enqueue)()
+
+    def _change(self, *, paused_at: Now | None, **columns: str) -> bool:
+        alias = write_alias(self)
+        rows = Schedule.objects.using(alias).filter(pk=self.pk, paused_at__isnull=paused_at is not None)
+        changed = rows.update(paused_at=paused_at, **columns)
+        self.refresh_from_db(alias, ["paused_at", *columns])
+        return bool(changed)
+
     def clean(self) -> None:
         """Refuse what could never run: the timing, the task, arguments that do not fit it."""
         from ..schedules.policy import problems
@@ -243,7 +294,7 @@ class Schedule(models.Model):
         # A process that does not know the task leaves the policy to one that does.
         self.policy = known_policy(self.task_path, self.args, self.kwargs) or self.policy
         if not self._state.adding and kwargs.get("update_fields") is None and not kwargs.get("force_insert"):
-            alias = kwargs.get("using") or router.db_for_write(type(self), instance=self)
+            alias = kwargs.get("using") or write_alias(self)
             self.updated_at = server_now(alias)
             kwargs["update_fields"] = [
                 field.name
@@ -273,17 +324,17 @@ def _plain(value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------
-# ``ScheduleTick``: the times at which schedules were due, and what came of them.
+# ``ScheduleRun``: the times at which schedules were due, and what came of them.
 
 
-class ScheduleTick(models.Model):
+class ScheduleRun(models.Model):
     """A time at which a schedule was due, and what came of it.
 
-    Its unique constraint is the guarantee that a tick becomes one job.
+    Its unique constraint is the guarantee that a run becomes one job.
     """
 
     class Outcome(models.TextChoices):
-        """What came of a tick."""
+        """What came of a run."""
 
         ENQUEUED = "enqueued", _("enqueued")
         WAITING = "waiting", _("waiting for the previous job")
@@ -297,23 +348,23 @@ class ScheduleTick(models.Model):
     schedule = models.ForeignKey(
         Schedule,
         models.CASCADE,
-        related_name="ticks",
+        related_name="runs",
         db_column="schedule",
         db_index=False,
         verbose_name=_("schedule"),
     )
-    tick = models.DateTimeField(_("tick"))
+    run_at = models.DateTimeField(_("run at"))
     job_id = models.BigIntegerField(_("job"), null=True)
     outcome = models.CharField(_("outcome"), max_length=8, choices=Outcome.choices)
 
     class Meta:
-        db_table = "pgqueue_tick"
+        db_table = "pgqueue_schedule_run"
         required_db_vendor = "postgresql"
         default_permissions = ("view",)
-        verbose_name = _("tick")
-        verbose_name_plural = _("ticks")
-        constraints = (models.UniqueConstraint(fields=["schedule", "tick"], name="pgqueue_tick_once"),)
-        indexes = (models.Index(fields=["tick"], name="pgqueue_tick_age"),)
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        constraints = (models.UniqueConstraint(fields=["schedule", "run_at"], name="pgqueue_run_once"),)
+        indexes = (models.Index(fields=["run_at"], name="pgqueue_run_age"),)
 
     def __str__(self) -> str:
-        return f"{self.schedule_id} {self.tick:%Y-%m-%d %H:%M:%S}"
+        return f"{self.schedule_id} {self.run_at:%Y-%m-%d %H:%M:%S}"

@@ -111,7 +111,7 @@ _COLUMNS = ("name", "kind", "attempt", "seconds", "wake_at", "finished_at", "res
 
 def recorded_steps(job: Job) -> list[dict[str, Any]]:
     """Return the steps: of live jobs from their table, of others from the row."""
-    if job.is_over:
+    if job.is_finished:
         steps = [{**dict.fromkeys(_COLUMNS), **step} for step in job.steps or []]
     elif job.marks & HAS_STEPS:
         rows = Step.objects.using(job._state.db).filter(job_id=job.pk)

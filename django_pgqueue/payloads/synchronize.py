@@ -109,5 +109,5 @@ def _policy(task: Task[..., Any]) -> dict[str, Any]:
         "limit_name": None if rule is None else limit_name(task),
         "limit_column": None if rule is None or rule.key is None else column_of(model, str(rule.key)),
         "group_column": None if task.group is None else column_of(model, str(task.group)),
-        "keeps": bool(model.keeps_rows),
+        "keeps": bool(model.keep_rows),
     }

@@ -6,7 +6,7 @@ becomes the first moment after the gap, and on the day when they go back, only t
 counts. An expression whose minute or hour begins with ``*`` follows the time that really passes.
 
 Intervals are counted from 1970-01-01 00:00 UTC. So they need no memory and do not drift: an interval of an
-hour is due at every full hour, however late a tick was noticed and however often the schedule was edited.
+hour is due at every full hour, however late a run was noticed and however often the schedule was edited.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = [
     "Timing",
     "check_jitter",
     "expand",
-    "latest_ticks",
+    "latest_runs",
+    "next_run",
     "next_runs",
-    "next_tick",
     "timing_of",
     "zone",
 ]
@@ -91,21 +91,21 @@ def timing_of(cron: Any, every: Any, timezone: Any = "UTC") -> Timing:
     if not isinstance(cron, str) or len(cron) > 100:
         raise ValueError(f"cron must be an expression of at most 100 characters. It is {cron!r}.")
     timing = Timing(cron, None, timezone)
-    next_tick(timing, datetime.now(UTC))
+    next_run(timing, datetime.now(UTC))
     return timing
 
 
 def check_jitter(timing: Timing, jitter: timedelta) -> None:
-    """Raise ValueError unless ``jitter`` is at most the time between two of the next ticks."""
+    """Raise ValueError unless ``jitter`` is at most the time between two of the next runs."""
     if jitter < timedelta(0):
         raise ValueError(f"jitter must not be negative. It is {jitter}.")
     if not jitter:
         return
-    ticks = list(islice(_ticks(timing, datetime.now(UTC)), 8))
-    shortest = min(later - earlier for earlier, later in pairwise(ticks))
+    runs = list(islice(_runs(timing, datetime.now(UTC)), 8))
+    shortest = min(later - earlier for earlier, later in pairwise(runs))
     if jitter > shortest:
         raise ValueError(
-            f"jitter must not be longer than the time between two ticks ({shortest}). It is {jitter}."
+            f"jitter must not be longer than the time between two runs ({shortest}). It is {jitter}."
         )
 
 
@@ -129,22 +129,22 @@ def zone(name: str) -> tzinfo:
         ) from error
 
 
-def next_tick(timing: Timing, after: datetime) -> datetime:
-    """Return the first tick that is later than ``after``, in UTC. Raise ValueError as `timing_of` does."""
-    return next(_ticks(timing, after))
+def next_run(timing: Timing, after: datetime) -> datetime:
+    """Return the first run that is later than ``after``, in UTC. Raise ValueError as `timing_of` does."""
+    return next(_runs(timing, after))
 
 
 def next_runs(schedule: HasTiming, count: int, after: datetime | None = None) -> list[datetime]:
-    """Return the next ticks after a time (default: now), in UTC."""
+    """Return the next runs after a time (default: now), in UTC."""
     timing = Timing(schedule.cron, schedule.every, schedule.timezone)
-    return list(islice(_ticks(timing, datetime.now(UTC) if after is None else after), count))
+    return list(islice(_runs(timing, datetime.now(UTC) if after is None else after), count))
 
 
-def latest_ticks(timing: Timing, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    """Return the last ``limit`` ticks that are later than ``after`` and not later than ``until``.
+def latest_runs(timing: Timing, after: datetime, until: datetime, limit: int) -> list[datetime]:
+    """Return the last ``limit`` runs that are later than ``after`` and not later than ``until``.
 
     It looks back from ``until`` in growing windows: workers may have been away for a year, and counting all
-    ticks of a year takes half a minute.
+    runs of a year takes half a minute.
     """
     if timing.every is not None:
         return _latest_of_interval(timing.every, after, until, limit)
@@ -152,23 +152,23 @@ def latest_ticks(timing: Timing, after: datetime, until: datetime, limit: int) -
     while True:
         start = max(after, until - window)
         found = []
-        for tick in _ticks(timing, start):
-            if tick > until:
+        for run in _runs(timing, start):
+            if run > until:
                 break
-            found.append(tick)
+            found.append(run)
         if len(found) >= limit or start == after:
             return found[-limit:]
         window *= 2
 
 
-def _ticks(timing: Timing, after: datetime) -> Iterator[datetime]:
+def _runs(timing: Timing, after: datetime) -> Iterator[datetime]:
     after = after.astimezone(UTC)
     if timing.every is not None:
         step = _interval(timing.every)
-        tick = EPOCH + ((after - EPOCH) // step) * step
+        run = EPOCH + ((after - EPOCH) // step) * step
         while True:
-            tick += step
-            yield tick
+            run += step
+            yield run
     assert timing.cron is not None
     local = zone(timing.timezone)
     fields = expand(timing.cron)
@@ -180,12 +180,12 @@ def _ticks(timing: Timing, after: datetime) -> Iterator[datetime]:
     last = after
     try:
         for named in CronSim(fields, after.astimezone(local)):
-            tick = named.astimezone(UTC)
+            run = named.astimezone(UTC)
             # When clocks go back, cronsim may name a time before the start, if the start lies in the second
             # of the two equal hours. When they go forward, it may name the first moment after the gap twice.
-            if tick > last:
-                last = tick
-                yield tick
+            if run > last:
+                last = run
+                yield run
     except CronSimError as error:
         raise ValueError(
             f"The cron expression {timing.cron!r} is wrong, or names a day that does not exist: {error}."

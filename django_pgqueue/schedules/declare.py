@@ -20,7 +20,7 @@ from django.conf import ENVIRONMENT_VARIABLE
 from .. import conf
 from ..compat import InvalidTask
 from ..encoding import encode_arguments
-from ..exceptions import PayloadError
+from ..exceptions import InvalidJSON
 from ..tasks import options as validation
 from ..tasks.signatures import check_call
 from ..tasks.task import Task
@@ -90,9 +90,9 @@ def schedule(
     differ from those of the task. A task with several schedules needs a `name` for each; the default is the
     path of the task.
 
-    `catch_up`: what happens to ticks that passed while no worker was there: "skip", run the "latest", or
-    "all" up to `catch_up_limit`. `overlap`: what happens to a tick while the previous job of the schedule is
-    not over: "allow", "skip" the tick, or "queue" it. `jitter`: each job starts up to this much later, at
+    `catch_up`: what happens to runs that passed while no worker was there: "skip", run the "latest", or
+    "all" up to `catch_up_limit`. `overlap`: what happens to a run while the previous job of the schedule is
+    not over: "allow", "skip" the run, or "queue" it. `jitter`: each job starts up to this much later, at
     random.
 
     Raise InvalidTask for values that could never work, and for a name that is declared twice.
@@ -214,7 +214,7 @@ def _arguments(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
         raise TypeError(f"kwargs must be a dict. It is {kwargs!r}.")
     try:
         first, second = encode_arguments(list(args), dict(kwargs), _MOST_BYTES)
-    except PayloadError as error:
+    except InvalidJSON as error:
         raise ValueError(str(error)) from None
     return json.loads(first), json.loads(second)
 

@@ -1,12 +1,12 @@
 """The round that fires schedules: any supervisor may do it at any time.
 
     look:    read the schedules that are due, without a lock
-    plan:    compute which of their ticks have passed, and the next one
-    fire:    one function writes ticks and jobs and moves the schedules on, all or nothing
+    plan:    compute which of their runs have passed, and the next one
+    fire:    one function writes runs and jobs and moves the schedules on, all or nothing
 
 The heartbeat asks when to look next, so an installation without schedules sends no statement for them, and a
 schedule that someone has just changed is noticed within a heartbeat. If several supervisors look at the same
-moment, ``sql/fire_v1.sql`` lets one of them fire a tick. A schedule that cannot be computed is logged once
+moment, ``sql/fire_v1.sql`` lets one of them fire a run. A schedule that cannot be computed is logged once
 and left out until its row changes; it does not hold up the others.
 
 If somebody has changed the task or the arguments with SQL, the row has no policy for them. Then the round
@@ -26,7 +26,7 @@ import psycopg
 
 from ..formatting import get_logger
 from ..postgres.session import LOST_CONNECTION
-from .cron import EPOCH, Timing, latest_ticks, next_tick
+from .cron import EPOCH, Timing, latest_runs, next_run
 from .policy import known_policy
 
 __all__ = [
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 LOOK_LIMIT = 1_000  # schedules in one look
-FIRE_LIMIT = 2_000  # ticks in one statement, as in ``enqueue_many``
+FIRE_LIMIT = 2_000  # runs in one statement, as in ``enqueue_many``
 SPREAD = 0.05  # seconds; not all supervisors look at the same moment
 STUCK_PAUSE = 0.25  # seconds; an open transaction edits what is due, or holds the unique key of its job
 MOST_STUCK = 10  # schedules in one round whose keys were held; waiting for more would delay the heartbeat
@@ -69,12 +69,12 @@ _ACTIVE = (
     " AND schedule.name || '/' || schedule.xmin::text <> ALL (%(broken)s::text[])"
 )
 #: An expression with the parameter ``broken``: the seconds until the next look, negative if it is overdue,
-#: NULL if there is nothing to wait for. Ticks that wait for a job are looked at every second.
+#: NULL if there is nothing to wait for. Runs that wait for a job are looked at every second.
 NEXT_LOOK = f"""(
     SELECT min(look.seconds) FROM (
-        (SELECT date_part('epoch', coalesce(schedule.next_tick, {_EPOCH}) - clock_timestamp()) AS seconds
+        (SELECT date_part('epoch', coalesce(schedule.next_run_at, {_EPOCH}) - clock_timestamp()) AS seconds
         FROM pgqueue_schedule AS schedule WHERE {_ACTIVE}
-        ORDER BY coalesce(schedule.next_tick, {_EPOCH}) LIMIT 1)
+        ORDER BY coalesce(schedule.next_run_at, {_EPOCH}) LIMIT 1)
         UNION ALL
         (SELECT 1.0 FROM pgqueue_schedule AS schedule WHERE schedule.waiting > 0 AND {_ACTIVE} LIMIT 1)
     ) AS look
@@ -82,18 +82,18 @@ NEXT_LOOK = f"""(
 _DUE_SQL = f"""
     SELECT schedule.name, schedule.xmin::text, schedule.cron, {_microseconds("schedule.every")},
         schedule.timezone, schedule.catch_up, schedule.catch_up_limit,
-        {_microseconds("schedule.next_tick")}, {_microseconds("schedule.last_tick")},
+        {_microseconds("schedule.next_run_at")}, {_microseconds("schedule.last_run_at")},
         {_microseconds("schedule.since")}, {_microseconds("statement_timestamp()")}, schedule.owed::text,
         CASE WHEN schedule.policy ->> 'task_path' = schedule.task_path
             AND schedule.policy -> 'args' = schedule.args AND schedule.policy -> 'kwargs' = schedule.kwargs
         THEN NULL ELSE jsonb_build_array(schedule.task_path, schedule.args, schedule.kwargs)::text END
     FROM pgqueue_schedule AS schedule
     WHERE {_ACTIVE} AND (
-        coalesce(schedule.next_tick, {_EPOCH}) <= statement_timestamp()
+        coalesce(schedule.next_run_at, {_EPOCH}) <= statement_timestamp()
         OR (schedule.waiting > 0
             AND NOT EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = ANY (schedule.live_jobs)))
     )
-    ORDER BY coalesce(schedule.next_tick, {_EPOCH}), schedule.name LIMIT {LOOK_LIMIT}
+    ORDER BY coalesce(schedule.next_run_at, {_EPOCH}), schedule.name LIMIT {LOOK_LIMIT}
 """  # noqa: S608 - consists of constants
 _FIRE_SQL = (
     "SELECT pgqueue_fire_v1(%s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::text[],"
@@ -134,7 +134,7 @@ class Firing:
         fired = _fire(session.rows, plans, self.broken)
         self._next = float("inf")
         seconds: float | None = session.value(f"SELECT {NEXT_LOOK}", self.parameters)
-        # Not if nothing was due yet: a tick may have become due between the two statements.
+        # Not if nothing was due yet: a run may have become due between the two statements.
         if seconds is not None and seconds <= 0 and plans and not fired:
             seconds = STUCK_PAUSE
         self.look_in(seconds, now + monotonic() - began)
@@ -210,15 +210,15 @@ def _policy(call: str | None) -> str | None:
 
 
 def _parameters(plans: list[Plan]) -> tuple[Any, ...]:
-    ticks = [(each.name, tick, each.is_missed) for each in plans for tick in each.ticks]
+    runs = [(each.name, run, each.is_missed) for each in plans for run in each.runs]
     return (
         [each.name for each in plans],
         [each.version for each in plans],
-        [each.next_tick for each in plans],
-        [each.ticks[-1] if each.ticks else None for each in plans],
-        [name for name, _, _ in ticks],
-        [tick for _, tick, _ in ticks],
-        [is_missed for _, _, is_missed in ticks],
+        [each.next_run_at for each in plans],
+        [each.runs[-1] if each.runs else None for each in plans],
+        [name for name, _, _ in runs],
+        [run for _, run, _ in runs],
+        [is_missed for _, _, is_missed in runs],
         [each.policy for each in plans] if any(each.policy for each in plans) else None,
     )
 
@@ -227,11 +227,11 @@ def _chunks(plans: list[Plan]) -> Iterator[list[Plan]]:
     chunk: list[Plan] = []
     size = 0
     for each in plans:
-        if chunk and size + len(each.ticks) > FIRE_LIMIT:
+        if chunk and size + len(each.runs) > FIRE_LIMIT:
             yield chunk
             chunk, size = [], 0
         chunk.append(each)
-        size += len(each.ticks)
+        size += len(each.runs)
     if chunk:
         yield chunk
 
@@ -248,13 +248,13 @@ def _leave_out(broken: dict[str, str], schedule: Due | Plan, error: Exception) -
 
 
 # ----------------------------------------------------------------------------
-# What a round makes of a schedule that is due: which of its ticks have passed, and which one comes next.
+# What a round makes of a schedule that is due: which of its runs have passed, and which one comes next.
 #
-# Nothing here knows the database. If the timing has been edited since the last round, the ticks of the old
+# Nothing here knows the database. If the timing has been edited since the last round, the runs of the old
 # timing until the edit count as well: the trigger (``sql/schedule_changed_v1.sql``) has noted it in the
 # column ``owed``.
 
-#: A tick that is noticed later than this was missed: ``catch_up="skip"`` leaves it out.
+#: A run that is noticed later than this was missed: ``catch_up="skip"`` leaves it out.
 PUNCTUAL = timedelta(minutes=1)
 
 
@@ -268,8 +268,8 @@ class Due(NamedTuple):
     timezone: str
     catch_up: str
     catch_up_limit: int
-    next_tick: int | None
-    last_tick: int | None
+    next_run_at: int | None
+    last_run_at: int | None
     since: int | None
     now: int
     owed: str | None
@@ -283,11 +283,11 @@ class Plan(NamedTuple):
 
     name: str
     version: str
-    next_tick: datetime
-    ticks: list[datetime]
-    """The ticks that have passed and are to run, the oldest first."""
+    next_run_at: datetime
+    runs: list[datetime]
+    """The runs that have passed and are to run, the oldest first."""
     is_missed: bool
-    """Whether the ticks are only recorded, because nobody was there in time."""
+    """Whether the runs are only recorded, because nobody was there in time."""
     policy: str | None = None
     """The policy of the task, as JSON, if it was computed anew; None: the row has it, or nobody here knows
     it."""
@@ -296,33 +296,33 @@ class Plan(NamedTuple):
 def plan(due: Due) -> Plan:
     """Decide what to do with a schedule that is due. Raise ValueError if its timing cannot be computed."""
     timing = _timing(due.cron, due.every, due.timezone)
-    now, expected, last = _moment(due.now), _time(due.next_tick), _time(due.last_tick)
+    now, expected, last = _moment(due.now), _time(due.next_run_at), _time(due.last_run_at)
     limit = due.catch_up_limit if due.catch_up == "all" else 1
     floor = max(last or EPOCH, expected or EPOCH)  # what was before is done
-    ticks = _owed(due.owed, floor, limit)
+    runs = _owed(due.owed, floor, limit)
     start = max(floor, _time(due.since) or EPOCH)
-    upcoming = expected if expected is not None and expected > now else next_tick(timing, start)
+    upcoming = expected if expected is not None and expected > now else next_run(timing, start)
     if upcoming <= now:
-        ticks += latest_ticks(timing, start, now, limit)
-        upcoming = next_tick(timing, now)
+        runs += latest_runs(timing, start, now, limit)
+        upcoming = next_run(timing, now)
     # What was expected counts even if the timing has changed since.
     if expected is not None and expected <= now and (last is None or expected > last):
-        ticks.insert(0, expected)
-    ticks = ticks[-limit:]
-    is_missed = due.catch_up == "skip" and bool(ticks) and now - ticks[-1] > PUNCTUAL
-    return Plan(due.name, due.version, upcoming, ticks, is_missed)
+        runs.insert(0, expected)
+    runs = runs[-limit:]
+    is_missed = due.catch_up == "skip" and bool(runs) and now - runs[-1] > PUNCTUAL
+    return Plan(due.name, due.version, upcoming, runs, is_missed)
 
 
 def _owed(old: str | None, floor: datetime, limit: int) -> list[datetime]:
-    """Return the last ticks of the timings before the present one, each until it was edited."""
-    ticks: list[datetime] = []
+    """Return the last runs of the timings before the present one, each until it was edited."""
+    runs: list[datetime] = []
     for period in json.loads(old or "[]"):
         start, until = max(floor, _time(period["since"]) or EPOCH), _moment(period["until"])
         with suppress(ValueError, OverflowError):  # it was wrong, so it was edited
-            ticks += latest_ticks(
+            runs += latest_runs(
                 _timing(period["cron"], period["every"], period["timezone"]), start, until, limit
             )
-    return ticks
+    return runs
 
 
 def _timing(cron: str | None, every: int | None, timezone: str) -> Timing:

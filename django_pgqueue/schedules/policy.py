@@ -16,7 +16,7 @@ from django.core.exceptions import NON_FIELD_ERRORS
 from .. import conf
 from ..compat import InvalidTask
 from ..encoding import encode_arguments, encode_metadata
-from ..exceptions import InvalidKey, UniqueKeyError, UnknownTask
+from ..exceptions import InvalidKey, UnknownTask
 from ..formatting import get_logger
 from ..jobs.call import call_options, prepare
 from ..tasks import options
@@ -64,7 +64,7 @@ def policy_of(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
     }
     try:
         return {**policy, "options": call_keys(task, args, kwargs)}
-    except (InvalidKey, UniqueKeyError) as error:
+    except InvalidKey as error:
         return {**policy, "problem": str(error)}
 
 
@@ -78,7 +78,7 @@ def problem_of(schedule: Any) -> str:
 
 
 def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | None:
-    """Return the ``options`` of a call: its keys. Raise InvalidKey or UniqueKeyError as `enqueue` does.
+    """Return the ``options`` of a call: its keys. Raise InvalidKey as `enqueue` does.
 
     A call that is wrong in another way has no keys: its job fails, and says why.
     """
@@ -86,7 +86,7 @@ def call_keys(task: Task[..., Any], args: Any, kwargs: Any) -> dict[str, Any] | 
         return None
     try:
         options = prepare(task, call_options(task), args, kwargs).more()
-    except (InvalidKey, UniqueKeyError):
+    except InvalidKey:
         raise
     except Exception as error:  # also what a router of the project raises: a supervisor must not end
         logger.debug("%s has no keys: %r", task.module_path, error)
@@ -133,7 +133,7 @@ def _call(row: Any) -> tuple[str, str]:
     try:
         check_call(task, row.args, row.kwargs)
         call_keys(task, row.args, row.kwargs)
-        encode_arguments(row.args, row.kwargs, conf.current().max_payload_bytes)
+        encode_arguments(row.args, row.kwargs, conf.current().max_json_bytes)
     except (TypeError, ValueError) as error:
         return "args", str(error)
     return "", ""

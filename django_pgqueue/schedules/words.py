@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ..exceptions import moment
-from ..models import ScheduleTick
+from ..models import ScheduleRun
 from ..postgres.clock import stored
 from ..redaction import redact_call
 from . import cron
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LATE",
-    "add_last_ticks",
+    "add_last_runs",
     "call",
     "changes",
     "is_late",
-    "last_ticks",
+    "last_runs",
     "next_runs",
     "origin",
     "pause_note",
@@ -122,7 +122,7 @@ def pause_note(schedule: Schedule) -> str:
     """Return who paused a schedule and why: "by anna: the bank is closed"; empty if it is not paused."""
     if schedule.paused_at is None:
         return ""
-    who = _("by %(name)s") % {"name": schedule.paused_by} if schedule.paused_by else ""
+    who = _("by %(name)s") % {"name": schedule.pause_author} if schedule.pause_author else ""
     return ": ".join(filter(None, [who, schedule.pause_reason]))
 
 
@@ -189,38 +189,38 @@ def _seconds(count: int) -> str:
 
 
 # ----------------------------------------------------------------------------
-# What people see of schedules, in the admin and on the command line: the rows, their last and next ticks.
+# What people see of schedules, in the admin and on the command line: the rows, their last and next runs.
 #
-# Times are relative to the clock of the database, which decides when a tick is due.
+# Times are relative to the clock of the database, which decides when a run is due.
 
-#: A tick that has been due for so long was not noticed by any worker.
+#: A run that has been due for so long was not noticed by any worker.
 LATE = timedelta(minutes=1)
 
 
 def with_clock(schedules: QuerySet[Schedule]) -> QuerySet[Any]:
-    """Annotate schedules with the time ``now`` and the key of their last tick."""
-    ticks = ScheduleTick.objects.filter(schedule=OuterRef("pk")).order_by("-tick")
-    shown: QuerySet[Any] = schedules.annotate(now=Now(), last_key=Subquery(ticks.values("pk")[:1]))
+    """Annotate schedules with the time ``now`` and the key of their last run."""
+    runs = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-run_at")
+    shown: QuerySet[Any] = schedules.annotate(now=Now(), last_key=Subquery(runs.values("pk")[:1]))
     return shown
 
 
-def add_last_ticks(alias: str, schedules: Iterable[Any]) -> None:
-    """Set ``last`` of schedules ``with_clock`` to their last tick, or None, with one statement."""
+def add_last_runs(alias: str, schedules: Iterable[Any]) -> None:
+    """Set ``last`` of schedules ``with_clock`` to their last run, or None, with one statement."""
     listed = list(schedules)
     keys = [schedule.last_key for schedule in listed if schedule.last_key is not None]
-    found = ScheduleTick.objects.using(alias).in_bulk(keys) if keys else {}
+    found = ScheduleRun.objects.using(alias).in_bulk(keys) if keys else {}
     for schedule in listed:
         schedule.last = found.get(schedule.last_key)
 
 
-def last_ticks(alias: str, schedule: Schedule, count: int) -> list[ScheduleTick]:
-    """Return the last ticks of a schedule, the latest first."""
-    ticks = ScheduleTick.objects.using(alias).filter(schedule=schedule.pk)
-    return list(ticks.order_by("-tick")[:count])
+def last_runs(alias: str, schedule: Schedule, count: int) -> list[ScheduleRun]:
+    """Return the last runs of a schedule, the latest first."""
+    runs = ScheduleRun.objects.using(alias).filter(schedule=schedule.pk)
+    return list(runs.order_by("-run_at")[:count])
 
 
 def next_runs(schedule: Any, count: int) -> list[datetime]:
-    """Return the next ticks of a schedule ``with_clock``, as if it were active. Without ``USE_TZ`` they are
+    """Return the next runs of a schedule ``with_clock``, as if it were active. Without ``USE_TZ`` they are
     naive, as its own times are.
 
     Raise ValueError if it cannot run: its timing is wrong, which only a change in SQL can cause, or the keys
@@ -229,8 +229,8 @@ def next_runs(schedule: Any, count: int) -> list[datetime]:
     if problem := problem_of(schedule):
         raise ValueError(problem)
     if timezone.is_aware(schedule.now):
-        return _next_runs(schedule, count, schedule.now, schedule.next_tick)
-    now, ahead = (time and moment("next_runs", time) for time in (schedule.now, schedule.next_tick))
+        return _next_runs(schedule, count, schedule.now, schedule.next_run_at)
+    now, ahead = (time and moment("next_runs", time) for time in (schedule.now, schedule.next_run_at))
     return [stored(run) for run in _next_runs(schedule, count, now, ahead)]
 
 
@@ -241,6 +241,6 @@ def _next_runs(schedule: Any, count: int, now: datetime, ahead: datetime | None)
 
 
 def is_late(schedule: Any) -> bool:
-    """Return whether a tick of a schedule ``with_clock`` is due, but no worker has noticed it."""
-    due = schedule.next_tick
+    """Return whether a run of a schedule ``with_clock`` is due, but no worker has noticed it."""
+    due = schedule.next_run_at
     return due is not None and schedule.is_active and schedule.now - due > LATE

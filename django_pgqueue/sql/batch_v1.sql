@@ -6,11 +6,11 @@ CREATE TABLE pgqueue_batch (
     is_open boolean NOT NULL DEFAULT true,  -- more members are expected, so it does not end
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     cancel_requested_at timestamptz,
-    over_at timestamptz,
+    finished_at timestamptz,
     outcome varchar(16) NOT NULL DEFAULT '',
     CONSTRAINT pgqueue_batch_outcome CHECK (
-        outcome IN ('', 'done', 'failed', 'cancelled') AND (over_at IS NULL) = (outcome = ''))
+        outcome IN ('', 'done', 'failed', 'cancelled') AND (finished_at IS NULL) = (outcome = ''))
 );
 -- Those that upkeep looks at: whether they have to end, and whether they are old enough to be deleted.
-CREATE INDEX pgqueue_batch_live ON pgqueue_batch (id) WHERE over_at IS NULL;
-CREATE INDEX pgqueue_batch_over ON pgqueue_batch (over_at) WHERE over_at IS NOT NULL;
+CREATE INDEX pgqueue_batch_live ON pgqueue_batch (id) WHERE finished_at IS NULL;
+CREATE INDEX pgqueue_batch_over ON pgqueue_batch (finished_at) WHERE finished_at IS NOT NULL;

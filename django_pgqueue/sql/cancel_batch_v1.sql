@@ -14,7 +14,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'pgqueue: there is no batch %', p_batch USING ERRCODE = '23Q06',
             HINT = 'It was never committed, or it is over and its retention has passed.';
-    ELSIF known.over_at IS NOT NULL THEN
+    ELSIF known.finished_at IS NOT NULL THEN
         RETURN 0;
     END IF;
     UPDATE pgqueue_batch AS batch SET is_open = false, cancel_requested_at = coalesce(

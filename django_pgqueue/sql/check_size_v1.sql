@@ -3,7 +3,7 @@
 -- full size that Python accepts may take a little more here.
 CREATE FUNCTION pgqueue_check_size_v1() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    allowed integer := coalesce((SELECT bound.max_payload_bytes FROM pgqueue_bound AS bound), 1048576);
+    allowed integer := coalesce((SELECT bound.max_json_bytes FROM pgqueue_bound AS bound), 1048576);
     bytes integer := octet_length(NEW.args::text || NEW.kwargs::text || NEW.metadata::text);
 BEGIN
     IF bytes > allowed + allowed / 2 THEN

@@ -26,7 +26,7 @@ BEGIN
     END IF;
     ripe := pgqueue_lock_batches_v1(ripe);
     FOR ended IN
-        UPDATE pgqueue_batch AS batch SET over_at = clock_timestamp(), outcome = CASE
+        UPDATE pgqueue_batch AS batch SET finished_at = clock_timestamp(), outcome = CASE
             WHEN batch.cancel_requested_at IS NOT NULL THEN 'cancelled'
             WHEN counted.failed > 0 THEN 'failed'
             WHEN counted.cancelled > 0 OR counted.deleted > 0 THEN 'cancelled'
@@ -37,7 +37,7 @@ BEGIN
                 sum(tally.added - tally.done - tally.failed - tally.cancelled) AS deleted
             FROM pgqueue_tally AS tally WHERE tally.batch_id = given.id
         ) AS counted
-        WHERE batch.id = given.id AND NOT batch.is_open AND batch.over_at IS NULL
+        WHERE batch.id = given.id AND NOT batch.is_open AND batch.finished_at IS NULL
             AND (SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = given.id ORDER BY -job.id LIMIT 1) IS NULL
         RETURNING batch.id, batch.outcome, counted.failed, counted.deleted
     LOOP

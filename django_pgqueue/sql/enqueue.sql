@@ -17,17 +17,17 @@ CREATE FUNCTION pgqueue_enqueue(
     options jsonb DEFAULT NULL
 ) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    more jsonb := CASE WHEN jsonb_typeof(options) = 'object' THEN nullif(options - 'max_payload_bytes', '{}')
+    more jsonb := CASE WHEN jsonb_typeof(options) = 'object' THEN nullif(options - 'max_json_bytes', '{}')
         ELSE options END;  -- what is no object is refused below
     job record;
 BEGIN
-    IF options ->> 'max_payload_bytes' !~ '^[0-9]{1,9}$' THEN
-        RAISE EXCEPTION 'pgqueue: max_payload_bytes % must be a whole number from 0 to 999999999',
-            options -> 'max_payload_bytes' USING ERRCODE = 'invalid_parameter_value';
+    IF options ->> 'max_json_bytes' !~ '^[0-9]{1,9}$' THEN
+        RAISE EXCEPTION 'pgqueue: max_json_bytes % must be a whole number from 0 to 999999999',
+            options -> 'max_json_bytes' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT one.id, one.outcome INTO job FROM pgqueue_enqueue_v1(
         task_path, args, kwargs, metadata, queue_name, priority, run_after, NULL, expires_at, NULL,
-        max_attempts, timeout, on_lost, coalesce((options ->> 'max_payload_bytes')::integer, 1048576), more) AS one;
+        max_attempts, timeout, on_lost, coalesce((options ->> 'max_json_bytes')::integer, 1048576), more) AS one;
     IF more ->> 'on_conflict' = 'raise' AND job.outcome = 'existing' THEN
         RAISE EXCEPTION 'pgqueue: job % has the unique key %', job.id, quote_literal(more ->> 'unique_key')
             USING ERRCODE = 'unique_violation', CONSTRAINT = 'pgqueue_job_unique';

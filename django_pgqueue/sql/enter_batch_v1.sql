@@ -9,7 +9,7 @@ DECLARE
     known pgqueue_batch;
 BEGIN
     PERFORM FROM pgqueue_batch AS batch
-    WHERE batch.id = p_batch AND batch.over_at IS NULL AND batch.cancel_requested_at IS NULL FOR KEY SHARE;
+    WHERE batch.id = p_batch AND batch.finished_at IS NULL AND batch.cancel_requested_at IS NULL FOR KEY SHARE;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -20,7 +20,7 @@ BEGIN
     ELSE
         RAISE EXCEPTION 'pgqueue: batch % is over', p_batch USING ERRCODE = '23Q05',
             HINT = 'Keep it open until all of its members are added, add them from a member that runs, or open a new batch.',
-            DETAIL = CASE WHEN known.over_at IS NULL THEN 'It was cancelled.'
-                ELSE format('It has ended as %s at %s.', known.outcome, known.over_at) END;
+            DETAIL = CASE WHEN known.finished_at IS NULL THEN 'It was cancelled.'
+                ELSE format('It has ended as %s at %s.', known.outcome, known.finished_at) END;
     END IF;
 END $$;

@@ -1,5 +1,5 @@
 -- Report the outcomes of a batch of claimed jobs: done, failed, cancelled (the job is over and moves to
--- history), retry, snooze (run again after a delay), wait (snooze until a signal), release (requeued unstarted), unknown (requeued by a worker
+-- history), retry, snooze (run again after a delay), wait (snooze until an event), release (requeued unstarted), unknown (requeued by a worker
 -- that does not know the task; started_at keeps the time when this was first found), paused (put aside unstarted,
 -- blocked until the pause of its task ends). Of those that run again, only retry counts as an attempt. Unused arrays
 -- may be NULL. Returns the ids of the accepted outcomes. The lease of a job that is missing there was lost. cancelled
@@ -154,7 +154,7 @@ BEGIN
                 attempts = job.attempts - (given.outcome <> 'retry')::integer,
                 run_after = CASE
                     WHEN given.outcome = 'paused' AND job.task_path = ANY (held) THEN job.run_after
-                    WHEN given.outcome = 'wait' AND pgqueue_has_signal_v1(job.id, job.current_step)
+                    WHEN given.outcome = 'wait' AND pgqueue_has_event_v1(job.id, job.current_step)
                         THEN clock_timestamp()
                     ELSE greatest(job.run_after, clock_timestamp() + interval '1 second' * CASE
                         WHEN given.outcome = 'paused' AND job.task_path = ANY (changing) THEN 1
@@ -175,7 +175,7 @@ BEGIN
                         OR given.outcome = 'paused' AND job.task_path <> ALL (held || changing) THEN job.line END,
                 waiting_reason = CASE
                     WHEN given.outcome = 'paused' AND NOT job.task_path = ANY (held) THEN ''
-                    WHEN given.outcome = 'wait' AND pgqueue_has_signal_v1(job.id, job.current_step) THEN ''
+                    WHEN given.outcome = 'wait' AND pgqueue_has_event_v1(job.id, job.current_step) THEN ''
                     ELSE coalesce(given.reason, '') END,
                 errors = pgqueue_add_error_v1(
                     job.errors, given.error, clock_timestamp() - given.started_ago * interval '1 second',

@@ -1,7 +1,7 @@
 -- What history keeps of the steps of a job: of a done job their names and times, of others also their results, because
 -- a retry goes on from there.
 --
--- Race: a signal may be committed while the statement that calls this waits for the row of the job. A stable function
+-- Race: an event may be committed while the statement that calls this waits for the row of the job. A stable function
 -- would not see it, because it would look with the snapshot of that statement. So this is volatile.
 CREATE FUNCTION pgqueue_fold_steps_v1(p_job bigint, p_outcome text) RETURNS jsonb
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$

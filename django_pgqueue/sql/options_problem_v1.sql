@@ -14,7 +14,7 @@ BEGIN
         'context', 'after', 'after_items', 'if_failed', 'batch');
     RETURN CASE
         WHEN unknown IS NOT NULL
-            THEN format('unknown option %s: use max_payload_bytes, unique_key, unique_scope, unique_window, on_conflict,'
+            THEN format('unknown option %s: use max_json_bytes, unique_key, unique_scope, unique_window, on_conflict,'
                 ' concurrency_key, group, context, after, if_failed or batch',
                 unknown)
         WHEN p_options ? 'concurrency_key' AND jsonb_typeof(p_options -> 'concurrency_key') <> 'string'

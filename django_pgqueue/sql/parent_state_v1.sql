@@ -6,7 +6,7 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT coalesce(
         (SELECT 'live' FROM pgqueue_job_live AS job WHERE job.id = p_id),
         (SELECT CASE
-            WHEN batch.over_at IS NULL THEN 'live'
+            WHEN batch.finished_at IS NULL THEN 'live'
             WHEN batch.outcome = 'failed' AND pgqueue_is_final_v1(batch.id, (
                 SELECT sum(tally.failed) FROM pgqueue_tally AS tally WHERE tally.batch_id = batch.id)) THEN 'dead'
             ELSE batch.outcome END

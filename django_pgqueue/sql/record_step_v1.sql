@@ -1,5 +1,5 @@
 -- Record that a step of a running job is done: one durable call, under the lease. Returns 'recorded', 'lost' (the lease
--- was lost: what this attempt does no longer counts), or 'taken' (there is a signal or a sleep with this name).
+-- was lost: what this attempt does no longer counts), or 'taken' (there is an event or a sleep with this name).
 --
 -- A job that has recorded a step gets its whole budget of attempts for the next one, so the attempts before this
 -- one are forgiven. Only the first step of an attempt (p_first) writes to the row of the job. An UPDATE for each step

@@ -12,10 +12,10 @@ DECLARE
 BEGIN
     PERFORM FROM pgqueue_batch AS batch WHERE batch.id = ANY (batches) ORDER BY batch.id FOR KEY SHARE;
     PERFORM FROM pgqueue_batch AS batch
-    WHERE batch.id = ANY (batches) AND (batch.over_at IS NOT NULL OR batch.cancel_requested_at IS NOT NULL)
+    WHERE batch.id = ANY (batches) AND (batch.finished_at IS NOT NULL OR batch.cancel_requested_at IS NOT NULL)
     ORDER BY batch.id FOR NO KEY UPDATE;
-    UPDATE pgqueue_batch AS batch SET over_at = NULL, outcome = '', cancel_requested_at = NULL
-    WHERE batch.id = ANY (batches) AND (batch.over_at IS NOT NULL OR batch.cancel_requested_at IS NOT NULL);
+    UPDATE pgqueue_batch AS batch SET finished_at = NULL, outcome = '', cancel_requested_at = NULL
+    WHERE batch.id = ANY (batches) AND (batch.finished_at IS NOT NULL OR batch.cancel_requested_at IS NOT NULL);
     PERFORM pgqueue_count_v1(
         counted.batch, 0, -counted.done::integer, -counted.failed::integer, -counted.cancelled::integer)
     FROM (

@@ -20,10 +20,10 @@ BEGIN
     INTO looked, reached, stuck
     FROM (
         SELECT batch.id, batch.is_open FROM pgqueue_batch AS batch
-        WHERE batch.over_at IS NULL AND batch.id > p_after ORDER BY batch.id LIMIT p_limit
+        WHERE batch.finished_at IS NULL AND batch.id > p_after ORDER BY batch.id LIMIT p_limit
     ) AS page;
     IF stuck IS NOT NULL THEN
         PERFORM pgqueue_settle_v1('{}', stuck);
-        ended := (SELECT count(*) FROM pgqueue_batch AS batch WHERE batch.id = ANY (stuck) AND batch.over_at IS NOT NULL);
+        ended := (SELECT count(*) FROM pgqueue_batch AS batch WHERE batch.id = ANY (stuck) AND batch.finished_at IS NOT NULL);
     END IF;
 END $$;

@@ -3,7 +3,7 @@
 -- second belongs to those who run the worker.
 CREATE FUNCTION pgqueue_result_v1(
     p_id bigint,
-    OUT status text, OUT is_over boolean, OUT result jsonb, OUT error_class text, OUT attempts integer,
+    OUT status text, OUT is_finished boolean, OUT result jsonb, OUT error_class text, OUT attempts integer,
     OUT enqueued_at timestamptz, OUT started_at timestamptz, OUT finished_at timestamptz
 ) RETURNS SETOF record LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE

@@ -1,9 +1,9 @@
--- Whoever changes the timing of a schedule (code, settings, the admin, SQL), the next round computes its next tick
--- anew: the first one that is later than the change and than the last tick. This is a trigger because it must know
+-- Whoever changes the timing of a schedule (code, settings, the admin, SQL), the next round computes its next run
+-- anew: the first one that is later than the change and than the last run. This is a trigger because it must know
 -- the row as it is under the lock, not as the writer has read it.
 --
--- Ticks that are due at the moment of the change, and that no round has fired yet, are not lost: the old timing is
--- noted in owed, with the time in which it was true, and the next round computes its ticks, too. After a pause, or
+-- Runs that are due at the moment of the change, and that no round has fired yet, are not lost: the old timing is
+-- noted in owed, with the time in which it was true, and the next round computes its runs, too. After a pause, or
 -- after a schedule came back, nothing is caught up.
 --
 -- Race: a round may be firing the schedule at this moment. The UPDATE waits for it before this is called, so OLD is the
@@ -17,15 +17,15 @@ BEGIN
             OR (OLD.cron, OLD.every, OLD.timezone) IS DISTINCT FROM (NEW.cron, NEW.every, NEW.timezone)
         THEN
             NEW.since := clock_timestamp();
-            NEW.next_tick := NULL;
+            NEW.next_run_at := NULL;
             NEW.owed := NULL;
         END IF;
     ELSIF (OLD.cron, OLD.every, OLD.timezone) IS DISTINCT FROM (NEW.cron, NEW.every, NEW.timezone) THEN
         NEW.since := clock_timestamp();
-        IF OLD.next_tick > NEW.since THEN
-            NEW.next_tick := NULL;  -- nothing is owed
+        IF OLD.next_run_at > NEW.since THEN
+            NEW.next_run_at := NULL;  -- nothing is owed
         ELSE
-            NEW.next_tick := OLD.next_tick;
+            NEW.next_run_at := OLD.next_run_at;
             NEW.owed := coalesce(OLD.owed, '[]') || jsonb_build_array(jsonb_build_object(
                 'cron', OLD.cron,
                 'every', (extract(epoch FROM OLD.every) * 1000000)::bigint,

@@ -11,7 +11,7 @@ CREATE TABLE pgqueue_step (
     inputs bigint,
     result jsonb,
     PRIMARY KEY (job_id, name),
-    CONSTRAINT pgqueue_step_kind CHECK (kind IN ('step', 'sleep', 'signal', 'timeout'))
+    CONSTRAINT pgqueue_step_kind CHECK (kind IN ('step', 'sleep', 'event', 'timeout'))
 ) WITH (
     fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0

@@ -16,13 +16,13 @@ BEGIN
     INTO STRICT before FROM pgqueue_ring AS ring;
     gone := ARRAY(
         SELECT batch.id FROM pgqueue_batch AS batch
-        WHERE batch.over_at IS NOT NULL AND batch.over_at < before
+        WHERE batch.finished_at IS NOT NULL AND batch.finished_at < before
             AND (SELECT job.id FROM pgqueue_job_live AS job WHERE job.batch = batch.id ORDER BY -job.id LIMIT 1) IS NULL
-        ORDER BY batch.over_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+        ORDER BY batch.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
     IF gone = '{}' THEN
         RETURN 0;
     END IF;
-    DELETE FROM pgqueue_batch AS batch WHERE batch.id = ANY (gone) AND batch.over_at IS NOT NULL;
+    DELETE FROM pgqueue_batch AS batch WHERE batch.id = ANY (gone) AND batch.finished_at IS NOT NULL;
     DELETE FROM pgqueue_tally AS tally WHERE tally.batch_id = ANY (gone);
     orphaned := ARRAY(
         SELECT ROW(over.id, 'gone', 2, NULL)::pgqueue_ended_v1 FROM unnest(gone) AS over (id)

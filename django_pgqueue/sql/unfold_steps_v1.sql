@@ -1,5 +1,5 @@
 -- Give jobs that come back from history their steps again, so that they go on at the step that failed. A wait that ended
--- without its signal begins again. A done job has no results of its steps, and starts from the beginning.
+-- without its event begins again. A done job has no results of its steps, and starts from the beginning.
 CREATE FUNCTION pgqueue_unfold_steps_v1(p_ids bigint[], p_steps jsonb[]) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     INSERT INTO pgqueue_step (job_id, name, kind, attempt, seconds, wake_at, finished_at, inputs, result)

@@ -4,7 +4,7 @@ CREATE FUNCTION pgqueue_waits_for_v1(p_id bigint)
 RETURNS TABLE (parent_id bigint, is_batch boolean, name text, state text, if_failed text)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT edge.parent_id, batch.id IS NOT NULL, coalesce(batch.name, job.task_path)::text,
-        CASE WHEN batch.is_open THEN 'open' WHEN batch.over_at IS NULL AND batch.id IS NOT NULL THEN 'running'
+        CASE WHEN batch.is_open THEN 'open' WHEN batch.finished_at IS NULL AND batch.id IS NOT NULL THEN 'running'
             ELSE coalesce(batch.outcome, job.status, 'gone') END::text, edge.if_failed::text
     FROM pgqueue_edge AS edge
     LEFT JOIN pgqueue_batch AS batch ON batch.id = edge.parent_id

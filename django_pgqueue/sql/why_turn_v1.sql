@@ -31,7 +31,7 @@ BEGIN
     END IF;
     ahead := pgqueue_why_ahead_v1(p_job, p_now, p_queues, p_excluded);
     IF ahead ? 'first' THEN
-        code := 'in_line';
+        code := 'wait_queue';
     ELSIF (ahead ->> 'ahead')::integer > 0 OR (ahead ->> 'groups')::integer > 0 THEN
         code := 'behind';
     ELSIF EXISTS (

@@ -4,8 +4,8 @@
 -- Race: the job may end, or recovery may take it away, at the same moment. Who comes second waits for the row of the job,
 -- or, here, leaves the job out: a worker must not wait, and writes again in a second. If the job ends after this, its end
 -- sees the mark 8, and the row that is inserted here, because its statement for that begins after the wait.
--- Race: the job reaches a sleep, or waits for a signal, while its worker has an older step to write. Its row has the name
--- of that wait by then (pgqueue_wait_v1), which the signal and the finish compare. So the name of a wait that is not over
+-- Race: the job reaches a sleep, or waits for an event, while its worker has an older step to write. Its row has the name
+-- of that wait by then (pgqueue_wait_v1), which the event and the finish compare. So the name of a wait that is not over
 -- stays. The rows are locked first, so that the UPDATE, a statement of its own, sees such a wait.
 CREATE FUNCTION pgqueue_write_progress_v1(
     p_ids bigint[], p_leases bigint[], p_steps text[], p_done double precision[], p_totals double precision[],

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from .. import encoding
 from ..compat import InvalidTask
 from ..conf import log_level
-from ..exceptions import PayloadError, moment
+from ..exceptions import InvalidJSON, moment
 
 OnLost = Literal["rerun", "fail"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -201,7 +201,7 @@ def metadata(value: Any) -> dict[str, Any]:
     copy = dict(value)
     try:
         encoding.encode_metadata(copy)
-    except PayloadError as error:
+    except InvalidJSON as error:
         raise InvalidTask(str(error)) from None
     return copy
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..compat import InvalidTask
-from ..exceptions import UniqueKeyError
+from ..exceptions import InvalidKey
 from .signatures import bind_call, parameters_of_call
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def with_key(value: Unique | None, key: Any) -> Unique:
 def unique_key(
     unique: Unique, task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> str:
-    """Return the key of a call, whose arguments have been checked. Raise UniqueKeyError if there is none.
+    """Return the key of a call, whose arguments have been checked. Raise InvalidKey if there is none.
 
     It is readable (``shop.tasks.reindex(document_id=7)``) unless it would be longer than a job can store.
     Then a hash takes the place of its end.
@@ -127,19 +127,17 @@ def _of_callable(by: Callable[..., Any], path: str, args: Sequence[Any], kwargs:
     try:
         value = by(*args, **kwargs)
     except Exception as error:
-        raise UniqueKeyError(
+        raise InvalidKey(
             f"by of {path} raised {type(error).__name__}: {error}. The job was not enqueued. It is called "
             "with the arguments of the call: correct it, or the arguments."
         ) from error
     if value is None:
-        raise UniqueKeyError(
-            f"by of {path} returned None. Return what the job is unique by, such as a string."
-        )
+        raise InvalidKey(f"by of {path} returned None. Return what the job is unique by, such as a string.")
     try:
         text = _encode(value)
         text.encode()  # a lone surrogate cannot be stored
     except (TypeError, ValueError, RecursionError) as error:
-        raise UniqueKeyError(
+        raise InvalidKey(
             f"by of {path} returned {value!r:.100}, which cannot be written as JSON ({error}). Return a "
             "string or a number, or a list of them."
         ) from error

@@ -9,9 +9,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # set here so that ``typing`` need not be imported
 
 __all__ = [
+    "AttemptResult",
     "DummyBackend",
     "ImmediateBackend",
-    "RanJob",
     "RunningWorker",
     "acall_task",
     "arun_jobs",
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .backends import DummyBackend, ImmediateBackend
     from .calls import acall_task, call_task, fake_job
     from .modes import dummy_jobs, immediate_jobs
-    from .running import RanJob, arun_jobs, reported_progress, run_jobs, run_upkeep
+    from .running import AttemptResult, arun_jobs, reported_progress, run_jobs, run_upkeep
     from .time_travel import travel
     from .workers import RunningWorker, running_worker
 else:
@@ -43,7 +43,7 @@ else:
         "backends": ("DummyBackend", "ImmediateBackend"),
         "calls": ("acall_task", "call_task", "fake_job"),
         "modes": ("dummy_jobs", "immediate_jobs"),
-        "running": ("reported_progress", "RanJob", "arun_jobs", "run_jobs", "run_upkeep"),
+        "running": ("reported_progress", "AttemptResult", "arun_jobs", "run_jobs", "run_upkeep"),
         "time_travel": ("travel",),
         "workers": ("RunningWorker", "running_worker"),
     }

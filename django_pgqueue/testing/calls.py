@@ -18,7 +18,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 
 from .. import conf
 from ..encoding import encode_arguments, encode_metadata, encode_result
-from ..exceptions import StepError, WaitTimeout, duration
+from ..exceptions import EventTimeout, StepError, duration
 from ..jobs.batches import Batch
 from ..jobs.call import as_ours
 from ..jobs.claim import Claimed
@@ -63,7 +63,7 @@ def call_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     A task with a payload takes an instance of its model, which need not be saved. Options of
     ``task.using(...)`` are those of the job. ``fake_job(attempts=3)`` sets other fields of it.
 
-    Raise ``TypeError`` for arguments that do not fit, and ``PayloadError`` for arguments, or for a result,
+    Raise ``TypeError`` for arguments that do not fit, and ``InvalidJSON`` for arguments, or for a result,
     that a job cannot store.
     """
     running = _running(as_ours(task), args, kwargs)
@@ -86,20 +86,20 @@ async def acall_task(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) 
 def fake_job(
     *,
     cancel_requested: bool = False,
-    signals: Mapping[str, Any] | None = None,
+    events: Mapping[str, Any] | None = None,
     parents: Mapping[int, Any] | None = None,
     **fields: Any,
 ) -> Iterator[CurrentJob]:
     """In the block, ``current_job()`` returns a job that exists only in memory, with these fields.
 
     This is for code that tasks call, and sets the fields of the jobs of `call_task`: ``attempts``,
-    ``metadata``, ``queue_name``, ``id`` and others. ``cancel_requested``: it was asked to stop. ``signals``:
-    the values of the signals for which it waits, by name. ``parents``: the results of the jobs that it was
+    ``metadata``, ``queue_name``, ``id`` and others. ``cancel_requested``: it was asked to stop. ``events``:
+    the values of the events for which it waits, by name. ``parents``: the results of the jobs that it was
     enqueued after, by their ids, or ``Job`` objects. Its steps are only called, and it does not sleep.
     """
     if unknown := sorted(set(fields) - {*_ALLOWED, "task_path", "args", "kwargs"}):
         raise TypeError(f"fake_job() has no field {unknown[0]!r}. The fields are {', '.join(_ALLOWED)}.")
-    given = {**fields, "asked_to_stop": cancel_requested, "signals": signals or {}, "parents": parents or {}}
+    given = {**fields, "asked_to_stop": cancel_requested, "events": events or {}, "parents": parents or {}}
     running = _FakeRunning(None, _claimed({}, given), given)
     tokens = _FIELDS.set(given), RUNNING.set(running)
     try:
@@ -146,14 +146,14 @@ class _FakeRunning(RunningJob):
     @cached_property
     def steps(self) -> Any:
         """Steps that are only called."""
-        return FakeSteps(self._fields.get("signals", {}))
+        return FakeSteps(self._fields.get("events", {}))
 
 
 def _parent(key: int, value: Any) -> Job:
     """Return a parent: the job that was given, or one that has returned this value."""
     if isinstance(value, Job):
         return value
-    text = encode_result(value, conf.current().max_payload_bytes)
+    text = encode_result(value, conf.current().max_json_bytes)
     result = None if text is None else json.loads(text)
     return Job(id=key, status=Job.Status.DONE, result=result, errors=[])
 
@@ -162,7 +162,7 @@ def _running(task: Task[..., Any], args: Any, kwargs: Any) -> RunningJob:
     settings = conf.current()
     payload, encoded = None, ("[]", "{}")
     if task.payload is None:
-        encoded = encode_arguments(args, kwargs, settings.max_payload_bytes)
+        encoded = encode_arguments(args, kwargs, settings.max_json_bytes)
     else:
         check_call(task, args, kwargs)
         payload = payload_argument(task, args, kwargs)
@@ -226,7 +226,7 @@ def _cause(error: BadCall) -> BaseException:
 
 def _checked(value: Any) -> Any:
     if value is not None:
-        encode_result(value, conf.current().max_payload_bytes)
+        encode_result(value, conf.current().max_json_bytes)
     return value
 
 
@@ -235,10 +235,10 @@ def _checked(value: Any) -> Any:
 
 
 class FakeSteps:
-    """The steps of a job of `call_task`. ``signals``: the values of those that it may wait for."""
+    """The steps of a job of `call_task`. ``events``: the values of those that it may wait for."""
 
-    def __init__(self, signals: Mapping[str, Any]) -> None:
-        self._signals = signals
+    def __init__(self, events: Mapping[str, Any]) -> None:
+        self._events = events
         self._used: set[str] = set()
 
     def run(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -261,18 +261,18 @@ class FakeSteps:
         duration("sleep(name, length)", length)
         self._use("sleep", name)
 
-    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
+    def receive_event(self, name: str, timeout: float | timedelta | None) -> Any:
         """Return the value of the signal. Without one, the time is over."""
         if timeout is not None:
-            duration("wait_for(name, timeout)", timeout)
-        self._use("wait_for", name)
-        if name in self._signals:
-            return _recorded(name, self._signals[name])
+            duration("receive_event(name, timeout)", timeout)
+        self._use("receive_event", name)
+        if name in self._events:
+            return _recorded(name, self._events[name])
         if timeout is not None:
-            raise WaitTimeout(f"The signal {name!r} did not come in time.")
+            raise EventTimeout(f"The event {name!r} did not come in time.")
         raise StepError(
-            f"wait_for({name!r}): there is no such signal, and the wait has no timeout. Pass its value: "
-            f"fake_job(signals={{{name!r}: ...}})."
+            f"receive_event({name!r}): there is no such event, and the wait has no timeout. Pass its value: "
+            f"fake_job(events={{{name!r}: ...}})."
         )
 
     async def finish_records(self) -> None:

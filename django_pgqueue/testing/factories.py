@@ -52,7 +52,7 @@ ERROR = {
 
 
 def _live(parents: Iterable[Any]) -> list[Any]:
-    return [each for each in parents if not each.is_over]
+    return [each for each in parents if not each.is_finished]
 
 
 def _reason(parents: list[Any]) -> str:
@@ -64,7 +64,7 @@ def _attach(job: Job) -> None:
     """Write an edge to each parent that is not over. A parent that is a job is marked."""
     alias = str(job._state.db)
     jobs = Job.objects.using(alias).filter(pk__in=job.parent_ids)
-    batches = JobBatch.objects.using(alias).filter(pk__in=job.parent_ids, over_at=None)
+    batches = JobBatch.objects.using(alias).filter(pk__in=job.parent_ids, finished_at=None)
     live = [*jobs.filter(shelf=0).values_list("pk", flat=True), *batches.values_list("pk", flat=True)]
     Edge.objects.using(alias).bulk_create(Edge(parent_id=parent, child_id=job.pk) for parent in live)
     jobs.filter(shelf=0).update(marks=F("marks").bitor(HAS_CHILDREN))
@@ -145,10 +145,10 @@ class JobFactory(DjangoModelFactory[Job]):
     def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Job:
         """Write what the job waits for, and count it in its batch, as an enqueue does."""
         job: Job = super()._create(model_class, *args, **kwargs)  # type: ignore[no-untyped-call]
-        if job.parent_ids and not job.is_over:
+        if job.parent_ids and not job.is_finished:
             _attach(job)
         if job.batch_id is not None:
-            ended = {job.status: 1} if job.is_over else {}
+            ended = {job.status: 1} if job.is_finished else {}
             _count(job.batch_id, str(job._state.db), added=1, **ended)
         return job
 
@@ -167,7 +167,7 @@ class BatchFactory(DjangoModelFactory[JobBatch]):
     class Params:
         """The other states."""
 
-        over = Trait(over_at=LazyFunction(timezone.now), outcome="done")
+        over = Trait(finished_at=LazyFunction(timezone.now), outcome="done")
 
     name = Sequence(lambda n: f"batch-{n}")
     is_open = False
@@ -242,7 +242,7 @@ class JobStatFactory(DjangoModelFactory[JobStat]):
 
 
 class ScheduleFactory(DjangoModelFactory[Schedule]):
-    """A schedule that someone has made in the admin: every minute, with the first tick ahead."""
+    """A schedule that someone has made in the admin: every minute, with the first run ahead."""
 
     class Meta:
         model = Schedule

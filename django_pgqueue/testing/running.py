@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..worker.executor.outcomes import Result
 
-__all__ = ["RanJob", "arun_jobs", "raise_failure", "reported_progress", "run_jobs", "run_upkeep"]
+__all__ = ["AttemptResult", "arun_jobs", "raise_failure", "reported_progress", "run_jobs", "run_upkeep"]
 
 
 MOST_RUNS = 1_000
@@ -49,7 +49,7 @@ _RECOVER_SQL = (
 )
 
 
-class RanJob(NamedTuple):
+class AttemptResult(NamedTuple):
     """One run of a job, as `run_jobs` returns it."""
 
     id: int
@@ -83,7 +83,7 @@ def run_jobs(
     raise_failures: bool = True,
     schedules: bool = False,
     using: str | None = None,
-) -> list[RanJob]:
+) -> list[AttemptResult]:
     """Run the jobs that are due, one after another, in this process and on the connection of the test.
 
     This also runs jobs that these jobs enqueue, and retries that are due at once. It works inside and outside
@@ -102,7 +102,7 @@ def run_jobs(
     if schedules:
         _fire_schedules(alias)
     worker = InlineWorker(alias, queues=_names(queues))
-    ran: list[RanJob] = []
+    ran: list[AttemptResult] = []
     try:
         while limit is None or len(ran) < limit:
             result = worker.run_next()
@@ -125,7 +125,7 @@ async def arun_jobs(
     raise_failures: bool = True,
     schedules: bool = False,
     using: str | None = None,
-) -> list[RanJob]:
+) -> list[AttemptResult]:
     """Like `run_jobs`, for async tests."""
     return await sync_to_async(run_jobs)(
         queues=queues, limit=limit, raise_failures=raise_failures, schedules=schedules, using=using
@@ -183,9 +183,9 @@ def _fire_schedules(alias: str) -> None:
     fire_due(session.rows, {})
 
 
-def _ran(result: Result, alias: str) -> RanJob:
+def _ran(result: Result, alias: str) -> AttemptResult:
     row, outcome = result.row, result.outcome
-    return RanJob(
+    return AttemptResult(
         id=row.id,
         task_path=row.task_path,
         outcome=outcome.kind,
@@ -197,7 +197,7 @@ def _ran(result: Result, alias: str) -> RanJob:
     )
 
 
-def _endless(ran: list[RanJob]) -> str:
+def _endless(ran: list[AttemptResult]) -> str:
     often = Counter(each.task_path for each in ran).most_common(3)
     paths = ", ".join(f"{path} {count} times" for path, count in often)
     return (

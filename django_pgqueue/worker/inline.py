@@ -4,7 +4,7 @@ It claims, runs and reports with the code of a worker process, but on Django's o
 thread. So it also works in an open transaction, such as that of a ``TestCase``, and a debugger can follow it.
 
 Each step claims one job: that of the highest priority, and among those the one that is due first. The groups
-of a queue take turns. Weights of queues and groups, and ageing, do not count here.
+of a queue take turns. Weights of queues and groups, and aging, do not count here.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class WorkerOptions:
     """Whether to write and fire schedules; a burst fires those that are due when it starts."""
     max_jobs: int | None = None
     """Replace a process after this many jobs."""
-    max_rss: int | None = None
+    max_memory: int | None = None
     """Replace a process that uses this many megabytes of memory."""
     grace: float = 30.0
     """Seconds for running jobs to finish when the worker is stopped."""

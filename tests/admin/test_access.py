@@ -119,7 +119,7 @@ def test_every_page_works_without_time_zones(
     """All times are naive then."""
     for state in STATES.values():
         JobFactory.create(**state)
-    Schedule.objects.update(next_tick=timezone.now() + timedelta(minutes=5), paused_at=timezone.now())
+    Schedule.objects.update(next_run_at=timezone.now() + timedelta(minutes=5), paused_at=timezone.now())
     settings.USE_TZ = False
     for name, address in urls(kind, rows):
         assert root.get(address).status_code < 500, name

@@ -75,7 +75,7 @@ def test_more_time_locks_no_job_of_the_history(root: Client, across: int) -> Non
     [
         ("retry_jobs", "running"),
         ("cancel_jobs", "done"),
-        ("run_jobs", "pending"),
+        ("run_now_jobs", "pending"),
         ("extend_jobs", "running"),
     ],
 )
@@ -94,7 +94,7 @@ def test_who_did_it_is_in_the_history_of_the_job(root: Client) -> None:
 
 ALLOWED: dict[str, dict[str, Any]] = {
     "retry": {"failed": True},
-    "run": {"scheduled": True},
+    "run_now": {"scheduled": True},
     "extend": {"running": True, "deadline": timezone.now()},
     "cancel": {"scheduled": True},
 }
@@ -194,8 +194,8 @@ def test_buttons_need_post_and_a_token() -> None:
     ("options", "offered"),
     [
         ({}, {"cancel"}),
-        ({"scheduled": True}, {"cancel", "run"}),
-        (STATES["retry"], {"cancel", "run", "retry"}),
+        ({"scheduled": True}, {"cancel", "run_now"}),
+        (STATES["retry"], {"cancel", "run_now", "retry"}),
         (STATES["running"], {"cancel"}),
         ({**STATES["running"], "deadline": timezone.now()}, {"cancel", "extend"}),
         ({**STATES["running"], "cancel_requested_at": timezone.now()}, set()),

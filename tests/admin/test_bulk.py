@@ -22,7 +22,7 @@ from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.jobs.steps import MOST_STEPS
 from django_pgqueue.models import Job
-from django_pgqueue.testing import RanJob, run_jobs
+from django_pgqueue.testing import AttemptResult, run_jobs
 from tests.support.factories import JobFactory, WorkerFactory
 
 from .helpers import Page, ask, body, post, staff, url
@@ -53,7 +53,7 @@ def confirmed(client: Client, page: Page) -> Job:
     return job
 
 
-def ran(*, raise_failures: bool = True) -> RanJob:
+def ran(*, raise_failures: bool = True) -> AttemptResult:
     """Run the job, and nothing else."""
     [one] = run_jobs(queues="default", limit=1, raise_failures=raise_failures)
     assert one.task_path == bulk.run.module_path, "it runs before all others"
@@ -227,7 +227,7 @@ def test_an_interrupted_chunk_is_done_again_and_no_other_is(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = JobFactory.create_batch(6, scheduled=True)
-    confirmed(root, ask(root, "run_jobs", jobs[0], across=True))
+    confirmed(root, ask(root, "run_now_jobs", jobs[0], across=True))
     seen: list[list[int]] = []
 
     def die_in_the_second(found: Any) -> int:
@@ -238,7 +238,9 @@ def test_an_interrupted_chunk_is_done_again_and_no_other_is(
             raise SystemExit("the worker dies after its jobs changed, before it is recorded")
         return changed
 
-    monkeypatch.setitem(actions.ACTIONS, "run", replace(actions.ACTIONS["run"], run=die_in_the_second))
+    monkeypatch.setitem(
+        actions.ACTIONS, "run_now", replace(actions.ACTIONS["run_now"], run=die_in_the_second)
+    )
     assert ran(raise_failures=False).outcome == "retry"
     due = [job.pk for job in Job.objects.filter(run_after__lte=timezone.now(), task_path=jobs[0].task_path)]
     assert sorted(due) == [job.pk for job in jobs[:2]], "the second chunk was rolled back"
@@ -301,7 +303,7 @@ def test_an_order_that_was_changed_or_is_old_is_refused(
     root: Client, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = JobFactory.create_batch(3, scheduled=True)
-    job = confirmed(root, ask(root, "run_jobs", *jobs))
+    job = confirmed(root, ask(root, "run_now_jobs", *jobs))
     order, seal = Job.objects.get(pk=job.pk).args
     if change == "seal":
         seal = seal[:-1] + ("A" if seal[-1] != "A" else "B")
@@ -406,7 +408,7 @@ def test_the_queue_is_a_setting_or_one_that_is_permitted(root: Client, settings:
     )
     for tasks, given in choices:
         settings.TASKS, settings.PGQUEUE = tasks, given
-        root.post((page := ask(root, "run_jobs", *jobs[:3])).address, page.fields)
+        root.post((page := ask(root, "run_now_jobs", *jobs[:3])).address, page.fields)
         queues.append(Job.objects.latest("pk").queue_name)
         jobs = jobs[3:]
     assert queues == ["ops", "special", "default"]

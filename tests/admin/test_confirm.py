@@ -76,7 +76,7 @@ def test_cancel(root: Client) -> None:
 
 def test_run_now(root: Client) -> None:
     later, now = JobFactory.create(scheduled=True), JobFactory.create()
-    page = ask(root, "run_jobs", later, now)
+    page = ask(root, "run_now_jobs", later, now)
     assert page.sentences == [
         "1 job that waits for a later time would be due now.",
         "1 waiting job is already due.",
@@ -89,7 +89,7 @@ def test_run_now(root: Client) -> None:
     ("action", "effect"),
     [
         ("retry_jobs", {"pending", "retry", "done", "failed", "cancelled"}),
-        ("run_jobs", {"retry"}),
+        ("run_now_jobs", {"retry"}),
         ("cancel_jobs", {"pending", "retry", "running", "blocked"}),
     ],
 )
@@ -308,12 +308,12 @@ def test_done_jobs_run_again_with_a_permission_of_its_own() -> None:
     assert page.confirm(allowed) == ("2 jobs run again.", "success")
 
 
-@pytest.mark.parametrize("name", ["retry", "run", "cancel"])
+@pytest.mark.parametrize("name", ["retry", "run_now", "cancel"])
 def test_a_confirmed_action_needs_its_permission(root: Client, name: str) -> None:
     jobs = JobFactory.create_batch(2, scheduled=True)
     page = ask(root, f"{name}_jobs", *jobs)
     before = list(Job.objects.order_by("pk").values())
-    client = staff("view_job", *({"retry_job", "run_job", "cancel_job"} - {f"{name}_job"}))
+    client = staff("view_job", *({"retry_job", "run_now_job", "cancel_job"} - {f"{name}_job"}))
     assert client.post(page.address, page.fields).status_code in {200, 302}
     assert staff(f"{name}_job").post(page.address, page.fields).status_code == 403
     assert list(Job.objects.order_by("pk").values()) == before
@@ -323,7 +323,7 @@ def test_a_confirmed_action_needs_its_permission(root: Client, name: str) -> Non
 def test_a_form_that_is_not_ours_is_asked_again(root: Client, confirmed: str) -> None:
     jobs = JobFactory.create_batch(2, scheduled=True)
     if confirmed == "of another action":
-        [confirmed] = ask(root, "run_jobs", *jobs).fields["confirmed"]
+        [confirmed] = ask(root, "run_now_jobs", *jobs).fields["confirmed"]
     fields = {**ask(root, "cancel_jobs", *jobs).fields, "confirmed": confirmed}
     response = root.post(url("changelist"), fields)
     assert response.status_code == 200

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_pgqueue import enqueue, set_limit
-from django_pgqueue.models import FailureGroup, Job, JobProgress, ScheduleTick
+from django_pgqueue.models import FailureGroup, Job, JobProgress, ScheduleRun
 from tests.app.unique_tasks import render
 from tests.receipts.admin import ReceiptAdmin
 from tests.receipts.models import Order, Receipt
@@ -55,8 +55,8 @@ def rows() -> dict[str, Any]:
     job = JobFactory.create(batch_id=batch.pk, status="blocked", parent_ids=[failed.pk], marks=2)
     hidden(status="blocked", parent_ids=[job.pk, batch.pk], waiting_reason=SECRET)
     schedule = ScheduleFactory.create(name="nightly")
-    ScheduleTick.objects.create(
-        schedule_id=schedule.pk, tick=timezone.now(), job_id=failed.pk, outcome="enqueued"
+    ScheduleRun.objects.create(
+        schedule_id=schedule.pk, run_at=timezone.now(), job_id=failed.pk, outcome="enqueued"
     )
     connection.ensure_connection()
     note(connection.connection, GROUP, failed=2, task_path=TASK, error_class="shop.Down",

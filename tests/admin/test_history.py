@@ -63,7 +63,7 @@ class Other(admin.SimpleListFilter):
 #: The model, its row (made by a function), the page, what is sent, and what the history says.
 ACTIONS: list[tuple[str, Any, str, dict[str, Any], str]] = [
     ("job", lambda: job(failed=True), "retry", {}, "Action: Retry."),
-    ("job", lambda: job(scheduled=True), "run", {}, "Action: Run now."),
+    ("job", lambda: job(scheduled=True), "run_now", {}, "Action: Run now."),
     ("job", lambda: job(scheduled=True), "cancel", {}, "Action: Cancel."),
     (
         "job", lambda: job(running=True, deadline=timezone.now() + timedelta(minutes=1)), "extend", {},
@@ -145,7 +145,7 @@ def test_the_batch_that_was_searched_is_in_the_history(root: Client) -> None:
     [
         ("pause", "Action: Pause. Reason: a holiday"),
         ("resume", "Action: Resume."),
-        ("run", "Action: Run now."),
+        ("run_now", "Action: Run now."),
     ],
 )
 def test_who_did_it_to_a_schedule(name: str, words: str, root: Client) -> None:

@@ -157,7 +157,7 @@ def rows() -> dict[str, Any]:
     limit = Limit.objects.create(name=HOSTILE, running=1, declared_by=HOSTILE, declared=2)
     schedule = ScheduleFactory.create(
         name=HOSTILE, task_path=HOSTILE, args=[HOSTILE], kwargs=value(), queue_name=SHORT,
-        pause_reason=HOSTILE, paused_by=HOSTILE, declared={"cron": HOSTILE, "kwargs": value()},
+        pause_reason=HOSTILE, pause_author=HOSTILE, declared={"cron": HOSTILE, "kwargs": value()},
         overridden=["cron", "kwargs"],
     )  # fmt: skip
     stat = JobStatFactory.create(queue_name=SHORT, task_path=HOSTILE)

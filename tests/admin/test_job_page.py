@@ -61,7 +61,7 @@ AGAIN = {"started_at": at(5), "last_attempted_at": at(60), "attempts": 2, "worke
         ({}, ["waited 0 100"]),
         ({"run_after": at(160)}, ["later 0 100", "ahead 100 160"]),
         ({"run_after": at(40)}, ["later 0 40", "waited 40 100"]),
-        ({"run_after": T0 + timedelta(days=36500)}, ["later 0 100"]),  # waits for a signal
+        ({"run_after": T0 + timedelta(days=36500)}, ["later 0 100"]),  # waits for an event
         ({"status": "blocked"}, ["blocked 0 100"]),
         ({"status": "running", **ONCE}, ["waited 0 5", "ran 5 100 1"]),
         ({"status": "done", **ONCE, "finished_at": at(9), "duration": 4.0}, ["waited 0 5", "ran 5 9 1"]),

@@ -40,7 +40,7 @@ def test_the_steps_of_a_job_that_is_over_come_from_its_row(root: Client) -> None
 
 def test_the_steps_of_a_live_job_come_from_their_table(root: Client) -> None:
     job = JobFactory.create(marks=1)
-    Step.objects.create(job_id=job.pk, name="approved", kind="signal")
+    Step.objects.create(job_id=job.pk, name="approved", kind="event")
     shown = steps_on(root, job.pk)
     assert "approved" in shown
     assert "waits" in shown

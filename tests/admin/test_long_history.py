@@ -71,7 +71,7 @@ def test_a_list_reads_little_of_a_long_history(
 
 
 @pytest.mark.usefixtures("history")
-@pytest.mark.parametrize("action", ["retry_jobs", "run_jobs", "cancel_jobs"])
+@pytest.mark.parametrize("action", ["retry_jobs", "run_now_jobs", "cancel_jobs"])
 @pytest.mark.parametrize(
     "query",
     ["", "status=done", "status=failed", "status=cancelled", "queue=none", "q=t1", "finished=day"],

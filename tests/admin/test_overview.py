@@ -135,7 +135,7 @@ def held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("happen", "text", "cure"),
+    ("happen", "text", "fix"),
     [
         (no_worker, "no worker claims jobs", "<code>manage.py runqueueworker</code>"),
         (no_worker, "no worker claims jobs", '<a href="/admin/django_pgqueue/worker/">Workers</a>'),
@@ -155,13 +155,13 @@ def held() -> None:
     ],
 )
 def test_each_problem_leads_to_its_cure(
-    root: Client, happen: Callable[[], None], text: str, cure: str
+    root: Client, happen: Callable[[], None], text: str, fix: str
 ) -> None:
     happen()
     page = page_of(root)
     [trouble] = troubles(page)
     assert text in trouble
-    assert cure in trouble
+    assert fix in trouble
     assert '<h2 id="pgqueue-headline">1 problem</h2>' in page
 
 

@@ -213,7 +213,7 @@ def test_a_paused_job_is_retried_with_its_budget_and_other_blocked_ones_are_not(
     assert Job.objects.get(pk=paused.pk).forgiven_attempts == 3
     assert f'action="{url("retry", paused.pk)}"' in body(root, url("change", paused.pk))
     assert f'action="{url("retry", blocked.pk)}"' not in body(root, url("change", blocked.pk))
-    assert act(root, "run_jobs", paused)[1] == "warning"
+    assert act(root, "run_now_jobs", paused)[1] == "warning"
     assert "The pause of its task is over" in body(root, url("change", paused.pk))
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 JOBS: dict[str, dict[str, Any]] = {
     "retry": {"failed": True},
-    "run": {"run_after": "2100-01-01T00:00:00Z"},
+    "run_now": {"run_after": "2100-01-01T00:00:00Z"},
     "edit": {},
     "cancel": {},
 }
@@ -117,7 +117,9 @@ def test_a_batch_that_one_may_not_view(root: Client, one_is_hidden: None) -> Non
     assert root.post(url("cancel", batch.pk, model="jobbatch")).status_code == 403
 
 
-@pytest.mark.parametrize(("name", "permission"), [("pause", "pause"), ("run", "run"), ("restore", "change")])
+@pytest.mark.parametrize(
+    ("name", "permission"), [("pause", "pause"), ("enqueue", "enqueue"), ("restore", "change")]
+)
 def test_a_button_of_a_schedule_asks_the_method(
     name: str, permission: str, root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -252,10 +252,10 @@ def schedule() -> Schedule:
 
 def test_schedules_are_redacted_wherever_they_are_shown(schedule: Schedule) -> None:
     viewer = staff("view_schedule", "view_arguments_job")
-    editor = staff("view_schedule", "view_arguments_job", "change_schedule", "run_schedule")
+    editor = staff("view_schedule", "view_arguments_job", "change_schedule", "enqueue_schedule")
     pages = [body(each, url(*page, model="schedule")) for each in (viewer, editor)
              for page in (("changelist",), ("change", "nightly"))]  # fmt: skip
-    address = url("act", "run", model="schedule")
+    address = url("act", "enqueue", model="schedule")
     asked = editor.post(address, {"names": json.dumps(["nightly"]), "page": ""}).content.decode()
     for page in (*pages, asked):
         assert "hunter2" not in page
@@ -263,7 +263,7 @@ def test_schedules_are_redacted_wherever_they_are_shown(schedule: Schedule) -> N
         assert REDACTED in page
 
 
-MAY_ACT = ("view_schedule", "change_schedule", "pause_schedule", "run_schedule")
+MAY_ACT = ("view_schedule", "change_schedule", "pause_schedule", "enqueue_schedule")
 
 
 @pytest.mark.parametrize("permissions", [("view_schedule",), MAY_ACT])
@@ -275,7 +275,7 @@ def test_who_may_not_view_arguments_sees_none_of_a_schedule(permissions: tuple[s
     client, seeing = staff(*permissions), staff(*permissions, "view_arguments_job")
     addresses = url("changelist", model="schedule"), url("change", "nightly", model="schedule")
     shown, seen = ([body(each, address) for address in addresses] for each in (client, seeing))
-    for name in ("run", "restore") if permissions == MAY_ACT else ():
+    for name in ("enqueue", "restore") if permissions == MAY_ACT else ():
         for each, pages in ((client, shown), (seeing, seen)):
             answer = each.post(url("act", name, model="schedule"), {"names": '["nightly"]'})
             pages.append(answer.content.decode())

@@ -96,7 +96,7 @@ CHANGES: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
     "add a schedule": ("schedule", None, "add", SCHEDULE),
     "change a schedule": ("schedule", ScheduleFactory.create, "change", {**SCHEDULE, "cron": "5 5 * * *"}),
     "pause a schedule": ("schedule", ScheduleFactory.create, "act", {"name": "pause"}),
-    "run a schedule": ("schedule", ScheduleFactory.create, "act", {"name": "run"}),
+    "run a schedule": ("schedule", ScheduleFactory.create, "act", {"name": "enqueue"}),
     "delete a schedule": ("schedule", ScheduleFactory.create, "delete", {"post": "yes"}),
 }
 

@@ -16,8 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_pgqueue.admin.schedules import actions
-from django_pgqueue.models import Job, Schedule, ScheduleTick
-from django_pgqueue.schedules import pause
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.support import shown_schedules as schedules
 
 from .helpers import Page, body, post, staff, url
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.django_db
 ALLOWED = {
     "pause": "pause_schedule",
     "resume": "pause_schedule",
-    "run": "run_schedule",
+    "enqueue": "enqueue_schedule",
     "restore": "change_schedule",
 }
 
@@ -60,7 +59,7 @@ def test_pause_and_resume(root: Client) -> None:
     assert Schedule.objects.get().is_active, "nothing has changed yet"
     assert confirm(root, page, reason=" the bank is closed ") == ("1 schedule is paused.", "success")
     schedule = Schedule.objects.get()
-    assert (schedule.paused_by, schedule.pause_reason) == ("root", "the bank is closed")
+    assert (schedule.pause_author, schedule.pause_reason) == ("root", "the bank is closed")
     history = body(root, url("history", "nightly", model="schedule"))
     assert "Action: Pause. Reason: the bank is closed" in history
     page = ask(root, "resume", "nightly")
@@ -75,23 +74,23 @@ def test_pause_and_resume(root: Client) -> None:
 
 def test_run_now(root: Client) -> None:
     schedules.create("nightly", paused_at=timezone.now())
-    page = ask(root, "run", "nightly")
+    page = ask(root, "enqueue", "nightly")
     call = "tests.app.tasks.mail(7)"
     assert effects(page) == [f"nightly would enqueue one job now, although it is paused: {call}"]
     assert confirm(root, page) == ("1 job is enqueued.", "success")
     assert Job.objects.get().args == [7]
-    assert ScheduleTick.objects.get().outcome == "manual"
+    assert ScheduleRun.objects.get().outcome == "manual"
     assert "run by hand" in body(root, url("change", "nightly", model="schedule"))
 
 
 def test_run_now_says_that_another_job_has_the_unique_key(root: Client) -> None:
     schedules.create("nightly", task_path="tests.app.unique_tasks.index")
-    assert confirm(root, ask(root, "run", "nightly")) == ("1 job is enqueued.", "success")
+    assert confirm(root, ask(root, "enqueue", "nightly")) == ("1 job is enqueued.", "success")
     no = "No job is enqueued: the schedule is retired, or another job has its unique key."
-    assert confirm(root, ask(root, "run", "nightly")) == (no, "warning")
+    assert confirm(root, ask(root, "enqueue", "nightly")) == (no, "warning")
     Schedule.objects.update(task_path="tests.app.unique_tasks.once", args=["a"])
-    assert confirm(root, ask(root, "run", "nightly")) == ("1 job is enqueued.", "success")
-    assert confirm(root, ask(root, "run", "nightly")) == (no, "warning")
+    assert confirm(root, ask(root, "enqueue", "nightly")) == ("1 job is enqueued.", "success")
+    assert confirm(root, ask(root, "enqueue", "nightly")) == (no, "warning")
     assert Job.objects.count() == 2
     page = body(root, url("change", "nightly", model="schedule"))
     assert page.count("skipped, because another job had its unique key") == 2
@@ -100,7 +99,7 @@ def test_run_now_says_that_another_job_has_the_unique_key(root: Client) -> None:
 def test_a_schedule_without_a_key_says_why_it_cannot_run(root: Client) -> None:
     schedules.create("nightly", task_path="tests.app.limit_tasks.sync", args=[5])
     why = "The callable for the concurrency key of tests.app.limit_tasks.sync raised AttributeError"
-    [effect] = effects(ask(root, "run", "nightly"))
+    [effect] = effects(ask(root, "enqueue", "nightly"))
     assert effect.startswith(f"nightly cannot run: {why}")
     for page in (url("changelist", model="schedule"), url("change", "nightly", model="schedule")):
         assert why in html.unescape(body(root, page))
@@ -169,12 +168,12 @@ def test_the_button_leads_back_to_the_page_with_its_filters(root: Client) -> Non
 @pytest.mark.parametrize("column", ["paused_at", "retired_at"])
 def test_what_changed_after_the_page_was_shown_is_left_alone(root: Client, column: str) -> None:
     schedules.create("nightly", source="code")
-    page = ask(root, "pause" if column == "paused_at" else "run", "nightly")
-    Schedule.objects.update(**{column: timezone.now()}, paused_by="anna")
+    page = ask(root, "pause" if column == "paused_at" else "enqueue", "nightly")
+    Schedule.objects.update(**{column: timezone.now()}, pause_author="anna")
     message, level = confirm(root, page)
     assert (message.startswith(("No schedule changed.", "No job is enqueued: ")), level) == (True, "warning")
     assert not Job.objects.exists()
-    assert Schedule.objects.get().paused_by == "anna"
+    assert Schedule.objects.get().pause_author == "anna"
     assert not LogEntry.objects.exists()
 
 
@@ -182,9 +181,9 @@ def test_a_schedule_that_is_gone_in_the_meantime(root: Client, monkeypatch: pyte
     schedules.create("nightly")
     schedules.create("other")
 
-    def pause_late(name: str, given: actions.Request) -> bool:
+    def pause_late(schedule: Schedule, given: actions.Request) -> bool:
         Schedule.objects.filter(pk="nightly").delete()
-        return pause(name, by=given.by, using=given.alias)
+        return schedule.pause(author=given.author)
 
     action = actions.ACTIONS["pause"]
     monkeypatch.setitem(actions.ACTIONS, "pause", replace(action, run=pause_late))
@@ -206,13 +205,13 @@ def test_each_action_has_its_permission(action: str) -> None:
         assert response.status_code == (200 if may else 403)
     assert confirm(client, ask(client, action, "nightly"))[1] == "success"
     listing = body(client, url("changelist", model="schedule"))
-    assert ('value="run_schedules"' in listing) is (action == "run")
+    assert ('value="enqueue_schedules"' in listing) is (action == "enqueue")
     assert ('value="pause_schedules"' in listing) is (action in {"pause", "resume"})
 
 
 def test_who_may_not_look_may_do_nothing() -> None:
     schedules.create("nightly")
-    client = staff("pause_schedule", "run_schedule")
+    client = staff("pause_schedule", "enqueue_schedule")
     data = {"names": '["nightly"]', "page": "", "confirmed": "1"}
     assert client.post(url("act", "pause", model="schedule"), data).status_code == 403
     assert Schedule.objects.get().is_active
@@ -222,7 +221,7 @@ def test_actions_need_post_a_token_and_names() -> None:
     schedules.create("nightly")
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.create_superuser("root"))
-    address = url("act", "run", model="schedule")
+    address = url("act", "enqueue", model="schedule")
     data = {"names": '["nightly"]', "page": "", "confirmed": "1"}
     assert client.get(address).status_code == 405
     assert client.post(address, data).status_code == 403
@@ -253,19 +252,19 @@ def test_another_site_on_another_database(root: Client) -> None:
     assert [row.pk for row in root.get(base).context["cl"].result_list] == ["same", "there"]
     page = body(root, f"{base}there/change/")
     assert 'href="/admin/' not in page
-    for name in ("pause", "run", "restore"):
+    for name in ("pause", "enqueue", "restore"):
         assert f'action="{base}act/{name}/"' in page
         shown = root.post(f"{base}act/{name}/", {"names": '["there"]', "page": "there"}).content.decode()
         assert 'href="/admin/' not in shown
         post(root, f"{base}act/{name}/", names='["there"]', page="there", confirmed="1")
     there = Schedule.objects.using("other").get(pk="there")
-    assert (there.paused_by, there.priority) == ("root", None)
+    assert (there.pause_author, there.priority) == ("root", None)
     assert Job.objects.using("other").count() == 1
     assert not Job.objects.exists()
     assert "/ops/django_pgqueue/job/" in body(root, f"{base}there/change/")
     assert root.post(f"{base}same/delete/", {"post": "yes"}).status_code == 403
     Schedule.objects.using("other").update(retired_at=timezone.now())
-    schedules.tick(Schedule.objects.using("other").get(pk="same"))
+    schedules.run(Schedule.objects.using("other").get(pk="same"))
     assert root.post(f"{base}same/delete/", {"post": "yes"}).status_code == 302
     assert not Schedule.objects.using("other").filter(pk="same").exists()
     assert Schedule.objects.get(pk="same").is_active

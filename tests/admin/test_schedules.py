@@ -36,7 +36,7 @@ def listed(client: Client, **query: Any) -> list[str]:
 
 def test_the_list_says_what_runs_when_and_what_came_of_it(root: Client) -> None:
     nightly = schedules.declare("nightly", priority=5)
-    schedules.tick(nightly, "skipped")
+    schedules.run(nightly, "skipped")
     schedules.create("busy", every=timedelta(seconds=30))
     page = listing(root)
     for text in (
@@ -76,7 +76,7 @@ def test_a_name_that_is_the_path_of_the_task_is_not_repeated(root: Client) -> No
 def test_the_states_in_the_list(root: Client) -> None:
     now = timezone.now()
     schedules.create("on")
-    schedules.create("off", paused_at=now, paused_by="anna", pause_reason="the bank is closed")
+    schedules.create("off", paused_at=now, pause_author="anna", pause_reason="the bank is closed")
     schedules.create("gone", source="settings", declared={}, retired_at=now)
     page = listing(root)
     for state in ("active", "paused", "retired"):
@@ -109,15 +109,15 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_schedules(roo
             listed(root)
         return sum("pgqueue_" in entry["sql"] for entry in captured)
 
-    schedules.tick(schedules.create("first"))
+    schedules.run(schedules.create("first"))
     few = statements()
     for number in range(10):
-        schedules.tick(schedules.create(f"more-{number}"))
+        schedules.run(schedules.create(f"more-{number}"))
     assert statements() == few
 
 
 def test_a_schedule_that_no_worker_runs_is_marked(root: Client) -> None:
-    schedules.create("nightly", next_tick=timezone.now() - timedelta(minutes=5))
+    schedules.create("nightly", next_run_at=timezone.now() - timedelta(minutes=5))
     for page in (listing(root), page_of(root, "nightly")):
         assert "Schedules stand still, because no worker is running." in page
         assert "due for 5 min" in page
@@ -135,7 +135,7 @@ def test_nothing_stands_still_without_an_active_schedule(root: Client) -> None:
 
 
 def test_the_page_shows_the_next_five_runs_in_both_zones(root: Client, settings: Any) -> None:
-    schedules.create("nightly", timezone="America/New_York", next_tick=datetime(2100, 1, 1, 8, tzinfo=UTC))
+    schedules.create("nightly", timezone="America/New_York", next_run_at=datetime(2100, 1, 1, 8, tzinfo=UTC))
     settings.TIME_ZONE = "Europe/Paris"
     runs = page_of(root, "nightly").split('id="pgqueue-runs"')[1].split("</table>")[0]
     assert '<th scope="col"><span data-pgqueue-zone-name>Europe/Paris</span></th>' in runs
@@ -150,25 +150,25 @@ def test_the_page_shows_the_next_five_runs_in_both_zones(root: Client, settings:
 
 
 def test_the_page_of_a_paused_schedule(root: Client) -> None:
-    schedules.create("nightly", paused_at=timezone.now(), paused_by="anna", pause_reason="<b>closed</b>")
+    schedules.create("nightly", paused_at=timezone.now(), pause_author="anna", pause_reason="<b>closed</b>")
     page = page_of(root, "nightly")
     assert "Next runs, if it were active" in page
     assert "by anna: &lt;b&gt;closed&lt;/b&gt;" in page
     assert "It has not been due yet." in page
 
 
-def test_the_ticks_link_to_their_jobs_for_those_who_may_see_them(root: Client) -> None:
+def test_the_runs_link_to_their_jobs_for_those_who_may_see_them(root: Client) -> None:
     nightly = schedules.create("nightly")
     job = JobFactory.create(failed=True)
-    schedules.tick(nightly, job_id=job.pk)
-    schedules.tick(nightly, "manual", at=schedules.PAST + timedelta(hours=1), job_id=job.pk + 1)
-    schedules.tick(nightly, "missed", at=schedules.PAST + timedelta(hours=2))
-    ticks = page_of(root, "nightly").split('id="pgqueue-ticks"')[1].split("</table>")[0]
-    assert ticks.index("missed") < ticks.index("run by hand") < ticks.index("enqueued")
-    assert f'href="{url("change", job.pk)}"' in ticks
-    assert "pgqueue-failed" in ticks
-    assert ticks.count("no longer kept") == 1
-    assert f"<td>{job.pk + 1}</td>" in ticks
+    schedules.run(nightly, job_id=job.pk)
+    schedules.run(nightly, "manual", at=schedules.PAST + timedelta(hours=1), job_id=job.pk + 1)
+    schedules.run(nightly, "missed", at=schedules.PAST + timedelta(hours=2))
+    runs = page_of(root, "nightly").split('id="pgqueue-last-runs"')[1].split("</table>")[0]
+    assert runs.index("missed") < runs.index("run by hand") < runs.index("enqueued")
+    assert f'href="{url("change", job.pk)}"' in runs
+    assert "pgqueue-failed" in runs
+    assert runs.count("no longer kept") == 1
+    assert f"<td>{job.pk + 1}</td>" in runs
     viewer = page_of(staff("view_schedule"), "nightly")
     assert f"<td>{job.pk}</td>" in viewer
     assert "/job/" not in viewer
@@ -178,7 +178,7 @@ def test_the_ticks_link_to_their_jobs_for_those_who_may_see_them(root: Client) -
 def test_a_row_with_a_wrong_timing_has_a_page(root: Client) -> None:
     schedules.create("broken")
     Schedule.objects.update(cron="61 * * * *")
-    Schedule.objects.update(next_tick=None)
+    Schedule.objects.update(next_run_at=None)
     for page in (listing(root), page_of(root, "broken")):
         assert "The cron expression &#x27;61 * * * *&#x27; is wrong" in page
 
@@ -213,7 +213,7 @@ def test_a_schedule_is_made_edited_and_deleted(root: Client) -> None:
     assert root.post(url("change", "nightly", model="schedule"), changed).status_code == 302
     schedule.refresh_from_db()
     assert (schedule.pk, schedule.cron, schedule.every) == ("nightly", None, timedelta(seconds=30))
-    schedules.tick(schedule)
+    schedules.run(schedule)
     page = body(root, url("delete", "nightly", model="schedule"))
     assert "Are you sure" in page
     assert root.post(url("delete", "nightly", model="schedule"), {"post": "yes"}).status_code == 302
@@ -286,14 +286,16 @@ def test_only_schedules_of_the_admin_and_retired_ones_can_be_deleted(root: Clien
     assert Schedule.objects.get().pk == "declared"
 
 
-def test_the_page_before_a_deletion_does_not_list_the_ticks(root: Client) -> None:
+def test_the_page_before_a_deletion_does_not_list_the_runs(root: Client) -> None:
     own = schedules.create("own")
     for number in range(3):
-        schedules.tick(own, at=schedules.PAST + timedelta(hours=number))
+        schedules.run(own, at=schedules.PAST + timedelta(hours=number))
     with CaptureQueriesContext(connection) as captured:
         page = body(root, url("delete", "own", model="schedule"))
     assert "2026-11-21" not in page
-    assert not any("pgqueue_tick" in entry["sql"] and "last_key" not in entry["sql"] for entry in captured)
+    assert not any(
+        "pgqueue_schedule_run" in entry["sql"] and "last_key" not in entry["sql"] for entry in captured
+    )
 
 
 def test_who_may_only_look_sees_no_form_and_no_buttons() -> None:

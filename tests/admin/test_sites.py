@@ -11,7 +11,7 @@ from django_pgqueue.admin.bulk import start as bulk_start
 from django_pgqueue.admin.bulk import task as bulk
 from django_pgqueue.admin.job_page import why
 from django_pgqueue.admin.jobs import admin as admin_module
-from django_pgqueue.explanation import Why
+from django_pgqueue.explanation import Reason
 from django_pgqueue.models import Job, JobStat, Pause, Queue, Worker
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from django_pgqueue.testing import run_jobs
@@ -167,9 +167,9 @@ def test_a_copy_of_a_job_is_in_the_database_of_the_site(root: Client) -> None:
 def test_a_site_with_a_plain_class_of_statistics_has_no_link_to_its_pages(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even on a page that is too slow, and on that of a locked job, where the link is the cure."""
+    """Not even on a page that is too slow, and on that of a locked job, where the link is the fix."""
     job = JobFactory.create()
-    monkeypatch.setattr(why, "explain", lambda job: Why("locked", {"pid": 5}, job.pk, "default"))
+    monkeypatch.setattr(why, "why", lambda job: Reason("locked", {"pid": 5}, job.pk, "default"))
     assert "5" in body(root, f"/admin/django_pgqueue/job/{job.pk}/change/")
 
     def slow(admin: object, request: object) -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_pgqueue import pause, set_limit
 from django_pgqueue.admin.job_page import why
-from django_pgqueue.explanation import Why
+from django_pgqueue.explanation import Reason
 from django_pgqueue.models import Job
 from tests.admin.helpers import body, staff, url
 from tests.support.factories import BatchFactory, JobFactory, WorkerFactory
@@ -93,15 +93,15 @@ def test_the_reason_has_links_to_what_helps(
 
 def test_a_locked_row_leads_to_the_page_of_the_database(admin_client: Client, monkeypatch: Any) -> None:
     job = JobFactory.create()
-    locked = Why("locked", {"pid": 5, "application": "<psql>"}, job.pk, "default")
-    monkeypatch.setattr(why, "explain", lambda job: locked)
+    locked = Reason("locked", {"pid": 5, "application": "<psql>"}, job.pk, "default")
+    monkeypatch.setattr(why, "why", lambda job: locked)
     shown = field(admin_client, job)
     assert "process 5, &lt;psql&gt;" in shown
     assert re.findall(r'href="([^"]+)"', shown) == ["/admin/django_pgqueue/jobstat/database/"]
 
 
 def test_only_waiting_jobs_ask(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(why, "explain", lambda job: pytest.fail("asked"))
+    monkeypatch.setattr(why, "why", lambda job: pytest.fail("asked"))
     for state in ("running", "done", "failed"):
         field(admin_client, JobFactory.create(**{state: True}))
 
@@ -113,6 +113,6 @@ def test_an_answer_that_takes_too_long(admin_client: Client, monkeypatch: pytest
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(60)")
 
-    monkeypatch.setattr(why, "explain", slow)
+    monkeypatch.setattr(why, "why", slow)
     monkeypatch.setattr(why, "PATIENCE", 0.01)
     assert field(admin_client, JobFactory.create()).startswith("It took too long to find out why.")

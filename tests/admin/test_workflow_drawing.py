@@ -26,7 +26,7 @@ def job(workflow: Workflow, key: int, *parents: int, **values: Any) -> None:
     status, batch = values.get("status", "done"), values.get("batch")
     workflow.nodes[key] = Node(
         key, Kind.JOB, values.get("task", "shop.tasks.resize"), Counter({status: 1}), batch=batch,
-        note=values.get("note", ""), is_over=status in OVER,
+        note=values.get("note", ""), is_finished=status in OVER,
     )  # fmt: skip
     workflow.arrows.update({(parent, key): Arrow.AFTER for parent in parents})
     if batch:
@@ -156,7 +156,7 @@ def test_every_node_is_a_link_with_its_state_in_words() -> None:
     workflow = Workflow(here=2)
     job(workflow, 1, task="shop.tasks.extract")
     job(workflow, 2, 1, status="blocked", note="waits for 1")
-    workflow.nodes[0] = Node(0, Kind.GONE, "", Counter(), is_over=True)
+    workflow.nodes[0] = Node(0, Kind.GONE, "", Counter(), is_finished=True)
     workflow.arrows[0, 1] = Arrow.AFTER
     drawing = svg(workflow)
     assert drawing.find("title").text == "Workflow of job 1"  # type: ignore[union-attr]

@@ -49,7 +49,7 @@ def test_a_job_of_its_own_is_alone() -> None:
     here, _other = job(), job()
     workflow = around(here)
     assert kinds(workflow) == {here: Kind.JOB}
-    assert (workflow.arrows, workflow.problem, workflow.is_over) == ({}, "", False)
+    assert (workflow.arrows, workflow.problem, workflow.is_finished) == ({}, "", False)
 
 
 def test_the_whole_workflow_is_found_from_each_of_its_jobs() -> None:
@@ -88,7 +88,7 @@ def test_a_workflow_that_was_enqueued_with_sql_is_found() -> None:
         }  # fmt: skip
         assert workflow.nodes[group].counts == {"pending": 1, "blocked": 1}
         assert workflow.nodes[last].note == f"waits for jobs of batch {group}"
-        assert not workflow.is_over
+        assert not workflow.is_finished
 
 
 def test_the_numbers_of_a_batch_are_those_of_its_tally_and_of_its_live_members() -> None:

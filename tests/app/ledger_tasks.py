@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from django_pgqueue import Concurrency, Rate, RetryLater, Snooze, WaitTimeout, current_job, task
+from django_pgqueue import Concurrency, EventTimeout, Rate, RetryLater, Snooze, current_job, task
 from tests.app import gil
 from tests.app.models import Entry
 from tests.chaos.harness.ledger import about_to_die, first_time, recorded
@@ -72,9 +72,9 @@ def sleeps(number: int, seconds: float) -> None:
 
 @task
 def waits(number: int, seconds: float) -> None:
-    """Wait for a signal that never comes."""
-    with recorded(number), suppress(WaitTimeout):
-        current_job().wait_for("never", seconds)
+    """Wait for an event that never comes."""
+    with recorded(number), suppress(EventTimeout):
+        current_job().receive_event("never", seconds)
 
 
 @task(timeout=3, max_attempts=1)

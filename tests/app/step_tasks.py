@@ -115,20 +115,20 @@ def short_lived() -> None:
 def approval(timeout: float | None = None) -> Any:
     job = current_job()
     job.step("ask", work, "ask")
-    return job.wait_for("approved", timeout=timeout)
+    return job.receive_event("approved", timeout=timeout)
 
 
 @task
 async def async_approval() -> Any:
     job = current_job()
     await job.asleep("nap", 0)
-    return await job.await_for("approved")
+    return await job.areceive_event("approved")
 
 
 @task
 def swallows() -> str:
     try:
-        current_job().wait_for("approved")
+        current_job().receive_event("approved")
     except BaseException:
         work("swallowed")
     return "went on"

@@ -79,6 +79,6 @@ def _object(name: str) -> Any:
     if model is Worker:
         rows = rows.filter(host="demo-app-1", pid=4211)
     if model is Job:
-        wanted = {"cancel": "pending", "run": "pending", "edit": "pending", "extend": "running"}
+        wanted = {"cancel": "pending", "run_now": "pending", "edit": "pending", "extend": "running"}
         rows = rows.filter(status=wanted.get(name.split("_")[1], "failed"), queue_name__startswith="demo-")
     return rows.latest("pk").pk

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.browser
 #: For each action of the list: a state that it changes, what the page says, and the new state.
 ACTIONS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "retry_jobs": ({"failed": True}, "2 jobs run again.", {"status": "pending"}),
-    "run_jobs": ({"scheduled": True}, "2 jobs are due now.", {"run_after__lte": Now()}),
+    "run_now_jobs": ({"scheduled": True}, "2 jobs are due now.", {"run_after__lte": Now()}),
     "edit_jobs": ({"scheduled": True}, "2 jobs were edited.", {"priority": 3}),
     "extend_jobs": (
         {"running": True, "timeout": 300, "deadline": Now() + timedelta(minutes=5)},
@@ -121,7 +121,7 @@ def test_all_that_match_run_in_the_background_are_stopped_and_go_on(background: 
         assert cancelled() == 2
         page.reload()
         press(page, "^cancel")
-    until(lambda: Job.objects.get(pk=order.pk).is_over)
+    until(lambda: Job.objects.get(pk=order.pk).is_finished)
     assert cancelled() == 4, "the chunk that was being worked on, and no other"
     page.reload()
     assert "Cancelled. 4 jobs were cancelled" in page.locator("#content").inner_text()

@@ -42,7 +42,7 @@ def test_pause_a_schedule_resume_it_and_run_it(look: str, window: Open) -> None:
     page.get_by_label("Reason").fill(REASON)
     press(page, SURE)
     made.refresh_from_db()
-    assert (made.paused_by, made.pause_reason) == ("operator", REASON)
+    assert (made.pause_author, made.pause_reason) == ("operator", REASON)
     assert REASON in page.locator("#content").inner_text()
     press(page, "^resume", "Enter")
     press(page, SURE, "Enter")
@@ -63,7 +63,7 @@ def test_actions_on_selected_schedules(window: Open) -> None:
     for action, words, count in (
         ("pause_schedules", "2 schedules are paused.", 2),
         ("resume_schedules", "2 schedules are resumed.", 0),
-        ("run_schedules", "2 jobs are enqueued, one for each schedule.", 0),
+        ("enqueue_schedules", "2 jobs are enqueued, one for each schedule.", 0),
     ):
         page.goto(address("schedule_changelist"))
         tick(page, names, action)

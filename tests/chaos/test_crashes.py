@@ -24,7 +24,7 @@ Start = Callable[..., Command]
 
 def over(job: Job) -> Job:
     """Wait until the job is over, and return it."""
-    until(lambda: fresh(job).is_over, seconds=SLOW, what=f"{job} over")
+    until(lambda: fresh(job).is_finished, seconds=SLOW, what=f"{job} over")
     return fresh(job)
 
 

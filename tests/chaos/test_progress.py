@@ -28,7 +28,7 @@ def test_progress_and_step_of_a_job_and_of_an_isolated_one(start: Callable[..., 
         until(lambda job=job, first=first: fresh(job).progress > first, seconds=SLOW)  # type: ignore[misc]
     Entry.objects.create(key="go")
     for job in (here, isolated):
-        until(lambda job=job: fresh(job).is_over, seconds=SLOW)  # type: ignore[misc]
+        until(lambda job=job: fresh(job).is_finished, seconds=SLOW)  # type: ignore[misc]
         failed = fresh(job)
         assert (failed.status, failed.current_step) == ("failed", "fail")
         assert {error["step"] for error in failed.errors} == {"fail"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import cancel, edit, explain
+from django_pgqueue import cancel, edit, why
 from django_pgqueue.models import Job
 from tests.support.commands import SLOW, Command, databases
 from tests.support.databases import alias, migrate
@@ -124,6 +124,6 @@ def test_a_job_read_from_a_standby_is_changed_on_its_primary(pair: Pair, setting
         job = Job.objects.get(pk=number)
         assert job._state.db == "standby"
         assert edit(job, priority=7) == 1
-        assert explain(job).database == "primary"
+        assert why(job).database == "primary"
         assert cancel(job) == 1
         assert job.join(timeout=SLOW).status == "cancelled"

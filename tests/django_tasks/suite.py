@@ -40,7 +40,7 @@ NO_RESULTS = "the immediate backend has no results; ours has"
 COMMIT = "the job is part of the transaction, and can only run after the commit"
 SHARED = "changes a result in the memory of the dummy backend; ours are in the database"
 RAISES = "the immediate backend lets KeyboardInterrupt pass; a worker records it, and goes on"
-CLASS = "the class of the error is PayloadError, which is a TypeError"
+CLASS = "the class of the error is InvalidJSON, which is a TypeError"
 
 EXCLUDED = {
     "DummyBackendTestCase.test_refresh_result": SHARED,

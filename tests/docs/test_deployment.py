@@ -122,4 +122,4 @@ def test_the_memory_fits_into_the_limit_of_the_container() -> None:
     (gibibytes,) = re.fullmatch(r"(\d+)Gi", container["resources"]["limits"]["memory"]).groups()  # type: ignore[union-attr]
     given = options("kubernetes")
     supervisor = 100  # megabytes; the page says what a small project takes
-    assert given.max_rss * given.processes + supervisor < int(gibibytes) * 1024
+    assert given.max_memory * given.processes + supervisor < int(gibibytes) * 1024

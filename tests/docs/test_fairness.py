@@ -29,7 +29,7 @@ def test_the_settings_are_valid() -> None:
     values = runpy.run_path(str(EXAMPLES / "settings" / "fairness.py"))
     with override_settings(PGQUEUE=values["PGQUEUE"]):
         assert conf.problems() == []
-        assert (conf.current().group_weights, conf.current().ageing) == ({"acme": 5}, 600.0)
+        assert (conf.current().group_weights, conf.current().aging) == ({"acme": 5}, 600.0)
 
 
 @in_shop

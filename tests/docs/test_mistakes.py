@@ -19,7 +19,7 @@ from django.db import OperationalError, ProgrammingError, transaction
 from django.test import override_settings
 
 import django_pgqueue
-from django_pgqueue import current_job, enqueue, explain, task
+from django_pgqueue import current_job, enqueue, task, why
 from django_pgqueue.checks import tasks
 from django_pgqueue.jobs import enqueue as enqueue_module
 from django_pgqueue.management._workers import unreachable, warn_of_unknown_queues
@@ -138,8 +138,8 @@ def test_databases_that_are_not_ready(tmp_path: Path) -> None:
 @in_shop
 def test_an_unknown_task_and_a_queue_without_a_worker() -> None:
     job = enqueue(example("tasks").send_receipt, 1)
-    why = explain(job)
-    says(f"{why} {why.cure}")
+    reason = why(job)
+    says(f"{why} {reason.fix}")
     Job.objects.filter(pk=job.pk).update(task_path="shop.tasks.send_recipt")
     says(run(job).waiting_reason)
 

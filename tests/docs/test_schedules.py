@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from django_pgqueue import enqueue
 from django_pgqueue.checks.schedules import check_schedules
-from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.fire import fire_due
 from django_pgqueue.schedules.synchronize import synchronize
@@ -47,7 +47,7 @@ def test_the_examples_are_written_fire_and_run(shop_schedules: Any) -> None:
         "summary-of-the-week", "summary-of-the-month", "shop.schedules.rebuild_search_index",
     }  # fmt: skip
     due = datetime.now(UTC) - timedelta(seconds=1)
-    Schedule.objects.update(next_tick=due, since=due - timedelta(days=1), jitter=timedelta(0))
+    Schedule.objects.update(next_run_at=due, since=due - timedelta(days=1), jitter=timedelta(0))
     assert fire_due(rows, {}) == 5
     work()
     assert {job.status for job in Job.objects.all()} == {"done"}
@@ -57,15 +57,15 @@ def test_the_examples_are_written_fire_and_run(shop_schedules: Any) -> None:
 
 
 @in_shop
-def test_a_tick_of_a_unique_task_meets_the_job_of_a_view(shop_schedules: Any) -> None:
+def test_a_run_of_a_unique_task_meets_the_job_of_a_view(shop_schedules: Any) -> None:
     synchronize("default")
     job = enqueue(shop_schedules.rebuild_search_index)
     due = datetime.now(UTC) - timedelta(seconds=1)
     hourly = Schedule.objects.filter(pk="shop.schedules.rebuild_search_index")
-    hourly.update(next_tick=due, since=due - timedelta(days=1))
+    hourly.update(next_run_at=due, since=due - timedelta(days=1))
     fire_due(rows, {})
-    tick = ScheduleTick.objects.get()
-    assert (tick.outcome, tick.job_id) == ("existing", job.pk)
+    run = ScheduleRun.objects.get()
+    assert (run.outcome, run.job_id) == ("existing", job.pk)
     assert Job.objects.get().pk == job.pk
 
 
@@ -74,7 +74,7 @@ def test_pause_resume_and_run_now(shop_schedules: Any) -> None:
     synchronize("default")
     shop_schedules.stop_for_the_audit()
     row = Schedule.objects.get(pk="summary-of-the-month")
-    assert (row.paused_by, row.pause_reason) == ("kim", "the books are being audited")
+    assert (row.pause_author, row.pause_reason) == ("kim", "the books are being audited")
     shop_schedules.go_on()
     row.refresh_from_db()
     assert row.is_active

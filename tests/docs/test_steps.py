@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 
 from django_pgqueue import enqueue
-from django_pgqueue.exceptions import JobIsOver
+from django_pgqueue.exceptions import JobFinished
 from django_pgqueue.jobs.control import run_now
 
 from .shop import example, fresh, in_shop, run, statements
@@ -38,11 +38,11 @@ def test_an_order_is_fulfilled_once(steps: Any) -> None:
 @in_shop
 def test_a_refund_waits_for_a_decision(steps: Any) -> None:
     job = enqueue(steps.refund, 1)
-    assert run(job).waiting_reason == "waits for the signal decided"
+    assert run(job).waiting_reason == "waits for the event decided"
     assert steps.decide(job.pk, "ann", "yes") is True
     assert steps.decide(job.pk, "bob", "no") is False
     assert run(job).result == "ann says yes"
-    with pytest.raises(JobIsOver):
+    with pytest.raises(JobFinished):
         steps.decide(job.pk, "bob", "no")
 
 
@@ -50,7 +50,7 @@ def test_a_refund_waits_for_a_decision(steps: Any) -> None:
 def test_a_signal_from_sql(steps: Any) -> None:
     job = enqueue(steps.refund, 1)
     with connections["default"].cursor() as cursor:
-        cursor.execute(statements("signal").replace("57", str(job.pk)))
+        cursor.execute(statements("event").replace("57", str(job.pk)))
         assert cursor.fetchone() == (True,)
     assert run(fresh(job)).result == "ann says yes"
 

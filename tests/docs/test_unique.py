@@ -76,7 +76,7 @@ def test_a_job_that_waits_already_joins_the_batch(order: Any) -> None:
     unique = example("unique")
     unique.order_changed(order)
     batch = unique.index_all([order])
-    assert (batch.counts().added, batch.is_over) == (1, False)
+    assert (batch.counts().added, batch.is_finished) == (1, False)
     work()
     assert batch.counts().done == 1
 

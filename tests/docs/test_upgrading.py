@@ -9,7 +9,7 @@ from django.db import connections
 from django.utils import timezone
 
 from django_pgqueue import enqueue
-from django_pgqueue.models import Job, JobStat, Schedule, ScheduleTick, Worker
+from django_pgqueue.models import Job, JobStat, Schedule, ScheduleRun, Worker
 
 from ..app.tasks import noop
 from ..support.databases import alias, fresh_database, migrate
@@ -55,7 +55,7 @@ def test_the_sequences_are_moved_beyond_all_ids() -> None:
     """As on a subscriber: the rows have been replicated, and the sequences have not."""
     before = enqueue(example("tasks").send_receipt, 1)
     schedule = Schedule.objects.create(name="nightly", task_path="shop.tasks.send_receipt", cron="0 3 * * *")
-    tick = ScheduleTick.objects.create(schedule=schedule, tick=timezone.now(), outcome="missed")
+    run = ScheduleRun.objects.create(schedule=schedule, run_at=timezone.now(), outcome="missed")
     with connections["default"].cursor() as cursor:
         cursor.execute(SEQUENCES)
         names = [name for (name,) in cursor.fetchall()]
@@ -66,8 +66,8 @@ def test_the_sequences_are_moved_beyond_all_ids() -> None:
             cursor.execute("SELECT nextval(%s)", (name,))
             assert cursor.fetchone()[0] > 999_999, f"{name} is not moved"
     assert enqueue(example("tasks").send_receipt, 1).pk > before.pk
-    later = ScheduleTick.objects.create(schedule=schedule, tick=timezone.now(), outcome="missed")
-    assert later.pk > tick.pk
+    later = ScheduleRun.objects.create(schedule=schedule, run_at=timezone.now(), outcome="missed")
+    assert later.pk > run.pk
 
 
 @in_shop

@@ -78,8 +78,8 @@ def test_the_reason_in_sql_and_for_all_late_jobs() -> None:
     late = JobFactory.create(queue_name="mail", run_after=timezone.now() - timedelta(hours=2))
     (found,) = ask("reason", late.pk)
     assert (found["code"], json.loads(found["facts"])["queue_name"]) == ("no_worker", "mail")
-    (why,) = example("reasons").late_jobs()
-    assert (why.job_id, why.code) == (late.pk, "no_worker")
+    (reason,) = example("reasons").late_jobs()
+    assert (reason.job_id, reason.code) == (late.pk, "no_worker")
     assert example("reasons").report().startswith(f"job {late.pk}: No worker serves the queue 'mail'")
 
 

@@ -80,7 +80,7 @@ def test_a_job_with_steps_continues(website: Website) -> None:
 def test_a_job_waits_for_an_approval_and_sleeps(website: Website) -> None:
     approved = example("prices.approved")
     job = run(enqueue(approved.import_prices, "north"))
-    assert job.waiting_reason == promised("waits for the signal")
+    assert job.waiting_reason == promised("waits for the event")
     assert prices(public=True) == 0
     assert approved.approve(job.pk, "ann") is True
     assert approved.approve(job.pk, "bob") is False
@@ -97,7 +97,7 @@ def test_a_job_follows_another(website: Website) -> None:
     (parent,) = fresh(published).parent_ids or []
     assert fresh(published).status == "blocked"
     assert fresh(published).waiting_reason == f"waits for job {parent}"
-    assert run(published).waiting_reason == promised("waits for the signal")
+    assert run(published).waiting_reason == promised("waits for the event")
     example("prices.approved").approve(published.pk, "ann")
     run(published)
     run_now(published)
@@ -124,7 +124,7 @@ def test_a_batch_of_suppliers_whose_callback_waits_for_a_failed_one(website: Web
     assert batch.retry_failed() == 1
     work()
     assert website.pages("south") == [1, 2, 3, 4, 5]
-    assert fresh(publish).waiting_reason == promised("waits for the signal")
+    assert fresh(publish).waiting_reason == promised("waits for the event")
     example("prices.approved").approve(publish.pk, "ann")
     work()
     run_now(publish)
@@ -147,7 +147,7 @@ def test_a_job_reports_how_far_it_is(website: Website) -> None:
 def test_the_shells_of_the_tutorial(website: Website, capsys: pytest.CaptureFixture[str]) -> None:
     job = shell("approve")
     assert capsys.readouterr().out.splitlines() == ["True", "False"]
-    assert run(job).waiting_reason == promised("sleeps"), "the signal came before the job waited for it"
+    assert run(job).waiting_reason == promised("sleeps"), "the event came before the job waited for it"
     shell("start_batch")
     assert "added=3" in capsys.readouterr().out
     assert [row[0] for row in waiting()] == [job.pk, *blocked()]

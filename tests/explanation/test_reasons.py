@@ -17,17 +17,17 @@ from django.utils import timezone
 from django_pgqueue import (
     RetryLater,
     Snooze,
-    aexplain,
+    awhy,
     current_job,
     edit,
     enqueue,
-    explain,
     pause,
     resume,
+    send_event,
     set_limit,
-    signal,
+    why,
 )
-from django_pgqueue.explanation.answer import CURES
+from django_pgqueue.explanation.answer import FIXES
 from django_pgqueue.explanation.words import CODES
 from django_pgqueue.models import Edge, Job, JobProgress
 from tests.app.debugged_tasks import BODIES, run_body
@@ -80,12 +80,12 @@ def after(*parents: Any, **values: Any) -> int:
 
 
 class Case(NamedTuple):
-    """A state, and what is said about it: the text and the cure as patterns."""
+    """A state, and what is said about it: the text and the fix as patterns."""
 
     code: str
     make: Callable[[], int]
     text: str
-    cure: str = ""
+    fix: str = ""
 
 
 def after_two() -> int:
@@ -243,11 +243,11 @@ CASES = {
     "sleeping": Case(
         "sleeping", step("sleep", NOW() + HOUR), "It sleeps at the step 'wait'. It goes on in", "^$"
     ),
-    "signal": Case(
-        "signal", step("signal", NOW() + HOUR), "It waits for the signal 'wait', for .* more, until",
-        r"signal\(<job>, 'wait'\)",
+    "event": Case(
+        "event", step("event", NOW() + HOUR), "It waits for the event 'wait', for .* more, until",
+        r"event\(<job>, 'wait'\)",
     ),
-    "signal, ever": Case("signal", step("signal", NOW() + timedelta(days=36000)), "signal 'wait'\\.$"),
+    "event, ever": Case("event", step("event", NOW() + timedelta(days=36000)), "event 'wait'\\.$"),
     "unknown task": Case(
         "unknown_task", lambda: waiting(scheduled=True, waiting_reason="no task 'a.b': ImportError: no"),
         "does not know its task: no task 'a.b': ImportError: no\\. Workers try", "Restart",
@@ -335,7 +335,7 @@ CASES = {
         "busy", taken_by_lost_jobs, "are taken, 2 of 2 by lost jobs, which were given back", "more workers"
     ),
     "in line": Case(
-        "in_line", in_line, r"in line for its key send/5, in which job \d+ is the first. 1 job of its key",
+        "wait_queue", in_line, r"in line for its key send/5, in which job \d+ is the first. 1 job of its key",
         r"why \d+",
     ),
     "behind": Case(
@@ -359,40 +359,40 @@ def test_the_reason(case: Case) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT code FROM pgqueue_why(%s)", [job])
         assert cursor.fetchone() == (case.code,)
-    why = explain(job)
-    assert why.code == case.code
+    reason = why(job)
+    assert reason.code == case.code
     assert re.search(case.text, str(why)), str(why)
-    assert re.search(case.cure.replace("<job>", str(job)), why.cure), why.cure
-    assert "%(" not in why.text + why.cure
-    if "manage.py pgqueue" in why.cure:
+    assert re.search(case.fix.replace("<job>", str(job)), reason.fix), reason.fix
+    assert "%(" not in reason.text + reason.fix
+    if "manage.py pgqueue" in reason.fix:
         parser = load_command_class("django_pgqueue", "pgqueue").create_parser("manage.py", "pgqueue")
-        parser.parse_args(shlex.split(why.cure.split("manage.py pgqueue")[1]))
+        parser.parse_args(shlex.split(reason.fix.split("manage.py pgqueue")[1]))
 
 
 def test_every_reason_has_a_case() -> None:
     assert set(CODES) - {case.code for case in CASES.values()} == {"locked", "ready"}
-    assert set(CURES) <= set(CODES)
+    assert set(FIXES) <= set(CODES)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_should_start_and_one_that_is_locked(connect: Connect) -> None:
     worker()
     job = enqueue(noop)
-    why = run(aexplain(job))
-    assert (why.code, why.cure) == ("ready", "")
-    assert re.match(r"Nothing holds it: it has been due for \d+ s", why.text)
+    reason = run(awhy(job))
+    assert (reason.code, reason.fix) == ("ready", "")
+    assert re.match(r"Nothing holds it: it has been due for \d+ s", reason.text)
     other = connect()
     other.execute("SET application_name = 'the shell'")
     other.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job.pk,))
-    locked = explain(job.pk)
+    locked = why(job.pk)
     assert (locked.code, locked.facts["pid"]) == ("locked", other.info.backend_pid)
     assert re.search(r"locked its row \(process \d+, the shell, open for \d+ s\)", locked.text)
-    assert locked.cure.endswith(f"pg_terminate_backend({other.info.backend_pid})")
+    assert locked.fix.endswith(f"pg_terminate_backend({other.info.backend_pid})")
     other.rollback()
     with transaction.atomic():
         edit(job, priority=1)
-        assert explain(job).code == "uncommitted"
-    assert explain(job).code == "ready"
+        assert why(job).code == "uncommitted"
+    assert why(job).code == "ready"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -407,10 +407,10 @@ def test_what_a_worker_has_left_behind() -> None:
 
     BODIES.update(
         retry=raising(RetryLater(60)), snooze=raising(Snooze(HOUR)),
-        sleep=lambda: current_job().sleep("nap", 3600), signal=lambda: current_job().wait_for("approval"),
+        sleep=lambda: current_job().sleep("nap", 3600), event=lambda: current_job().receive_event("approval"),
     )  # fmt: skip
     try:
-        jobs = {name: enqueue(run_body, name) for name in ("retry", "snooze", "sleep", "signal")}
+        jobs = {name: enqueue(run_body, name) for name in ("retry", "snooze", "sleep", "event")}
         jobs["paused"] = enqueue(noop)
         pause(task=noop)
         unknown = Job.objects.create(task_path="tests.app.gone.task")
@@ -418,13 +418,13 @@ def test_what_a_worker_has_left_behind() -> None:
         run_due()
     finally:
         BODIES.clear()
-    codes = {name: explain(job).code for name, job in jobs.items()}
+    codes = {name: why(job).code for name, job in jobs.items()}
     assert codes == {
-        "retry": "retry", "snooze": "snoozed", "sleep": "sleeping", "signal": "signal", "paused": "paused",
+        "retry": "retry", "snooze": "snoozed", "sleep": "sleeping", "event": "event", "paused": "paused",
     }  # fmt: skip
-    assert [explain(job).code for job in (unknown, no_task)] == ["unknown_task", "unknown_task"]
-    signal(jobs["signal"], "approval")
-    assert explain(jobs["signal"]).code == "no_worker"
+    assert [why(job).code for job in (unknown, no_task)] == ["unknown_task", "unknown_task"]
+    send_event(jobs["event"], "approval")
+    assert why(jobs["event"]).code == "no_worker"
 
 
 @pytest.mark.django_db
@@ -433,10 +433,10 @@ def test_texts_of_jobs_are_redacted() -> None:
     error = {"class": "a.Declined", "message": "card 4111 was refused", "traceback": ""}
     job = waiting(failed=True, errors=[error])
     with override_settings(PGQUEUE=pattern):
-        assert "a.Declined: [redacted] was refused." in explain(job).text
-        assert "[redacted]" in explain(waiting(blocked=True, waiting_reason="card 4111")).text
+        assert "a.Declined: [redacted] was refused." in why(job).text
+        assert "[redacted]" in why(waiting(blocked=True, waiting_reason="card 4111")).text
         pause(queue="mail", reason="card 4111 of the office")
-        assert "card 4111" in explain(waiting(queue_name="mail")).text
+        assert "card 4111" in why(waiting(queue_name="mail")).text
 
 
 @pytest.mark.django_db
@@ -447,22 +447,22 @@ def test_a_pattern_sees_more_of_an_error_than_is_shown(state: str) -> None:
     error = {"class": "a.Declined", "message": message, "traceback": "", "finished_at": "2100-01-01"}
     past = timezone.now() - timedelta(hours=1)
     job = waiting(errors=[error], last_attempted_at=past, **{state: True})
-    assert "4111-1111" in explain(job).text
+    assert "4111-1111" in why(job).text
     with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}(-\d{4}){3}"]}):
-        why = explain(job)
-        assert why.facts["error"]["message"] == f"{'x' * 490} [redacted"
-        assert "4111" not in why.text
+        reason = why(job)
+        assert reason.facts["error"]["message"] == f"{'x' * 490} [redacted"
+        assert "4111" not in reason.text
         long = {**error, "message": message * 50}
         job = waiting(errors=[long], last_attempted_at=past, **{state: True})
-        assert explain(job).facts["error"]["message"] == "", "too long to be seen as a whole"
+        assert why(job).facts["error"]["message"] == "", "too long to be seen as a whole"
 
 
 @pytest.mark.django_db(databases=["default", "other"])
 def test_another_database() -> None:
     pk = Job.objects.using("other").create(task_path="a.b", queue_name="mail").pk
-    why = explain(f"other:{pk}")
-    assert (why.database, why.code) == ("other", "no_worker")
-    assert why.cure == "Start a worker: manage.py runqueueworker --queues mail --database other"
-    assert explain(pk, using="other").code == "no_worker"
+    reason = why(f"other:{pk}")
+    assert (reason.database, reason.code) == ("other", "no_worker")
+    assert reason.fix == "Start a worker: manage.py runqueueworker --queues mail --database other"
+    assert why(pk, using="other").code == "no_worker"
     Job.objects.using("other").filter(pk=pk).update(run_after=NOW() + HOUR)
-    assert explain(pk, using="other").cure == f"To run it now: manage.py pgqueue run-now other:{pk}"
+    assert why(pk, using="other").fix == f"To run it now: manage.py pgqueue run-now other:{pk}"

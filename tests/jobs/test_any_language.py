@@ -316,14 +316,14 @@ def test_python_and_sql_workers_share_a_queue(one: Connection, worker: int) -> N
         ("pgqueue_set_limit('a', NULL, NULL, 1, '178000000 years')", "the period of the rate 'a' must be"),
         ("pgqueue_enqueue('a.b', options => '5')", "options must be a JSON object"),
         (
-            "pgqueue_enqueue('a.b', options => '{\"max_payload_bytes\": 1.5}')",
-            "max_payload_bytes 1.5 must be",
+            "pgqueue_enqueue('a.b', options => '{\"max_json_bytes\": 1.5}')",
+            "max_json_bytes 1.5 must be",
         ),
         (
-            "pgqueue_enqueue('a.b', options => '{\"max_payload_bytes\": []}')",
-            r"max_payload_bytes \[\] must be",
+            "pgqueue_enqueue('a.b', options => '{\"max_json_bytes\": []}')",
+            r"max_json_bytes \[\] must be",
         ),
-        ("pgqueue_enqueue('a.b', options => '{\"max_payload_bytes\": 9999999999}')", "from 0 to 999999999"),
+        ("pgqueue_enqueue('a.b', options => '{\"max_json_bytes\": 9999999999}')", "from 0 to 999999999"),
     ],
 )
 def test_bad_input_is_refused(one: Connection, call: str, problem: str) -> None:

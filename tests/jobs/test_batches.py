@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import (
     Batch,
     BatchCounts,
-    BatchOver,
+    BatchFinished,
     JobExists,
     ParentGone,
     Unique,
@@ -163,18 +163,18 @@ def test_a_batch_is_one_transaction() -> None:
         last = enqueue(collect.using(after=batch))
         cleanup = enqueue(collect.using(after=batch, if_failed="run"))
         assert batch.is_open
-    assert (batch.is_open, batch.is_over, batch.outcome, batch.name) == (False, False, "", "import")
+    assert (batch.is_open, batch.is_finished, batch.outcome, batch.name) == (False, False, "", "import")
     assert fresh(alone).batch_id == batch.id
     assert list(batch.jobs.order_by("pk").values_list("pk", flat=True)) == [*jobs, alone.pk]
     assert batch.counts() == BatchCounts(added=4, done=0, failed=0, cancelled=0)
     assert batch.counts().live == 4
     run()
     batch.refresh()
-    assert (batch.is_over, batch.outcome) == (True, "failed")
+    assert (batch.is_finished, batch.outcome) == (True, "failed")
     assert batch.counts() == (4, 3, 1, 0)
     assert status_of(last, cleanup) == ["blocked", "done"]
     assert fresh(cleanup).result == [[0, 2, 4, None]]
-    with pytest.raises(BatchOver, match=rf"^batch {batch.id} is over\. It has ended as failed at"):
+    with pytest.raises(BatchFinished, match=rf"^batch {batch.id} is over\. It has ended as failed at"):
         batch.add([add.bind(1, 1)])
 
 
@@ -186,7 +186,7 @@ def test_failed_members_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
     monkeypatch.setattr("tests.jobs.test_batches.broken.func.__code__", (lambda: None).__code__)
     assert batch.retry_failed() == 1
-    assert not batch.is_over
+    assert not batch.is_finished
     run()
     assert Batch.get(batch.id).outcome == "done"
     assert status_of(held, told) == ["done", "done"]
@@ -200,7 +200,7 @@ def test_a_cancelled_batch() -> None:
         held = enqueue(collect.using(after=batch))
         told = enqueue(collect.using(after=batch, if_failed="run"))
     assert batch.cancel() == 3
-    assert (batch.is_over, batch.outcome) == (True, "cancelled")
+    assert (batch.is_finished, batch.outcome) == (True, "cancelled")
     run()
     assert status_of(*jobs, held, told) == ["cancelled"] * 4 + ["done"]
     assert batch.cancel() == 0
@@ -220,7 +220,7 @@ def test_what_fails_in_the_block_leaves_nothing() -> None:
             ValueError, match=r"<Batch \d+ 'import'> was opened before\. Make another Batch\."
         ):
             batch.__enter__()
-    assert (batch.is_over, batch.outcome) == (True, "done")
+    assert (batch.is_finished, batch.outcome) == (True, "done")
     wrong: Any = add
     with pytest.raises(TypeError, match=r"Batch\.add\(\) takes calls such as task\.bind\(1\), not Task"):
         batch.add([wrong])
@@ -265,12 +265,12 @@ def test_an_open_batch_waits_for_its_close() -> None:
     last = enqueue(collect.using(after=batch.id))
     enqueue(add.using(batch=batch.id), 1, 1)
     run()
-    assert (Batch.get(batch.id).is_over, fresh(last).status) == (False, "blocked")
+    assert (Batch.get(batch.id).is_finished, fresh(last).status) == (False, "blocked")
     batch.close()
     batch.close()
     run()
-    assert (batch.is_over, fresh(last).result) == (True, [[2]])
-    assert batch.over_at is not None
+    assert (batch.is_finished, fresh(last).result) == (True, [[2]])
+    assert batch.finished_at is not None
 
 
 def test_a_job_of_a_batch_cannot_wait_for_what_waits_for_the_batch() -> None:

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue import aenqueue, enqueue, task
-from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import Job
 from tests.app.models import Entry
 from tests.app.tasks import elsewhere, mail, noop, short_lived
@@ -192,11 +192,11 @@ def test_the_size_is_that_of_the_json_and_measured_once(settings: Any) -> None:
     # As jsonb these numbers take six times as much space. The limit applies to what the caller has sent.
     many = [1] * 400_000
     assert len(enqueue(noop, many).args[0]) == 400_000
-    settings.PGQUEUE = {"MAX_PAYLOAD_BYTES": 1000}
+    settings.PGQUEUE = {"MAX_JSON_BYTES": 1000}
     enqueue(noop, "x" * 994)
-    with pytest.raises(PayloadError, match="more than MAX_PAYLOAD_BYTES"):
+    with pytest.raises(InvalidJSON, match="more than MAX_JSON_BYTES"):
         enqueue(noop, "x" * 1000)
-    with pytest.raises(PayloadError, match=r"metadata of tests\.app\.tasks\.noop takes 1,010 bytes"):
+    with pytest.raises(InvalidJSON, match=r"metadata of tests\.app\.tasks\.noop takes 1,010 bytes"):
         enqueue(noop.using(metadata={"key": "x" * 1000}))
     assert Job.objects.count() == 2
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_pgqueue import aenqueue_many, enqueue_many, task
 from django_pgqueue.compat import InvalidTask, InvalidTaskBackend
-from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.task import BoundTask
@@ -88,7 +88,7 @@ def test_a_generator_is_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bad_item_after_large_ones_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_CHARACTERS", 100)
     items = [*[noop.bind("x" * 50)] * 5, noop.bind({1, 2})]
-    with pytest.raises(PayloadError, match=r"^item 5: "), transaction.atomic():
+    with pytest.raises(InvalidJSON, match=r"^item 5: "), transaction.atomic():
         enqueue_many(iter(items))
     assert not Job.objects.exists()
 
@@ -139,10 +139,10 @@ def test_a_time_in_the_past_is_now() -> None:
 @pytest.mark.parametrize(
     ("bad", "kind"),
     [
-        (noop.bind({1, 2}), PayloadError),
+        (noop.bind({1, 2}), InvalidJSON),
         (noop, TypeError),
         (None, TypeError),
-        (noop.using(metadata={"big": "x" * 2_000_000}).bind(), PayloadError),
+        (noop.using(metadata={"big": "x" * 2_000_000}).bind(), InvalidJSON),
         (BoundTask(mail, (), {}), TypeError),
         (noop.with_values({"backend": "nowhere"}).bind(), InvalidTaskBackend),
     ],

@@ -160,11 +160,11 @@ def test_an_old_batch_is_deleted_with_what_still_holds(one: Connection) -> None:
     end(one, *jobs, kind="failed")
     sweep = "SELECT pgqueue_sweep_batches_v1(100)"
     assert value(one, sweep) == 0
-    one.execute("UPDATE pgqueue_batch SET over_at = over_at - interval '31 days'")
+    one.execute("UPDATE pgqueue_batch SET finished_at = finished_at - interval '31 days'")
     retry(one, jobs[:1])
     assert value(one, sweep) == 0, "a member lives"
     end(one, *jobs[:1])
-    one.execute("UPDATE pgqueue_batch SET over_at = over_at - interval '31 days'")
+    one.execute("UPDATE pgqueue_batch SET finished_at = finished_at - interval '31 days'")
     assert value(one, sweep) == 1
     assert (status(one, child), edges(one)) == ("cancelled", [])
     assert not JobBatch.objects.exists()
@@ -262,7 +262,7 @@ def test_a_batch(one: Connection) -> None:
     end(one, jobs[2])
     assert (outcome(one, batch), counts(one, batch)) == ("done", (3, 0, 3, 0, 0))
     assert status(one, callback, always) == "pending done", "it runs once"
-    assert JobBatch.objects.get().is_over
+    assert JobBatch.objects.get().is_finished
 
 
 def test_an_empty_batch_ends_when_it_is_closed(one: Connection) -> None:

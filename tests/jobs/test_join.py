@@ -191,4 +191,4 @@ def test_a_cancelled_coroutine_leaves_nothing() -> None:
     with pytest.raises(TimeoutError):
         run(give_up())
     cancel(job)
-    assert job.join(0).is_over
+    assert job.join(0).is_finished

@@ -179,7 +179,7 @@ def test_behind_a_pooler(pooled: str) -> None:
     until(lambda: connected(pooled))
     cancel(job)
     future.result(DEADLINE)
-    assert Job.objects.get(pk=job.pk).is_over
+    assert Job.objects.get(pk=job.pk).is_finished
 
 
 @committed

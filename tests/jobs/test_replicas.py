@@ -10,7 +10,7 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
-from django_pgqueue import Batch, acancel, cancel, drain, edit, enqueue, explain, extend, retry, signal
+from django_pgqueue import Batch, acancel, cancel, drain, edit, enqueue, extend, retry, send_event, why
 from django_pgqueue.admin.jobs.search import names_database_of
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.jobs.control import run_now
@@ -82,7 +82,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any]
     ),
     "edit": (read, lambda job: edit(job, priority=7), lambda job: job.priority == 7),
     "extend": (running, lambda job: extend(job, 60), lambda job: job.status == "running"),
-    "signal": (read, lambda job: signal(job, "paid", 5), lambda job: job.marks),
+    "event": (read, lambda job: send_event(job, "paid", 5), lambda job: job.marks),
     "a queryset": (
         read,
         lambda job: Job.objects.filter(pk=job.pk).cancel(),
@@ -126,9 +126,9 @@ def test_a_call_can_join_a_batch_read_from_a_replica() -> None:
 
 @pytest.mark.usefixtures("_replica")
 def test_what_helps_names_the_job_as_the_primary_does() -> None:
-    why = explain(read(failed=True))
-    assert why.database == "default"
-    assert "replica" not in why.cure
+    reason = why(read(failed=True))
+    assert reason.database == "default"
+    assert "replica" not in reason.fix
 
 
 @pytest.mark.usefixtures("_replica")
@@ -169,7 +169,7 @@ def test_a_job_in_a_database_of_its_own_is_changed_there() -> None:
     found = Job.objects.using("other").get(pk=job.pk)
     assert cancel(found) == 1
     assert now(job).status == "pending"
-    assert explain(found).database == "other"
+    assert why(found).database == "other"
     with pytest.raises(InvalidTask, match="in the database 'other', but this call goes to 'default'"):
         enqueue(noop.using(after=found))
 

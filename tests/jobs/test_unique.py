@@ -19,10 +19,10 @@ from django_pgqueue import (
     enqueue,
     enqueue_many,
     retry,
-    signal,
+    send_event,
 )
 from django_pgqueue.compat import TaskResultStatus, task_enqueued
-from django_pgqueue.exceptions import UniqueKeyError
+from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.jobs import enqueue as module
 from django_pgqueue.models import Job, Queue, UniqueWindow
 from django_pgqueue.models.progress import Step
@@ -231,9 +231,9 @@ def test_raise_names_the_job_and_leaves_the_transaction_usable() -> None:
 
 
 def test_a_broken_callable_enqueues_nothing() -> None:
-    with pytest.raises(UniqueKeyError, match="raised ZeroDivisionError"):
+    with pytest.raises(InvalidKey, match="raised ZeroDivisionError"):
         enqueue(noop.using(unique=Unique(by=lambda x: 1 / 0)), 5)
-    with pytest.raises(UniqueKeyError, match=r"^item 1: by of .* raised ZeroDivisionError"):
+    with pytest.raises(InvalidKey, match=r"^item 1: by of .* raised ZeroDivisionError"):
         enqueue_many([noop.bind(1), noop.using(unique=Unique(by=lambda x: 1 / 0)).bind(5)])
     assert not Job.objects.exists()
 
@@ -401,7 +401,7 @@ def test_a_task_may_read_its_own_key() -> None:
 def test_a_replaced_job_loses_the_steps_of_its_former_arguments() -> None:
     replaced = index.using(unique=Unique(key="k", on_conflict="replace"))
     job = enqueue(replaced, 7)
-    assert signal(job, "approved")
+    assert send_event(job, "approved")
     assert enqueue(replaced, 8).pk == job.pk
     assert not Step.objects.exists()
     assert Job.objects.get(pk=job.pk).marks == 0

@@ -108,7 +108,7 @@ def test_a_problem_that_comes_and_goes_is_told_once() -> None:
 
 def test_what_health_does_not_look_for_is_not_over(settings: Any) -> None:
     """Without workers, health says this alone; the queue that lacked one has not got it since."""
-    settings.PGQUEUE = {"HEALTH": {"*": {"workers": 2}}, "ALERTS_OVER_AFTER": 0}
+    settings.PGQUEUE = {"HEALTH": {"*": {"workers": 2}}, "ALERTS_CLEAR_AFTER": 0}
     first, second = WorkerFactory.create_batch(2, queues=["mail"])
     told()
     JobFactory.create(queue_name="slow")

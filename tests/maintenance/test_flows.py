@@ -69,7 +69,7 @@ def test_rounds_go_through_all_pages(
 def test_an_old_batch_is_deleted(session: Session, one: Connection) -> None:
     batch, _ = open_batch(one)
     members_of, _ = open_batch(one, 1)
-    one.execute("UPDATE pgqueue_batch SET over_at = over_at - interval '31 days'")
+    one.execute("UPDATE pgqueue_batch SET finished_at = finished_at - interval '31 days'")
     Rounds().run(session, 100.0)
     assert value(one, "SELECT array_agg(id) FROM pgqueue_batch") == [members_of]
     assert members(one, members_of)

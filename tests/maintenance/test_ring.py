@@ -150,7 +150,7 @@ def test_a_reader_that_comes_behind_a_waiting_rotation_waits_for_50_ms(
     def waited_for_a_rotation() -> bool:
         """Read once. The reader must finish although `first` is still open."""
         reader, waited = start(second, statuses), False
-        while not reader.is_over:
+        while not reader.is_finished:
             waited = waited or value(one, blockers, *pids)
         assert reader.result()
         return waited

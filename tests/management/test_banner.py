@@ -61,7 +61,7 @@ def test_with_many_options(settings: Any) -> None:
     settings.PGQUEUE = {"RETENTION": timedelta(days=3), "FAILED_RETENTION": 90_000, "HEARTBEAT": 2.5}
     found = shown(
         alias="other", exclude_queues=("slow", "mail"), processes=2, threads=1, async_slots=9, max_jobs=1,
-        max_rss=500, grace=7.5, burst=True,
+        max_memory=500, grace=7.5, burst=True,
     )  # fmt: skip
     assert found["Database"].endswith('(alias "other")')
     assert found["Queues"] == "all but slow, mail"

@@ -54,7 +54,7 @@ def test_a_job_by_its_id(name: str, start: dict[str, Any], words: str, end: str)
     job = Job.objects.get(pk=job.pk)
     assert job.status == end
     assert job.cancel_requested or name != "cancel"
-    assert job.is_over or job.run_after <= timezone.now()
+    assert job.is_finished or job.run_after <= timezone.now()
 
 
 def test_ids_that_do_not_change() -> None:

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_pgqueue.management.subcommands import schedules as schedules_module
-from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.support import shown_schedules as schedules
 
 from .test_subcommands import exit_code, run
@@ -28,8 +28,8 @@ def listing(monkeypatch: pytest.MonkeyPatch, columns: int, *arguments: str) -> l
 
 def test_the_list_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     nightly = schedules.declare("nightly", priority=5)
-    schedules.tick(nightly, job_id=123)
-    schedules.create("busy", every=timedelta(seconds=30), paused_at=timezone.now(), paused_by="anna")
+    schedules.run(nightly, job_id=123)
+    schedules.create("busy", every=timedelta(seconds=30), paused_at=timezone.now(), pause_author="anna")
     lines = listing(monkeypatch, 80)
     assert lines[0] == '2 schedules in the database "default". Times are in UTC.'
     assert lines[2:9] == [
@@ -102,16 +102,16 @@ def test_the_list_reads_with_three_statements_however_many_there_are() -> None:
             run("schedules", "--json")
         return sum('"pgqueue_' in entry["sql"] for entry in captured)
 
-    schedules.tick(schedules.create("first"))
+    schedules.run(schedules.create("first"))
     few = statements()
     for number in range(5):
-        schedules.tick(schedules.create(f"another-{number}"))
+        schedules.run(schedules.create(f"another-{number}"))
     assert statements() == few
 
 
 def test_json() -> None:
     nightly = schedules.declare("nightly", cron="0 4 * * *")
-    schedules.tick(nightly, job_id=123)
+    schedules.run(nightly, job_id=123)
     [found] = json.loads(run("schedules", "--json"))
     assert found == {
         "name": "nightly",
@@ -124,26 +124,26 @@ def test_json() -> None:
         "timezone": "UTC",
         "state": "active",
         "paused_at": None,
-        "paused_by": "",
+        "pause_author": "",
         "pause_reason": "",
         "retired_at": None,
-        "next_tick": found["next_tick"],
+        "next_run_at": found["next_run_at"],
         "problem": "",
-        "last_tick": {"tick": "2026-11-21T03:00:00+00:00", "outcome": "enqueued", "job": 123},
+        "last_run_at": {"run_at": "2026-11-21T03:00:00+00:00", "outcome": "enqueued", "job": 123},
         "source": "code",
         "declared_by": "tests.app.tasks",
         "overridden": ["cron"],
     }
-    assert datetime.fromisoformat(found["next_tick"]) > timezone.now()
+    assert datetime.fromisoformat(found["next_run_at"]) > timezone.now()
     for arguments in (["show", "nightly", "--json"], ["--json", "show", "nightly"]):
         assert json.loads(run("schedules", *arguments)) == found
 
 
 def test_one_schedule_with_its_next_five_runs_in_both_zones() -> None:
     nightly = schedules.create(
-        "nightly", timezone="Europe/Paris", next_tick=datetime(2100, 1, 1, 2, tzinfo=UTC), priority=5
+        "nightly", timezone="Europe/Paris", next_run_at=datetime(2100, 1, 1, 2, tzinfo=UTC), priority=5
     )
-    schedules.tick(nightly, "skipped")
+    schedules.run(nightly, "skipped")
     lines = run("schedules", "show", "nightly").splitlines()
     assert "  Task:        tests.app.tasks.mail(7)" in lines
     assert "  Priority:    5" in lines
@@ -154,7 +154,7 @@ def test_one_schedule_with_its_next_five_runs_in_both_zones() -> None:
     assert {words[1] for words in runs} == {"02:00:00"}
     assert {tuple(words[-2:]) for words in runs} == {("03:00:00", "Europe/Paris")}
     assert lines[-2:] == [
-        "Last ticks:",
+        "Last runs:",
         "  2026-11-21 03:00:00, skipped, because the previous job was not over",
     ]
 
@@ -167,31 +167,32 @@ def test_one_schedule_that_is_paused_says_when_it_would_run() -> None:
     assert all("03:00:00" in line for line in lines[start:])
 
 
-def test_a_tick_that_nobody_notices_is_due() -> None:
-    schedules.create("nightly", next_tick=timezone.now() - timedelta(minutes=5))
+def test_a_run_that_nobody_notices_is_due() -> None:
+    schedules.create("nightly", next_run_at=timezone.now() - timedelta(minutes=5))
     assert ", due for 5 min" in run("schedules")
 
 
 def test_a_row_with_a_wrong_timing_does_not_hide_the_others() -> None:
     for name in ("broken", "nightly"):
-        schedules.create(name, next_tick=None)
-    Schedule.objects.filter(name="broken").update(cron="61 * * * *", next_tick=None)
+        schedules.create(name, next_run_at=None)
+    Schedule.objects.filter(name="broken").update(cron="61 * * * *", next_run_at=None)
     printed = run("schedules")
     assert "nightly: active" in printed
     assert "'61 * * * *' is wrong" in printed
     assert "It cannot run: " in run("schedules", "show", "broken")
     [broken, nightly] = json.loads(run("schedules", "--json"))
-    assert (broken["next_tick"], nightly["problem"]) == (None, "")
+    assert (broken["next_run_at"], nightly["problem"]) == (None, "")
     assert "'61 * * * *' is wrong" in broken["problem"]
 
 
 def test_pause_and_resume() -> None:
     schedules.create("nightly")
     assert (
-        run("schedules", "pause", "nightly", "--reason", "inventory", "--by", "anna") == "nightly is paused."
+        run("schedules", "pause", "nightly", "--reason", "inventory", "--author", "anna")
+        == "nightly is paused."
     )
     row = Schedule.objects.get()
-    assert (row.paused_by, row.pause_reason) == ("anna", "inventory")
+    assert (row.pause_author, row.pause_reason) == ("anna", "inventory")
     assert run("schedules", "pause", "nightly") == "nightly was already paused (by anna: inventory)."
     assert "nightly: paused (by anna: inventory)" in run("schedules")
     assert run("schedules", "resume", "nightly").startswith("nightly is resumed. Next run: ")
@@ -211,35 +212,35 @@ def test_who_paused_it_is_the_user_of_the_process(
     monkeypatch.setattr("getpass.getuser", getuser)
     schedules.create("nightly")
     run("schedules", "pause", "nightly")
-    assert Schedule.objects.get().paused_by == by
+    assert Schedule.objects.get().pause_author == by
 
 
 def test_run_now() -> None:
     schedules.create("nightly")
-    printed = run("schedules", "run", "nightly")
+    printed = run("schedules", "enqueue", "nightly")
     job = Job.objects.get()
     assert printed == f"Job {job.pk} of tests.app.tasks.mail is enqueued in the queue mail."
-    assert ScheduleTick.objects.get().outcome == "manual"
+    assert ScheduleRun.objects.get().outcome == "manual"
     assert "run by hand" in run("schedules")
 
 
 def test_run_now_says_that_another_job_has_the_unique_key() -> None:
     schedules.create("nightly", task_path="tests.app.unique_tasks.index")
-    run("schedules", "run", "nightly")
-    printed = run("schedules", "run", "nightly")
+    run("schedules", "enqueue", "nightly")
+    printed = run("schedules", "enqueue", "nightly")
     job = Job.objects.get()
     assert printed == f"No job is enqueued: job {job.pk} has the unique key of the schedule."
     Schedule.objects.update(task_path="tests.app.unique_tasks.once", args=["a"])
-    run("schedules", "run", "nightly")
+    run("schedules", "enqueue", "nightly")
     with pytest.raises(CommandError, match="has the unique key of the schedule 'nightly'"):
-        run("schedules", "run", "nightly")
+        run("schedules", "enqueue", "nightly")
 
 
 def test_a_key_that_cannot_be_computed() -> None:
     schedules.create("nightly", task_path="tests.app.limit_tasks.sync", args=[5])
     assert "It cannot run: The callable for the concurrency key" in run("schedules", "show", "nightly")
     with pytest.raises(CommandError, match="raised AttributeError"):
-        run("schedules", "run", "nightly")
+        run("schedules", "enqueue", "nightly")
 
 
 def test_the_other_database() -> None:
@@ -248,13 +249,13 @@ def test_the_other_database() -> None:
     assert "nightly: active" in run("schedules", "--database", "other")
     assert run("schedules", "pause", "nightly", "--database", "other") == "nightly is paused."
     assert run("schedules", "resume", "nightly", database="other").startswith("nightly is resumed.")
-    run("schedules", "run", "nightly", database="other")
+    run("schedules", "enqueue", "nightly", database="other")
     assert not Job.objects.exists()
     assert Job.objects.using("other").count() == 1
     assert "run by hand" in run("schedules", "show", "nightly", database="other")
 
 
-@pytest.mark.parametrize("action", ["show", "pause", "resume", "run"])
+@pytest.mark.parametrize("action", ["show", "pause", "resume", "enqueue"])
 def test_an_unknown_name(action: str) -> None:
     schedules.create("nightly")
     with pytest.raises(
@@ -270,8 +271,8 @@ def test_an_unknown_name(action: str) -> None:
         ["shwo"],
         ["show"],
         ["list", "nightly"],
-        ["run", "nightly", "--reason", "x"],
-        ["run", "nightly", "--json"],
+        ["enqueue", "nightly", "--reason", "x"],
+        ["enqueue", "nightly", "--json"],
     ],
 )
 def test_wrong_arguments(arguments: list[str]) -> None:

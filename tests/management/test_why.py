@@ -30,7 +30,7 @@ def test_the_reason_and_what_helps() -> None:
     assert (said["job_id"], said["database"], said["code"]) == (job.pk, "default", "no_worker")
     assert said["facts"]["queue_name"] == "mail"
     assert said["text"].startswith("No worker")
-    assert said["cure"].startswith("Start")
+    assert said["fix"].startswith("Start")
 
 
 @pytest.mark.parametrize("arguments", [["other:{}"], ["{}", "--database", "other"]])

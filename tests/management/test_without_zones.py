@@ -42,9 +42,9 @@ def test_a_pause() -> None:
 
 
 def test_schedules() -> None:
-    due = ScheduleFactory.create(name="due", next_tick=timezone.now() + timedelta(minutes=5))
-    ScheduleFactory.create(name="new", next_tick=None)
+    due = ScheduleFactory.create(name="due", next_run_at=timezone.now() + timedelta(minutes=5))
+    ScheduleFactory.create(name="new", next_run_at=None)
     said = run("schedules")
     assert "due" in said
     assert "new" in said
-    assert f"{due.next_tick:%Y-%m-%d %H:%M:%S}" in run("schedules", "show", "due")
+    assert f"{due.next_run_at:%Y-%m-%d %H:%M:%S}" in run("schedules", "show", "due")

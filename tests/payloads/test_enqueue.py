@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import JobExists, Unique, aenqueue, enqueue, enqueue_many
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.exceptions import UniqueKeyError
+from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.models import Job
 from tests.app.tasks import noop
 from tests.receipts.models import Charge, Order, Receipt, Reminder, SignedCharge, Visit
@@ -172,7 +172,7 @@ class TestUnique:
             with pytest.raises(InvalidTask, match="its calls have no arguments to compare"):
                 send.using(unique=unique)
         broken = send.using(unique=Unique(by=lambda receipt: receipt.nothing))
-        with pytest.raises(UniqueKeyError, match="has no attribute 'nothing'"):
+        with pytest.raises(InvalidKey, match="has no attribute 'nothing'"):
             enqueue(broken, Receipt(email="a@b.c"))
 
 

@@ -249,7 +249,7 @@ class TestChecks:
         )  # fmt: skip
 
     def test_rows_that_upkeep_cannot_delete(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Charge, "keeps_rows", False)
+        monkeypatch.setattr(Charge, "keep_rows", False)
         (found,) = check_payloads(None)
         assert found.id == "pgqueue.W008"
         assert found.msg.startswith("receipts.SignedCharge.charge_ptr references rows of receipts.Charge.")
@@ -269,7 +269,7 @@ class TestChecks:
                 class Meta:
                     app_label = "receipts"
 
-        monkeypatch.setattr(Charge, "keeps_rows", False)
+        monkeypatch.setattr(Charge, "keep_rows", False)
         monkeypatch.setattr(apps, "get_models", lambda *args, **kwargs: [Charge, Folder])
         found = [
             message.msg.partition(" ")[0] for message in check_payloads(None) if message.id == "pgqueue.W008"

@@ -98,10 +98,10 @@ def test_waiting_jobs_are_counted_in_a_window_unless_an_index_has_them(
             jobs, limits, meant, pool=Job.objects.all(), window=WINDOW, is_scan=False
         )
     assert [tuple(one) for one in found] == numbers
-    is_over = any(effect.is_over for effect in meant)
+    is_finished = any(effect.is_finished for effect in meant)
     with reads(filled) as counts:
         for entry in captured:
             filled.execute(entry["sql"])
     assert counts.of(LIVE) <= 5 * WINDOW, counts
-    assert counts.of("pgqueue_job") - counts.of(LIVE) <= (2 * MANY + 100 if is_over else 100), counts
+    assert counts.of("pgqueue_job") - counts.of(LIVE) <= (2 * MANY + 100 if is_finished else 100), counts
     assert all(one.is_exact for one in selection.count_all(jobs, limits, meant))

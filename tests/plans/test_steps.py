@@ -77,7 +77,7 @@ def test_a_retry_brings_the_steps_back(one: Connection) -> None:
 
 def test_a_wait_and_a_signal_read_one_step(one: Connection) -> None:
     with reads(one) as counts:
-        value(one, "SELECT held FROM pgqueue_wait_v1(9, 1, 'approved', 'signal', 60)")
-        assert value(one, "SELECT pgqueue_signal(9, 'approved', '1')") is True
+        value(one, "SELECT held FROM pgqueue_wait_v1(9, 1, 'approved', 'event', 60)")
+        assert value(one, "SELECT pgqueue_send_event(9, 'approved', '1')") is True
     assert counts.of("pgqueue_step") <= 2 * STEPS + 12, counts  # the number of its steps is limited
     assert counts.of("pgqueue_job") <= 12, counts

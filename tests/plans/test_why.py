@@ -59,7 +59,7 @@ CASES = {
     "of the future": (100_000 + FIRST, "scheduled", 50),
     "the first of a line": (200_000 + FIRST, "limit", 50),
     "the last of a line": (200_000 + LAST, "limit", 1_200),
-    "the last of a line that moves": (300_000 + LAST, "in_line", 1_500),
+    "the last of a line that moves": (300_000 + LAST, "wait_queue", 1_500),
     "the first of a group": (400_000 + FIRST, "behind", 2_500),
     "the last of a group": (400_000 + LAST, "behind", 2_500),
     "below many priorities": (500_000 + 90, "behind", 3_000),

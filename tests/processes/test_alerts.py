@@ -20,7 +20,7 @@ def test_a_queue_that_nobody_serves_is_told_and_told_to_be_over(start: Callable[
 
     job = JobFactory.create(queue_name="slow", run_after=timezone.now() - timedelta(hours=1))
     command = start(
-        "--queues", "mail", ALERTS="tests.app.receivers.write", ALERTS_EVERY=1, ALERTS_OVER_AFTER=0
+        "--queues", "mail", ALERTS="tests.app.receivers.write", ALERTS_INTERVAL=1, ALERTS_CLEAR_AFTER=0
     )
     until(lambda: told() >= {"age raised", "unserved raised"}, seconds=SLOW, what="both alerts")
     assert cancel(job)

@@ -39,7 +39,7 @@ def test_a_worker_behind_a_pooler(start: Start) -> None:
         (worker,) = command.workers()
         assert not worker.holds_lock
         jobs = [enqueue(tasks.backend), enqueue(tasks.add, 1), enqueue(tasks.raise_odd, "nul")]
-        until(lambda: all(fresh(job).is_over for job in jobs), seconds=SLOW)
+        until(lambda: all(fresh(job).is_finished for job in jobs), seconds=SLOW)
         with open_raw(options="-c lock_timeout=0") as direct:
             nothing = direct.execute(STATE).fetchone()
         assert nothing is not None
@@ -51,7 +51,7 @@ def test_a_worker_behind_a_pooler(start: Start) -> None:
         pooler.start()
         command.logged("connected again", times=2)
         job = enqueue(tasks.noop)
-        until(lambda: fresh(job).is_over, seconds=SLOW)
+        until(lambda: fresh(job).is_finished, seconds=SLOW)
         assert state(pooler) == nothing
         command.send(signal.SIGTERM)
         assert command.wait() == 0, command.log

@@ -126,7 +126,7 @@ def test_max_jobs_replaces_processes(start: Start) -> None:
 
 def test_max_rss_replaces_processes_that_have_worked(start: Start) -> None:
     ids = [enqueue(tasks.count_runs, "x").pk]
-    command = start("--max-rss", "1", "--threads", "1")
+    command = start("--max-memory", "1", "--threads", "1")
     until(lambda: all_done(ids), seconds=SLOW)
     command.logged("is replaced")
     ids.append(enqueue(tasks.count_runs, "x").pk)

@@ -1,4 +1,4 @@
-"""Schedules and real workers: two supervisors, one of which is killed, fire each tick once and in time."""
+"""Schedules and real workers: two supervisors, one of which is killed, fire each run once and in time."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from itertools import pairwise
 import pytest
 from django.core.management import call_command
 
-from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.support.commands import SLOW, Command
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import jobs_of, minute, outcomes, overdue
 from tests.support.workers import until
 
 
-def test_ticks_are_fired_once_and_in_time(start: Callable[..., Command]) -> None:
+def test_runs_are_fired_once_and_in_time(start: Callable[..., Command]) -> None:
     schedule = ScheduleFactory.create(cron=None, every=timedelta(seconds=1), catch_up="all")
     first, second = start(), start()
     second.workers(2)
-    ticks = ScheduleTick.objects.filter(schedule=schedule).order_by("tick")
-    until(lambda: ticks.count() >= 4, seconds=SLOW, what="four ticks")
+    runs = ScheduleRun.objects.filter(schedule=schedule).order_by("run_at")
+    until(lambda: runs.count() >= 4, seconds=SLOW, what="four runs")
     first.send(signal.SIGKILL)
-    seen = ticks.count()
-    until(lambda: ticks.count() >= seen + 4, seconds=SLOW, what="four more ticks")
+    seen = runs.count()
+    until(lambda: runs.count() >= seen + 4, seconds=SLOW, what="four more runs")
     Schedule.objects.update(paused_at="2026-01-01T00:00:00Z")
-    times = [tick.tick for tick in ticks]
+    times = [run.run_at for run in runs]
     jobs = {job.pk: job for job in Job.objects.filter(metadata__schedule=schedule.name)}
-    assert sorted(jobs) == sorted(tick.job_id or 0 for tick in ticks)
+    assert sorted(jobs) == sorted(run.job_id or 0 for run in runs)
     assert all(later - earlier == timedelta(seconds=1) for earlier, later in pairwise(times))
-    late = sorted(jobs[tick.job_id or 0].enqueued_at - tick.tick for tick in ticks)
+    late = sorted(jobs[run.job_id or 0].enqueued_at - run.run_at for run in runs)
     print("lateness:", [round(each.total_seconds(), 3) for each in late])
     assert late[len(late) // 2] < timedelta(seconds=0.5)
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue import enqueue, explain
+from django_pgqueue import enqueue, why
 from django_pgqueue.models import Worker
 from tests.app import worker_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Command, databases
@@ -186,7 +186,7 @@ if "django_pgqueue.worker" in sys.orig_argv:
         "--alive-file", str(alive), env={"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "broken"}
     )
     command.logged("still loads the settings and apps after 0.1 s")
-    assert "one is starting, but none of its processes has registered" in explain(job).text
+    assert "one is starting, but none of its processes has registered" in why(job).text
     until(lambda: "slow to start" in alive.read_text(), seconds=SLOW)
     command.logged("(it had not loaded the settings and apps within 6 s)")
     until(lambda: fresh(job).status == "done", seconds=SLOW)
@@ -206,7 +206,7 @@ def test_help_names_every_option(start: Start, argument: str) -> None:
         "burst",
         "database",
         "max-jobs",
-        "max-rss",
+        "max-memory",
     ):
         assert f"--{option}" in command.log
 

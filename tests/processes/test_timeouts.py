@@ -21,7 +21,7 @@ def begun(key: str, count: int = 1) -> None:
 
 
 def over(job: Job) -> Job:
-    until(lambda: fresh(job).is_over, seconds=SLOW, what=f"{job} over")
+    until(lambda: fresh(job).is_finished, seconds=SLOW, what=f"{job} over")
     return fresh(job)
 
 

@@ -110,7 +110,7 @@ def test_a_cancel_of_a_job_that_waits_leaves_no_row(connect: Connect) -> None:
 
 
 def wait(connection: Connection, job: int) -> Any:
-    return value(connection, "SELECT held FROM pgqueue_wait_v1(%s, 1, 'approved', 'signal', 3600)", job)
+    return value(connection, "SELECT held FROM pgqueue_wait_v1(%s, 1, 'approved', 'event', 3600)", job)
 
 
 @pytest.mark.parametrize("written", ["before the commit of the wait", "after it"])
@@ -127,7 +127,7 @@ def test_an_older_step_does_not_replace_the_wait_that_the_job_has_reached(
     assert write(other, job, step="upload") == [job]
     assert step_of(other, job) == "approved"
     assert finish(other, [job], "wait", delay=3600.0) == [job]
-    assert value(other, "SELECT pgqueue_signal(%s, 'approved')", job) is True
+    assert value(other, "SELECT pgqueue_send_event(%s, 'approved')", job) is True
     assert [row.id for row in claim(other, 1, lease=2)] == [job]  # so it was due
     assert write(other, job, lease=2, step="upload") == [job]
     assert step_of(other, job) == "upload"

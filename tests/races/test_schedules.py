@@ -18,14 +18,13 @@ import psycopg
 import pytest
 from django.db import connections
 
-from django_pgqueue.models import Job, Schedule, ScheduleTick
-from django_pgqueue.schedules import pause, run_now
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules.declare import Declaration, _declared
 from django_pgqueue.schedules.fire import MOST_STUCK, due_plans, fire_due, fire_plans
 from django_pgqueue.schedules.synchronize import synchronize
 from tests.app.tasks import noop
 from tests.support.jobs import value
-from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, rows_of, ticks_of
+from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, rows_of, runs_of
 from tests.support.sessions import Background, Connect, Connection, start
 from tests.support.waiting import DEADLINE, until
 
@@ -74,7 +73,7 @@ def in_background(call: Callable[[], T]) -> Background[T]:
 # -- two rounds
 
 
-def test_two_rounds_fire_a_tick_once_and_none_waits(one: Connection, two: Connection) -> None:
+def test_two_rounds_fire_a_run_once_and_none_waits(one: Connection, two: Connection) -> None:
     schedules = [overdue() for _ in range(3)]
     assert fire(one) == 3
     assert fire(two) == 0  # the rows are locked
@@ -84,7 +83,7 @@ def test_two_rounds_fire_a_tick_once_and_none_waits(one: Connection, two: Connec
 
 
 def test_a_round_that_has_looked_earlier_fires_nothing_again(one: Connection, two: Connection) -> None:
-    """Both have read the same ticks. The version of the row tells the second one that it is late."""
+    """Both have read the same runs. The version of the row tells the second one that it is late."""
     schedule = overdue(ago(minutes=1), **RARELY)
     plans = due_plans(rows_of(two), {})
     fire(one)
@@ -112,15 +111,15 @@ def test_a_supervisor_that_dies_inside_its_round_leaves_nothing(one: Connection,
     with pytest.raises(psycopg.OperationalError):
         one.commit()
     assert not Job.objects.exists()
-    assert not ScheduleTick.objects.exists()
+    assert not ScheduleRun.objects.exists()
     until(lambda: fire(two) == 3, what="a round of the other supervisor")
     assert [len(jobs_of(each)) for each in schedules] == [1, 1, 1]
 
 
-def test_a_waiting_tick_is_woken_once(one: Connection, two: Connection) -> None:
+def test_a_waiting_run_is_woken_once(one: Connection, two: Connection) -> None:
     schedule = overdue(ago(minutes=2), overlap="queue", **RARELY)
     fire(two)
-    Schedule.objects.update(next_tick=ago(minutes=1))
+    Schedule.objects.update(next_run_at=ago(minutes=1))
     fire(two)
     assert outcomes(schedule) == ["enqueued", "waiting"]
     two.execute("SELECT pgqueue_cancel_v1(%s::bigint[])", ([jobs_of(schedule)[0].pk],))
@@ -136,32 +135,32 @@ def test_a_waiting_tick_is_woken_once(one: Connection, two: Connection) -> None:
 
 
 def test_an_edit_after_the_look_counts(one: Connection, two: Connection) -> None:
-    """The ticks were computed from a timing that is no longer true. The tick that was due is not lost."""
+    """The runs were computed from a timing that is no longer true. The run that was due is not lost."""
     schedule = overdue(ago(minutes=5), cron=None, every=timedelta(days=30))
     plans = due_plans(rows_of(two), {})
-    assert plans[0].next_tick < ago(days=-31)
+    assert plans[0].next_run_at < ago(days=-31)
     Schedule.objects.update(every=timedelta(days=300))
     assert fire_plans(rows_of(two), plans, {}) == 0
     assert not Job.objects.exists()
     assert fire(two) == 1
     schedule.refresh_from_db()
-    assert ticks_of(schedule) == [schedule.last_tick]
-    assert schedule.next_tick is not None
-    assert (schedule.next_tick.timestamp() / 86400) % 300 == 0
+    assert runs_of(schedule) == [schedule.last_run_at]
+    assert schedule.next_run_at is not None
+    assert (schedule.next_run_at.timestamp() / 86400) % 300 == 0
 
 
-def test_an_edit_after_the_look_loses_no_overdue_tick(one: Connection, two: Connection) -> None:
-    """The round has planned four ticks of the old timing. The edit commits before it fires."""
+def test_an_edit_after_the_look_loses_no_overdue_run(one: Connection, two: Connection) -> None:
+    """The round has planned four runs of the old timing. The edit commits before it fires."""
     schedule = overdue(minute() - timedelta(minutes=3), catch_up="all")
     plans = due_plans(rows_of(two), {})
-    assert len(plans[0].ticks) >= 4
+    assert len(plans[0].runs) >= 4
     one.execute("UPDATE pgqueue_schedule SET cron = NULL, every = '3660 days'")
     assert fire_plans(rows_of(two), plans, {}) == 0  # the row is locked
     one.commit()
     assert fire_plans(rows_of(two), plans, {}) == 0  # it is another row now
     assert fire(two) == 1
-    assert ticks_of(schedule)[:4] == plans[0].ticks[:4]
-    assert len(jobs_of(schedule)) == len(ticks_of(schedule))
+    assert runs_of(schedule)[:4] == plans[0].runs[:4]
+    assert len(jobs_of(schedule)) == len(runs_of(schedule))
     assert fire(two) == 0
 
 
@@ -176,10 +175,10 @@ def test_an_edit_waits_for_the_round_and_owes_nothing_that_it_has_fired(
     one.commit()
     edit.result()
     schedule.refresh_from_db()
-    assert (schedule.owed, schedule.next_tick) == (None, None)
-    fired = ticks_of(schedule)
+    assert (schedule.owed, schedule.next_run_at) == (None, None)
+    fired = runs_of(schedule)
     fire(two)
-    assert ticks_of(schedule) == fired
+    assert runs_of(schedule) == fired
     assert len(jobs_of(schedule)) == len(fired) >= 4
 
 
@@ -195,18 +194,18 @@ def test_a_pause_or_retirement_after_the_look_counts(two: Connection, column: st
 def test_a_pause_waits_for_the_round_and_then_holds(one: Connection, two: Connection) -> None:
     schedule = overdue(ago(minutes=1), **RARELY)
     fire(one)
-    pausing = in_background(lambda: pause(schedule.name, reason="audit", by="kim")).blocked()
+    pausing = in_background(lambda: schedule.pause(reason="audit", author="kim")).blocked()
     one.commit()
     assert pausing.result() is True
     schedule.refresh_from_db()
-    assert (schedule.paused_by, schedule.pause_reason) == ("kim", "audit")
+    assert (schedule.pause_author, schedule.pause_reason) == ("kim", "audit")
     assert len(jobs_of(schedule)) == 1
-    Schedule.objects.update(next_tick=ago(seconds=1))
+    Schedule.objects.update(next_run_at=ago(seconds=1))
     assert fire(two) == 0
 
 
 def test_a_save_writes_back_nothing_that_a_round_has_moved(one: Connection) -> None:
-    """An admin opens the page, the tick passes, the admin saves."""
+    """An admin opens the page, the run passes, the admin saves."""
     schedule = overdue(ago(minutes=1), **RARELY)
     stale = Schedule.objects.get()
     fire(one)
@@ -215,9 +214,9 @@ def test_a_save_writes_back_nothing_that_a_round_has_moved(one: Connection) -> N
     stale.save()
     saved = Schedule.objects.get()
     assert saved.jitter == timedelta(seconds=5)
-    assert saved.last_tick == schedule.next_tick
-    assert saved.next_tick is not None
-    assert saved.next_tick > ago(seconds=0)
+    assert saved.last_run_at == schedule.next_run_at
+    assert saved.next_run_at is not None
+    assert saved.next_run_at > ago(seconds=0)
     assert saved.live_jobs == [jobs_of(schedule)[0].pk]
 
 
@@ -225,10 +224,10 @@ def test_a_save_writes_back_nothing_that_a_round_has_moved(one: Connection) -> N
 
 
 def test_a_run_by_hand_waits_for_the_round_and_both_jobs_are_known(one: Connection, two: Connection) -> None:
-    """The overlap of the next tick depends on both."""
+    """The overlap of the next run depends on both."""
     schedule = overdue(ago(minutes=1), overlap="skip", **RARELY)
     fire(one)
-    running = in_background(lambda: run_now(schedule.name).pk).blocked()
+    running = in_background(lambda: schedule.enqueue().pk).blocked()
     one.commit()
     by_hand = running.result()
     schedule.refresh_from_db()
@@ -240,7 +239,7 @@ def test_a_run_by_hand_waits_for_the_round_and_both_jobs_are_known(one: Connecti
 
 def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(one: Connection, two: Connection) -> None:
     schedule = overdue(ago(minutes=1), overlap="skip", **RARELY)
-    one.execute("SELECT pgqueue_run_schedule_v1(%s)", (schedule.name,))
+    one.execute("SELECT pgqueue_enqueue_schedule_v1(%s)", (schedule.name,))
     assert fire(two) == 0
     one.commit()
     assert fire(two) == 1
@@ -267,7 +266,7 @@ def unique(document: int) -> Schedule:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_tick_whose_key_an_open_transaction_holds_is_fired_later(
+def test_a_run_whose_key_an_open_transaction_holds_is_fired_later(
     one: Connection, two: Connection, commits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The round does not wait for the transaction, and fires the others."""
@@ -279,14 +278,14 @@ def test_a_tick_whose_key_an_open_transaction_holds_is_fired_later(
         assert fire(two, broken) == 0
     assert (broken, caplog.records) == ({}, [])
     assert (len(jobs_of(held)), len(jobs_of(other)), len(jobs_of(plain))) == (0, 1, 1)
-    assert not ticks_of(held)
+    assert not runs_of(held)
     if commits:
         one.commit()
     else:
         one.rollback()
     assert fire(two, broken) == 1
     assert outcomes(held) == ["existing" if commits else "enqueued"]
-    (job,) = ScheduleTick.objects.filter(schedule=held).values_list("job_id", flat=True)
+    (job,) = ScheduleRun.objects.filter(schedule=held).values_list("job_id", flat=True)
     assert (job == twin) is commits
 
 
@@ -366,13 +365,13 @@ def test_two_workers_that_start_synchronize_one_after_the_other(one: Connection)
     one.execute("SELECT name FROM pgqueue_duty WHERE name = 'schedules' FOR UPDATE")
     second = in_background(lambda: synchronize("default")).blocked()
     one.execute(
-        "INSERT INTO pgqueue_schedule (name, task_path, cron, source, declared_by, paused_by)"
+        "INSERT INTO pgqueue_schedule (name, task_path, cron, source, declared_by, pause_author)"
         " VALUES ('declared-0', 'tests.app.tasks.noop', '0 3 * * *', 'code', 'tests.app.tasks', 'the first')"
     )
     one.commit()
     second.result()
     assert Schedule.objects.count() == 3
-    assert Schedule.objects.get(pk="declared-0").paused_by == "the first"
+    assert Schedule.objects.get(pk="declared-0").pause_author == "the first"
 
 
 @pytest.mark.usefixtures("declared")

@@ -1,4 +1,4 @@
-"""Steps and signals against what happens to the job at the same moment."""
+"""Steps and events against what happens to the job at the same moment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def record(connection: Connection, job: int, name: str, *, lease: int = 1, first
 
 def wait(connection: Connection, job: int, *, lease: int = 1) -> tuple[Any, ...]:
     """Reach the place where the job waits: held, ready."""
-    query = "SELECT held, ready FROM pgqueue_wait_v1(%s, %s, 'approved', 'signal', 3600)"
+    query = "SELECT held, ready FROM pgqueue_wait_v1(%s, %s, 'approved', 'event', 3600)"
     row = connection.execute(query, (job, lease)).fetchone()
     assert row is not None
     return tuple(row)
 
 
 def send(connection: Connection, job: int) -> Any:
-    return value(connection, "SELECT pgqueue_signal(%s, 'approved', '5')", job)
+    return value(connection, "SELECT pgqueue_send_event(%s, 'approved', '5')", job)
 
 
 def is_due(connection: Connection, job: int) -> bool:
@@ -46,9 +46,7 @@ def is_due(connection: Connection, job: int) -> bool:
 
 
 def suspend(connection: Connection, job: int) -> list[int]:
-    return finish(
-        connection, [job], "wait", delay=3600.0, started=0.0, reason="waits for the signal approved"
-    )
+    return finish(connection, [job], "wait", delay=3600.0, started=0.0, reason="waits for the event approved")
 
 
 def test_a_signal_that_comes_before_the_job_is_asleep_makes_it_due(connect: Connect) -> None:

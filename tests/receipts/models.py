@@ -48,7 +48,7 @@ class Reminder(Mail):
 class Charge(Mail):
     """The payload of an atomic task, whose rows are kept."""
 
-    keeps_rows = True
+    keep_rows = True
     paid = models.BooleanField(default=False)
 
 

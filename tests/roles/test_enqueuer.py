@@ -86,7 +86,9 @@ def test_a_result_is_for_the_role_that_has_enqueued(
     broken = value(web, "SELECT pgqueue_enqueue('tests.app.worker_tasks.raise_base', max_attempts => 1)")
     assert value(web, "SELECT status FROM pgqueue_result(%s)", job) == "pending"
     run_due()
-    row = web.execute("SELECT status, is_over, result, attempts FROM pgqueue_result(%s)", (job,)).fetchone()
+    row = web.execute(
+        "SELECT status, is_finished, result, attempts FROM pgqueue_result(%s)", (job,)
+    ).fetchone()
     assert row == ("done", True, 42, 1)
     row = web.execute("SELECT status, error_class FROM pgqueue_result(%s)", (broken,)).fetchone()
     assert row == ("failed", "builtins.TypeError")
@@ -272,7 +274,7 @@ def test_the_server_decides_how_large_a_job_may_be(installed: Roles, login: Logi
     """Not the limit that the caller passes, by whatever function."""
     web, owner = login(installed.web), connect(autocommit=True)
     ask = "SELECT pgqueue_enqueue('a.b', jsonb_build_array(%s::text), options => %s)"
-    options = '{"max_payload_bytes": 999999999}'
+    options = '{"max_json_bytes": 999999999}'
     many = """
         SELECT ids FROM pgqueue_enqueue_many_v1(
             1, ARRAY['a.b'], ARRAY[jsonb_build_array(%s::text)], '{"{}"}', '{"{}"}', ARRAY['default'],
@@ -286,7 +288,7 @@ def test_the_server_decides_how_large_a_job_may_be(installed: Roles, login: Logi
         web.execute(many, (LARGE,))
     assert value(web, ask, "x" * 1_000_000, options)
     assert value(owner, ask, LARGE, options)
-    with override_settings(PGQUEUE={"MAX_PAYLOAD_BYTES": 3_000_000}):
+    with override_settings(PGQUEUE={"MAX_JSON_BYTES": 3_000_000}):
         tell_retention(session)
     broken = "SELECT pgqueue_enqueue(%s, jsonb_build_array(%s::text), max_attempts => 1, options => %s)"
     job = value(web, broken, "tests.app.worker_tasks.raise_base", LARGE, options)

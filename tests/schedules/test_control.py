@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from django_pgqueue.models import Job, Schedule, ScheduleTick
-from django_pgqueue.schedules import pause, resume, run_now
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, fire, jobs_of, outcomes, overdue
 from tests.support.sessions import Connect, Connection
@@ -26,72 +26,80 @@ def one(connect: Connect) -> Connection:
 
 def test_a_pause_is_not_caught_up(one: Connection) -> None:
     schedule = overdue(ago(hours=1), catch_up="all")
-    assert pause(schedule.name, reason="audit", by="kim") is True
-    assert pause(schedule.name, reason="again") is False
+    assert schedule.pause(reason="audit", author="kim") is True
+    assert schedule.pause(reason="again") is False
     assert fire(one) == 0
     row = Schedule.objects.get()
-    assert (row.paused_by, row.pause_reason) == ("kim", "audit")
+    assert (row.pause_author, row.pause_reason) == ("kim", "audit")
     assert not row.is_active
-    assert resume(schedule.name) is True
-    assert resume(schedule.name) is False
+    assert schedule.resume() is True
+    assert schedule.resume() is False
     row = Schedule.objects.get()
-    assert (row.paused_at, row.paused_by, row.pause_reason, row.next_tick) == (None, "", "", None)
+    assert (row.paused_at, row.pause_author, row.pause_reason, row.next_run_at) == (None, "", "", None)
     fire(one)
     assert not jobs_of(schedule)
     row.refresh_from_db()
-    assert row.next_tick is not None
-    assert timedelta(0) < row.next_tick - datetime.now(UTC) <= timedelta(minutes=1)
+    assert row.next_run_at is not None
+    assert timedelta(0) < row.next_run_at - datetime.now(UTC) <= timedelta(minutes=1)
 
 
 def test_a_change_during_a_pause_fires_nothing(one: Connection) -> None:
     schedule = overdue(ago(hours=1))
-    pause(schedule.name)
+    schedule.pause()
     Schedule.objects.update(cron="*/2 * * * *")
     assert fire(one) == 0
-    assert Schedule.objects.get().next_tick is None
+    assert Schedule.objects.get().next_run_at is None
 
 
 def test_run_now(one: Connection) -> None:
     schedule = overdue(
         ago(hours=-1), task_path="tests.app.tasks.mail", args=[1], jitter=timedelta(seconds=50)
     )
-    job = run_now(schedule.name)
+    job = schedule.enqueue()
     assert isinstance(job, Job)
     assert (job.queue_name, job.max_attempts, job.args) == ("mail", 3, [1])
     assert (job.metadata["schedule"], job.metadata["by_hand"]) == (schedule.name, True)
     assert job.run_after - job.enqueued_at < timedelta(milliseconds=1)  # no jitter
     after = Schedule.objects.get()
-    assert (after.next_tick, after.last_tick) == (schedule.next_tick, None)
+    assert (after.next_run_at, after.last_run_at) == (schedule.next_run_at, None)
     assert outcomes(schedule) == ["manual"]
     run_due()
     assert fresh(job).status == "done"
-    pause(schedule.name)
-    assert run_now(schedule.name).pk > job.pk
+    schedule.pause()
+    assert schedule.enqueue().pk > job.pk
 
 
-def test_a_run_by_hand_is_never_at_the_time_of_a_tick(one: Connection) -> None:
+def test_a_run_by_hand_is_never_at_the_time_of_a_run(one: Connection) -> None:
     for _ in range(3):
-        run_now(ScheduleFactory.create().name)
-    assert all(tick.tick.microsecond for tick in ScheduleTick.objects.all())
+        ScheduleFactory.create().enqueue()
+    assert all(run.run_at.microsecond for run in ScheduleRun.objects.all())
 
 
-@pytest.mark.parametrize("call", [pause, resume, run_now])
-def test_an_unknown_name(call: Any) -> None:
-    ScheduleFactory.create(name="nightly")
-    with pytest.raises(Schedule.DoesNotExist, match=r"no schedule 'nightli' in .* Did you mean 'nightly'"):
-        call("nightli")
+@pytest.mark.parametrize("call", [Schedule.pause, Schedule.resume, Schedule.enqueue])
+def test_one_that_was_deleted(call: Any) -> None:
+    schedule = ScheduleFactory.create()
+    Schedule.objects.all().delete()
+    with pytest.raises(Schedule.DoesNotExist):
+        call(schedule)
+
+
+async def test_async_twins() -> None:
+    schedule = await sync_to_async(ScheduleFactory.create)()
+    assert await schedule.apause(reason="audit", author="kim") is True
+    assert (schedule.pause_author, schedule.is_active) == ("kim", False)
+    assert await schedule.aresume() is True
+    assert schedule.is_active
+    assert (await schedule.aenqueue()).metadata["schedule"] == schedule.name
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_another_database() -> None:
-    ScheduleFactory._meta.model._default_manager.using("other").create(
+    there = Schedule.objects.using("other").create(
         name="there", task_path="tests.app.tasks.noop", cron="* * * * *"
     )
-    assert pause("there", using="other")
-    assert resume("there", using="other")
-    assert run_now("there", using="other")._state.db == "other"
-    with pytest.raises(Schedule.DoesNotExist):
-        pause("there")
+    assert there.pause()
+    assert there.resume()
+    assert there.enqueue()._state.db == "other"
 
 
 # -- bad values in rows
@@ -156,7 +164,7 @@ def test_sql_is_refused_the_same(columns: dict[str, Any]) -> None:
         Schedule.objects.filter(pk=schedule.pk).update(**columns)
 
 
-@pytest.mark.parametrize("column", ["next_tick", "last_tick", "since"])
+@pytest.mark.parametrize("column", ["next_run_at", "last_run_at", "since"])
 def test_a_time_that_nobody_could_compute_with_is_refused(one: Connection, column: str) -> None:
     ScheduleFactory.create()
     with pytest.raises(Exception, match="pgqueue_schedule_times"):

@@ -20,9 +20,9 @@ from django_pgqueue.schedules.cron import (
     Timing,
     check_jitter,
     expand,
-    latest_ticks,
+    latest_runs,
+    next_run,
     next_runs,
-    next_tick,
     timing_of,
     zone,
 )
@@ -35,9 +35,9 @@ def utc(day: str, clock: str) -> datetime:
 
 
 def times(cron: str, zone_name: str, after: datetime, count: int) -> str:
-    """Return the next ticks as clock times in UTC."""
-    ticks = next_runs(Timing(cron, None, zone_name), count, after)
-    return " ".join(f"{tick:%d.%H:%M}" for tick in ticks)
+    """Return the next runs as clock times in UTC."""
+    runs = next_runs(Timing(cron, None, zone_name), count, after)
+    return " ".join(f"{run:%d.%H:%M}" for run in runs)
 
 
 # Paris: on 29 March 2026 02:00 becomes 03:00 at 01:00 UTC; on 25 October 03:00 becomes 02:00 at 01:00 UTC.
@@ -132,39 +132,39 @@ def test_clocks_change(cron: str, zone_name: str, after: datetime, expected: str
 
 @pytest.mark.parametrize("zone_name", [PARIS, SYDNEY, "Australia/Lord_Howe", "America/St_Johns"])
 @pytest.mark.parametrize("cron", ["30 2 * * *", "*/20 * * * *", "15 1,2,3 * * *", "0 2 * * 0", "7 * * * *"])
-def test_a_start_at_any_moment_finds_the_same_ticks(cron: str, zone_name: str) -> None:
-    """A round that computes the next tick anew loses none and repeats none, wherever it begins."""
+def test_a_start_at_any_moment_finds_the_same_runs(cron: str, zone_name: str) -> None:
+    """A round that computes the next run anew loses none and repeats none, wherever it begins."""
     timing = Timing(cron, None, zone_name)
     for day in (utc("03-28", "10:00"), utc("04-04", "05:00"), utc("10-03", "05:00"), utc("10-24", "10:00")):
-        whole = [tick for tick in next_runs(timing, 120, day) if tick < day + timedelta(days=1)]
+        whole = [run for run in next_runs(timing, 120, day) if run < day + timedelta(days=1)]
         assert sorted(set(whole)) == whole
         for minutes in range(0, 24 * 60, 11):
             start = day + timedelta(minutes=minutes, seconds=30)
-            following = [tick for tick in whole if tick > start]
+            following = [run for run in whole if run > start]
             if following:
-                assert next_tick(timing, start) == following[0]
+                assert next_run(timing, start) == following[0]
 
 
 def test_an_expression_that_follows_the_time_names_every_hour_once() -> None:
-    ticks = next_runs(Timing("15 * * * *", None, PARIS), 24, utc("10-24", "16:00"))
-    assert {later - earlier for earlier, later in pairwise(ticks)} == {timedelta(hours=1)}
+    runs = next_runs(Timing("15 * * * *", None, PARIS), 24, utc("10-24", "16:00"))
+    assert {later - earlier for earlier, later in pairwise(runs)} == {timedelta(hours=1)}
 
 
 @pytest.mark.parametrize("every", [timedelta(seconds=7), timedelta(minutes=45), timedelta(days=1)])
 def test_intervals_are_anchored(every: timedelta) -> None:
-    """However late each tick is noticed, the next one is where it always was."""
+    """However late each run is noticed, the next one is where it always was."""
     timing = Timing(None, every)
-    tick = next_tick(timing, utc("10-24", "23:59"))
+    run = next_run(timing, utc("10-24", "23:59"))
     for late in (timedelta(0), every / 3, every - timedelta(microseconds=1)):
-        following = next_tick(timing, tick + late)
-        assert following - tick == every
+        following = next_run(timing, run + late)
+        assert following - run == every
         assert (following - EPOCH) % every == timedelta(0)
-        tick = following
+        run = following
 
 
 def test_intervals_do_not_know_summer_time() -> None:
-    ticks = next_runs(Timing(None, timedelta(hours=1), PARIS), 6, utc("10-24", "22:30"))
-    assert [f"{tick:%H}" for tick in ticks] == ["23", "00", "01", "02", "03", "04"]
+    runs = next_runs(Timing(None, timedelta(hours=1), PARIS), 6, utc("10-24", "22:30"))
+    assert [f"{run:%H}" for run in runs] == ["23", "00", "01", "02", "03", "04"]
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_what_could_never_be_due_is_refused(cron: Any, every: Any, zone_name: st
 
 def test_a_day_that_never_comes_is_refused_although_each_field_is_possible() -> None:
     with pytest.raises(ValueError, match="is never due within the next 50 years"):
-        next_tick(Timing("0 0 */15 * 1#2", None), utc("01-01", "00:00"))
+        next_run(Timing("0 0 */15 * 1#2", None), utc("01-01", "00:00"))
 
 
 @pytest.mark.parametrize("name", cron_module._NICKNAMES)
 def test_nicknames(name: str) -> None:
-    assert next_tick(timing_of(name.upper(), None), utc("01-02", "00:00")) == next_tick(
+    assert next_run(timing_of(name.upper(), None), utc("01-02", "00:00")) == next_run(
         timing_of(expand(name), None), utc("01-02", "00:00")
     )
 
@@ -228,36 +228,36 @@ def test_the_zone_utc_is_the_one_that_cronsim_knows() -> None:
 @pytest.mark.parametrize(
     "back", [timedelta(0), timedelta(minutes=5), timedelta(hours=30), timedelta(days=60)]
 )
-def test_latest_ticks_are_the_last_of_all(timing: Timing, limit: int, back: timedelta) -> None:
+def test_latest_runs_are_the_last_of_all(timing: Timing, limit: int, back: timedelta) -> None:
     until = utc("10-25", "12:00")
     after = until - back
-    assert latest_ticks(timing, after, until, limit) == all_between(timing, after, until)[-limit:]
+    assert latest_runs(timing, after, until, limit) == all_between(timing, after, until)[-limit:]
 
 
 def all_between(timing: Timing, after: datetime, until: datetime) -> Sequence[datetime]:
-    return list(takewhile(lambda tick: tick <= until, cron_module._ticks(timing, after)))
+    return list(takewhile(lambda run: run <= until, cron_module._runs(timing, after)))
 
 
-def test_latest_ticks_after_a_year_read_only_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_runs_after_a_year_read_only_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     read = 0
-    ticks = cron_module._ticks
+    runs = cron_module._runs
 
     def counted(timing: Timing, after: datetime) -> Any:
         nonlocal read
-        for tick in ticks(timing, after):
+        for run in runs(timing, after):
             read += 1
-            yield tick
+            yield run
 
-    monkeypatch.setattr(cron_module, "_ticks", counted)
+    monkeypatch.setattr(cron_module, "_runs", counted)
     until = utc("10-25", "12:00")
-    assert len(latest_ticks(Timing("* * * * *", None), until - timedelta(days=365), until, 100)) == 100
+    assert len(latest_runs(Timing("* * * * *", None), until - timedelta(days=365), until, 100)) == 100
     assert read < 500
 
 
 def test_jitter() -> None:
     hourly = Timing("0 * * * *", None)
     check_jitter(hourly, timedelta(hours=1))
-    with pytest.raises(ValueError, match=r"must not be longer than the time between two ticks \(1:00:00\)"):
+    with pytest.raises(ValueError, match=r"must not be longer than the time between two runs \(1:00:00\)"):
         check_jitter(hourly, timedelta(hours=1, seconds=1))
     with pytest.raises(ValueError, match="must not be negative"):
         check_jitter(hourly, timedelta(seconds=-1))

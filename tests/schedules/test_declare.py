@@ -86,7 +86,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cron": "* * * * *", "timezone": "Mars"}, "There is no time zone 'Mars'"),
     ({"every": 0}, "every must be whole seconds"),
     ({"every": 60, "jitter": -1}, "jitter must not be negative"),
-    ({"every": 60, "jitter": 61}, "jitter must not be longer than the time between two ticks (0:01:00)"),
+    ({"every": 60, "jitter": 61}, "jitter must not be longer than the time between two runs (0:01:00)"),
     ({"every": 60, "jitter": "1"}, "jitter must be seconds or a timedelta. It is '1'."),
     ({"every": 60, "name": ""}, "name must be 1 to 200 letters"),
     ({"every": 60, "name": "n" * 201}, "name must be 1 to 200 letters"),

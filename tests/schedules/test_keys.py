@@ -1,4 +1,4 @@
-"""Scheduled jobs have the keys that ``enqueue()`` gives them; what a tick does that meets its twin."""
+"""Scheduled jobs have the keys that ``enqueue()`` gives them; what a run does that meets its twin."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from django.core.exceptions import ValidationError
 
 from django_pgqueue import JobExists, enqueue
 from django_pgqueue.exceptions import InvalidKey
-from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules import fire as fire_module
-from django_pgqueue.schedules import run_now
 from django_pgqueue.schedules.synchronize import synchronize
 from tests.app import group_tasks, limit_tasks, unique_tasks
 from tests.support.factories import ScheduleFactory
-from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, ticks_of
+from tests.support.schedules import ago, end, fire, jobs_of, minute, outcomes, overdue, runs_of
 from tests.support.sessions import Connect, Connection
 from tests.support.workers import fresh, run_due
 
@@ -57,7 +56,7 @@ def keys(job: Job) -> tuple[str | None, ...]:
         (group_tasks.by_domain, ["kim@example.com"], {}),
     ],
 )
-def test_a_tick_enqueues_as_enqueue_does(one: Connection, task: Any, args: Any, kwargs: Any) -> None:
+def test_a_run_enqueues_as_enqueue_does(one: Connection, task: Any, args: Any, kwargs: Any) -> None:
     enqueued = enqueue(task, *args, **kwargs)
     end(one, enqueued.pk)
     one.execute("DELETE FROM pgqueue_window")
@@ -69,7 +68,7 @@ def test_a_tick_enqueues_as_enqueue_does(one: Connection, task: Any, args: Any, 
 
 
 def test_the_limit_holds_for_the_jobs_of_a_schedule(one: Connection) -> None:
-    """Four missed ticks of a task with one slot: they wait in line."""
+    """Four missed runs of a task with one slot: they wait in line."""
     schedule = overdue(ago(minutes=3), task_path="tests.app.limit_tasks.ship", args=[3], catch_up="all")
     fire(one)
     jobs = jobs_of(schedule)
@@ -89,7 +88,7 @@ def test_a_job_of_a_plain_task_has_no_options(one: Connection) -> None:
 
 
 def test_plain_and_unique_jobs_in_one_round(one: Connection) -> None:
-    """The outcomes belong to the right ticks."""
+    """The outcomes belong to the right runs."""
     enqueue(unique_tasks.index, 7)
     plain = [overdue(name="a"), overdue(name="c")]
     unique = overdue(name="b", task_path=INDEX, args=[7])
@@ -103,7 +102,7 @@ def test_plain_and_unique_jobs_in_one_round(one: Connection) -> None:
 
 def test_a_schedule_that_was_made_with_sql_gets_its_keys_from_the_round(one: Connection) -> None:
     one.execute(
-        "INSERT INTO pgqueue_schedule (name, task_path, args, cron, next_tick)"
+        "INSERT INTO pgqueue_schedule (name, task_path, args, cron, next_run_at)"
         " VALUES ('sql', %s, '[7]', '* * * * *', %s)",
         (INDEX, minute()),
     )
@@ -151,7 +150,7 @@ def test_a_deployment_that_makes_the_task_unique(app: App, one: Connection) -> N
         "def report(day=0): pass",
     )
     synchronize("default")
-    Schedule.objects.update(next_tick=ago(seconds=1))
+    Schedule.objects.update(next_run_at=ago(seconds=1))
     fire(one)
     assert jobs_of(f"{app.module}.report")[0].unique_key == f"{app.module}.report(day=1)"
 
@@ -159,7 +158,8 @@ def test_a_deployment_that_makes_the_task_unique(app: App, one: Connection) -> N
 def test_a_module_that_cannot_be_imported_stops_no_supervisor(app: App, one: Connection) -> None:
     app.deploy("raise SystemExit")
     one.execute(
-        "INSERT INTO pgqueue_schedule (name, task_path, cron, next_tick) VALUES ('sql', %s, '* * * * *', %s)",
+        "INSERT INTO pgqueue_schedule (name, task_path, cron, next_run_at)"
+        " VALUES ('sql', %s, '* * * * *', %s)",
         (f"{app.module}.report", minute()),
     )
     assert fire(one) == 1
@@ -181,28 +181,28 @@ def test_a_call_that_cannot_be_checked_stops_no_supervisor(
     assert jobs_of(schedule)[0].unique_key is None
 
 
-# -- a tick that meets its twin
+# -- a run that meets its twin
 
 
-def test_a_tick_that_meets_its_twin_is_recorded_with_the_twin(one: Connection) -> None:
+def test_a_run_that_meets_its_twin_is_recorded_with_the_twin(one: Connection) -> None:
     twin = enqueue(unique_tasks.index, 7)
     schedule = overdue(task_path=INDEX, args=[7])
     fire(one)
-    (tick,) = ScheduleTick.objects.all()
-    assert (tick.outcome, tick.job_id) == ("existing", twin.pk)
-    assert tick.get_outcome_display() == "skipped, because another job had its unique key"
+    (run,) = ScheduleRun.objects.all()
+    assert (run.outcome, run.job_id) == ("existing", twin.pk)
+    assert run.get_outcome_display() == "skipped, because another job had its unique key"
     assert not jobs_of(schedule)
     schedule.refresh_from_db()
     assert schedule.live_jobs == []  # the twin is not a job of this schedule
-    assert schedule.last_tick == tick.tick
+    assert schedule.last_run_at == run.run_at
 
 
-def test_replace_gives_the_waiting_twin_to_the_tick(one: Connection) -> None:
+def test_replace_gives_the_waiting_twin_to_the_run(one: Connection) -> None:
     twin = enqueue(unique_tasks.render, 7, text="old")
     schedule = overdue(task_path="tests.app.unique_tasks.render", args=[7], overlap="skip")
     fire(one)
-    (tick,) = ScheduleTick.objects.all()
-    assert (tick.outcome, tick.job_id) == ("replaced", twin.pk)
+    (run,) = ScheduleRun.objects.all()
+    assert (run.outcome, run.job_id) == ("replaced", twin.pk)
     (job,) = jobs_of(schedule)
     assert (job.pk, job.kwargs) == (twin.pk, {})
     schedule.refresh_from_db()
@@ -210,7 +210,7 @@ def test_replace_gives_the_waiting_twin_to_the_tick(one: Connection) -> None:
 
 
 @pytest.mark.parametrize("task", [unique_tasks.once, unique_tasks.refresh])
-def test_a_tick_has_nobody_to_raise_for(one: Connection, task: Any) -> None:
+def test_a_run_has_nobody_to_raise_for(one: Connection, task: Any) -> None:
     twin = enqueue(task, "a")
     schedule = overdue(task_path=task.module_path, args=["a"])
     broken: dict[str, str] = {}
@@ -220,32 +220,32 @@ def test_a_tick_has_nobody_to_raise_for(one: Connection, task: Any) -> None:
     assert [job.pk for job in Job.objects.all()] == [twin.pk]
 
 
-def test_missed_ticks_of_a_unique_task_become_one_job(one: Connection) -> None:
+def test_missed_runs_of_a_unique_task_become_one_job(one: Connection) -> None:
     schedule = overdue(ago(minutes=3), task_path=INDEX, args=[7], catch_up="all")
     fire(one)
     first, *others = outcomes(schedule)
     assert (first, {*others}) == ("enqueued", {"existing"})
     (job,) = jobs_of(schedule)
-    assert {tick.job_id for tick in ScheduleTick.objects.all()} == {job.pk}
+    assert {run.job_id for run in ScheduleRun.objects.all()} == {job.pk}
 
 
-def test_a_window_counts_from_tick_to_tick(one: Connection) -> None:
+def test_a_window_counts_from_run_to_run(one: Connection) -> None:
     rarely: dict[str, Any] = {"cron": None, "every": timedelta(days=3660)}
     schedule = overdue(ago(seconds=30), task_path="tests.app.unique_tasks.remind", args=[1], **rarely)
     fire(one)
     (job,) = jobs_of(schedule)
     run_due()
-    # No tick of the timing itself may lie in this second: it would be fired in place of this one.
-    Schedule.objects.update(next_tick=ago(seconds=1), last_tick=None)
+    # No run of the timing itself may lie in this second: it would be fired in place of this one.
+    Schedule.objects.update(next_run_at=ago(seconds=1), last_run_at=None)
     fire(one)
     assert outcomes(schedule) == ["enqueued", "existing"]
-    assert {tick.job_id for tick in ScheduleTick.objects.all()} == {job.pk}
+    assert {run.job_id for run in ScheduleRun.objects.all()} == {job.pk}
 
 
-def test_a_waiting_tick_that_meets_its_twin_makes_room_for_the_next(one: Connection) -> None:
+def test_a_waiting_run_that_meets_its_twin_makes_room_for_the_next(one: Connection) -> None:
     schedule = overdue(ago(minutes=3), task_path=INDEX, args=[7], overlap="queue", catch_up="all")
     fire(one)
-    Schedule.objects.update(next_tick=ago(hours=-1))
+    Schedule.objects.update(next_run_at=ago(hours=-1))
     run_due()
     enqueue(unique_tasks.index, 7)
     waiting = outcomes(schedule).count("waiting")
@@ -261,25 +261,25 @@ def test_a_waiting_tick_that_meets_its_twin_makes_room_for_the_next(one: Connect
 
 def test_run_now_returns_the_twin_and_says_so() -> None:
     schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
-    job = run_now(schedule.name)
+    job = schedule.enqueue()
     assert (job.enqueue_outcome, job.unique_key) == ("created", f"{INDEX}(document_id=7)")
-    again = run_now(schedule.name)
+    again = schedule.enqueue()
     assert (again.pk, again.enqueue_outcome) == (job.pk, "existing")
     assert outcomes(schedule) == ["manual", "existing"]
 
 
 def test_run_now_raises_what_enqueue_raises() -> None:
     schedule = ScheduleFactory.create(task_path="tests.app.unique_tasks.once", args=["a"])
-    job = run_now(schedule.name)
+    job = schedule.enqueue()
     with pytest.raises(JobExists, match=f"Job {job.pk} has the unique key of the schedule"):
-        run_now(schedule.name)
+        schedule.enqueue()
     assert Job.objects.count() == 1
 
 
 def test_run_now_uses_the_arguments_that_sql_has_changed(one: Connection) -> None:
     schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
     one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
-    assert run_now(schedule.name).unique_key == f"{INDEX}(document_id=8)"
+    assert schedule.enqueue().unique_key == f"{INDEX}(document_id=8)"
 
 
 # -- a key that cannot be computed
@@ -312,8 +312,8 @@ def test_a_key_that_cannot_be_computed_fires_nothing_until_it_is_corrected(
     )
     assert (len(jobs_of(wrong)), len(jobs_of(other))) == (0, 1)
     with pytest.raises(InvalidKey, match="raised AttributeError"):
-        run_now("wrong")
+        wrong.enqueue()
     one.execute("""UPDATE pgqueue_schedule SET args = '["acme.eu"]' WHERE name = 'wrong'""")
     fire(one, broken)
     assert jobs_of(wrong)[0].limit_key == "tenant/acme"
-    assert len(ticks_of(wrong)) == 1
+    assert len(runs_of(wrong)) == 1

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules import pause, resume, run_now
 from django_pgqueue.schedules.control import ScheduleNews
 from tests.support.factories import ScheduleFactory
 from tests.support.jobs import value
@@ -39,15 +38,15 @@ def heard(news: Connection) -> int:
     return len(list(news.notifies(timeout=0)))
 
 
-def test_what_moves_the_next_tick_is_told(one: Connection, news: Connection) -> None:
+def test_what_moves_the_next_run_is_told(one: Connection, news: Connection) -> None:
     schedule = ScheduleFactory.create()
     assert heard(news) == 1
     Schedule.objects.update(cron=None, every=timedelta(hours=1))
     assert heard(news) == 1
-    pause(schedule.name)
+    schedule.pause()
     Schedule.objects.update(every=timedelta(hours=2))
     assert heard(news) == 0
-    resume(schedule.name)
+    schedule.resume()
     assert heard(news) == 1
 
 
@@ -56,7 +55,7 @@ def test_what_does_not_move_it_is_not_told(one: Connection, news: Connection) ->
     heard(news)
     Schedule.objects.update(jitter=timedelta(seconds=1), cron=schedule.cron)
     schedule.save()
-    run_now(schedule.name)
+    schedule.enqueue()
     fire(one)
     assert heard(news) == 0
 

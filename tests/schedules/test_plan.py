@@ -1,4 +1,4 @@
-"""Which ticks of a schedule that is due run, computed without a database."""
+"""Which runs of a schedule that is due run, computed without a database."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ def planned(**columns: Any) -> Plan:
     before = {"cron": "*/10 * * * *", "every": None, "timezone": "UTC", "since": at("08:00")}
     given: dict[str, Any] = {
         "name": "n", "version": "1", "cron": "0 * * * *", "every": None, "timezone": "UTC", "catch_up": "all",
-        "catch_up_limit": 100, "next_tick": at("12:00"), "last_tick": at("11:50"), "since": at("12:35"),
+        "catch_up_limit": 100, "next_run_at": at("12:00"), "last_run_at": at("11:50"), "since": at("12:35"),
         "now": at("14:05"), "owed": json.dumps([{**before, "until": at("12:35")}]), "call": None,
     }  # fmt: skip
     return plan(Due(**{**given, **columns}))
 
 
 def clocks(found: Plan) -> list[str]:
-    return [f"{tick:%H:%M}" for tick in found.ticks]
+    return [f"{run:%H:%M}" for run in found.runs]
 
 
 @pytest.mark.parametrize(
-    ("columns", "ticks"),
+    ("columns", "runs"),
     [
         ({}, ["12:00", "12:10", "12:20", "12:30", "13:00", "14:00"]),
         ({"catch_up_limit": 3}, ["12:30", "13:00", "14:00"]),
         ({"catch_up": "latest"}, ["14:00"]),
         # The clock of the server was set back after the edit: what was due by then still runs.
         ({"now": at("12:20")}, ["12:00", "12:10", "12:20", "12:30"]),
-        # The next tick was not computed yet when the times were edited.
-        ({"next_tick": None}, ["12:00", "12:10", "12:20", "12:30", "13:00", "14:00"]),
-        # Somebody has moved the last tick by hand.
-        ({"last_tick": at("12:15")}, ["12:20", "12:30", "13:00", "14:00"]),
+        # The next run was not computed yet when the times were edited.
+        ({"next_run_at": None}, ["12:00", "12:10", "12:20", "12:30", "13:00", "14:00"]),
+        # Somebody has moved the last run by hand.
+        ({"last_run_at": at("12:15")}, ["12:20", "12:30", "13:00", "14:00"]),
         ({"owed": None}, ["12:00", "13:00", "14:00"]),
     ],
 )
-def test_the_ticks_of_the_old_and_the_new_times(columns: dict[str, Any], ticks: list[str]) -> None:
+def test_the_runs_of_the_old_and_the_new_times(columns: dict[str, Any], runs: list[str]) -> None:
     found = planned(**columns)
-    assert clocks(found) == ticks
+    assert clocks(found) == runs
     assert not found.is_missed
 
 
-def test_the_next_tick_is_one_of_the_new_times() -> None:
-    assert f"{planned().next_tick:%H:%M}" == "15:00"
-    assert f"{planned(now=at('12:40')).next_tick:%H:%M}" == "13:00"
+def test_the_next_run_is_one_of_the_new_times() -> None:
+    assert f"{planned().next_run_at:%H:%M}" == "15:00"
+    assert f"{planned(now=at('12:40')).next_run_at:%H:%M}" == "13:00"
 
 
 def test_skip_looks_at_the_last_of_all() -> None:

@@ -18,7 +18,7 @@ from django_pgqueue.schedules.synchronize import database_of, synchronize
 from django_pgqueue.worker.supervisor.supervisor import Supervisor
 from tests.app import tasks
 from tests.support.factories import ScheduleFactory
-from tests.support.schedules import ago, fire, jobs_of, minute, ticks_of
+from tests.support.schedules import ago, fire, jobs_of, minute, runs_of
 from tests.support.sessions import Connect, Connection
 
 from .conftest import App
@@ -60,7 +60,7 @@ def test_a_declared_schedule_is_added(app: App) -> None:
     assert row.policy is not None
     assert row.policy["queue_name"] == "reports"
     assert row.since is not None
-    assert row.next_tick is None  # the round computes it
+    assert row.next_run_at is None  # the round computes it
 
 
 def test_a_second_start_writes_nothing_and_locks_nothing(app: App) -> None:
@@ -76,65 +76,65 @@ def test_a_second_start_writes_nothing_and_locks_nothing(app: App) -> None:
 
 
 def test_a_changed_timing_begins_at_the_moment_of_the_change(app: App, one: Connection) -> None:
-    """The ticks of the new timing that lie in the past are not caught up."""
+    """The runs of the new timing that lie in the past are not caught up."""
     app.schedule("every=3600, catch_up='all'")
     start_worker()
     fire(one)
-    Schedule.objects.update(since=ago(days=2), last_tick=ago(days=1))
+    Schedule.objects.update(since=ago(days=2), last_run_at=ago(days=1))
     app.schedule("every=60, catch_up='all'")
     start_worker()
     row = the(app)
-    assert row.next_tick is None
+    assert row.next_run_at is None
     assert row.since is not None
     assert row.since > ago(seconds=30)
     fire(one)
     assert not jobs_of(row)
     after = the(app)
-    assert after.next_tick is not None
-    assert timedelta(0) <= after.next_tick - row.since <= timedelta(seconds=61)
+    assert after.next_run_at is not None
+    assert timedelta(0) <= after.next_run_at - row.since <= timedelta(seconds=61)
 
 
-def test_a_changed_definition_leaves_the_next_tick_alone(app: App, one: Connection) -> None:
+def test_a_changed_definition_leaves_the_next_run_alone(app: App, one: Connection) -> None:
     app.schedule("every=3600")
     start_worker()
     fire(one)
     before = the(app)
-    assert before.next_tick is not None
+    assert before.next_run_at is not None
     app.schedule("every=3600, kwargs={'day': 3}, jitter=10, overlap='skip'")
     start_worker()
     after = the(app)
     assert (after.kwargs, after.jitter, after.overlap) == ({"day": 3}, timedelta(seconds=10), "skip")
-    assert (after.next_tick, after.since) == (before.next_tick, before.since)
+    assert (after.next_run_at, after.since) == (before.next_run_at, before.since)
 
 
-def test_a_tick_that_is_due_at_the_change_is_not_lost(app: App, one: Connection) -> None:
+def test_a_run_that_is_due_at_the_change_is_not_lost(app: App, one: Connection) -> None:
     """It was due a second ago; no round has fired it; the worker that starts now has new code."""
     app.schedule("cron='0 3 * * *'")
     start_worker()
     due = ago(seconds=1)
-    Schedule.objects.update(next_tick=due, since=ago(days=1))
+    Schedule.objects.update(next_run_at=due, since=ago(days=1))
     app.schedule("cron='0 5 * * *'")
     start_worker()
     fire(one)
-    assert ticks_of(the(app)) == [due]
+    assert runs_of(the(app)) == [due]
     fire(one)
     assert len(jobs_of(the(app))) == 1
     row = the(app)
-    assert row.next_tick is not None
-    assert row.next_tick.hour == 5
+    assert row.next_run_at is not None
+    assert row.next_run_at.hour == 5
 
 
-def test_all_ticks_that_are_owed_at_the_change_are_fired(app: App, one: Connection) -> None:
+def test_all_runs_that_are_owed_at_the_change_are_fired(app: App, one: Connection) -> None:
     """No worker ran for three minutes; the one that starts now has new code."""
     app.schedule("every=60, catch_up='all'")
     start_worker()
     owed = [minute() - timedelta(minutes=number) for number in (3, 2, 1, 0)]
-    Schedule.objects.update(next_tick=owed[0], since=ago(days=1))
+    Schedule.objects.update(next_run_at=owed[0], since=ago(days=1))
     app.schedule("cron='0 5 * * *', catch_up='all'")
     start_worker()
     fire(one)
-    assert ticks_of(the(app))[:4] == owed
-    assert len(jobs_of(the(app))) == len(ticks_of(the(app)))
+    assert runs_of(the(app))[:4] == owed
+    assert len(jobs_of(the(app))) == len(runs_of(the(app)))
 
 
 @pytest.mark.parametrize("broken", [{"queue_name": "a b"}, {"timezone": "Mars"}])
@@ -142,7 +142,7 @@ def test_a_broken_row_does_not_stop_a_worker_whose_code_changes_it(app: App, bro
     app.schedule("every=60")
     start_worker()
     Schedule.objects.update(**broken)
-    Schedule.objects.update(next_tick=ago(minutes=3))
+    Schedule.objects.update(next_run_at=ago(minutes=3))
     app.schedule("cron='0 5 * * *'")
     start_worker()
     row = the(app)
@@ -231,7 +231,7 @@ def test_a_removed_schedule_is_retired_and_comes_back(app: App, one: Connection)
     start_worker()
     row = the(app)
     assert row.retired_at is not None
-    Schedule.objects.update(next_tick=ago(minutes=5))
+    Schedule.objects.update(next_run_at=ago(minutes=5))
     assert fire(one) == 0
     app.schedule("every=60")
     start_worker()
@@ -323,7 +323,7 @@ def test_an_invalid_schedule_in_settings_is_left_as_it_is(
     assert "the schedule 'night' in PGQUEUE is left as it is: " in caplog.text
 
 
-def test_a_schedule_that_moves_from_settings_to_code_keeps_its_ticks(
+def test_a_schedule_that_moves_from_settings_to_code_keeps_its_runs(
     app: App, settings: Any, one: Connection
 ) -> None:
     settings.PGQUEUE = {"SCHEDULES": {"night": {"task": f"{app.module}.report", "every": 3600}}}
@@ -331,13 +331,13 @@ def test_a_schedule_that_moves_from_settings_to_code_keeps_its_ticks(
     start_worker()
     fire(one)
     before = Schedule.objects.get()
-    assert before.next_tick is not None
+    assert before.next_run_at is not None
     settings.PGQUEUE = {}
     app.schedule("every=3600, name='night'")
     start_worker()
     after = Schedule.objects.get()
     assert (after.source, after.declared_by, after.retired_at) == ("code", app.module, None)
-    assert (after.next_tick, after.since) == (before.next_tick, before.since)
+    assert (after.next_run_at, after.since) == (before.next_run_at, before.since)
 
 
 # -- databases and the command

@@ -1,6 +1,6 @@
-"""The timing of a schedule is edited while ticks are overdue: in code, by ``save()``, in the admin, with SQL.
+"""The timing of a schedule is edited while runs are overdue: in code, by ``save()``, in the admin, with SQL.
 
-The ticks that the old timing owed until the edit run, as ``catch_up`` says, and after them those of the new
+The runs that the old timing owed until the edit run, as ``catch_up`` says, and after them those of the new
 one. The admin's forms and the rounds that fire at the same moment are in ``tests/races``.
 """
 
@@ -15,16 +15,15 @@ from django.test import Client
 
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import fire as fire_module
-from django_pgqueue.schedules import pause, resume
 from tests.admin.helpers import url
 from tests.support.jobs import value
-from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, ticks_of
+from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, runs_of
 from tests.support.sessions import Connect, Connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MINUTE = timedelta(minutes=1)
-#: It has no tick while the test runs.
+#: It has no run while the test runs.
 DECADE = timedelta(days=3660)
 
 Edit = Callable[[Schedule, Connection, Client], object]
@@ -58,7 +57,7 @@ def by_admin(schedule: Schedule, _one: Connection, client: Client) -> None:
 @pytest.mark.parametrize(
     ("catch_up", "limit", "count"), [("all", 100, 4), ("all", 2, 2), ("latest", 100, 1), ("skip", 100, 1)]
 )
-def test_ticks_that_the_old_timing_owes_run(
+def test_runs_that_the_old_timing_owes_run(
     one: Connection,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -67,7 +66,7 @@ def test_ticks_that_the_old_timing_owes_run(
     limit: int,
     count: int,
 ) -> None:
-    """No worker ran for three minutes. The last tick is not so old that it is skipped."""
+    """No worker ran for three minutes. The last run is not so old that it is skipped."""
     monkeypatch.setattr(fire_module, "PUNCTUAL", 10 * MINUTE)
     first = minute() - 3 * MINUTE
     schedule = overdue(first, catch_up=catch_up, catch_up_limit=limit)
@@ -76,18 +75,18 @@ def test_ticks_that_the_old_timing_owes_run(
     assert edited.since is not None
     owed = [first + number * MINUTE for number in range(10) if first + number * MINUTE <= edited.since]
     fire(one)
-    assert ticks_of(schedule) == owed[-count:]
+    assert runs_of(schedule) == owed[-count:]
     assert outcomes(schedule) == ["enqueued"] * len(owed[-count:])
     assert len(jobs_of(schedule)) == len(owed[-count:])
     after = Schedule.objects.get()
     assert after.owed is None
-    assert after.last_tick == owed[-1]
-    assert after.next_tick is not None
-    assert (after.next_tick - datetime(1970, 1, 1, tzinfo=UTC)) % DECADE == timedelta(0)
+    assert after.last_run_at == owed[-1]
+    assert after.next_run_at is not None
+    assert (after.next_run_at - datetime(1970, 1, 1, tzinfo=UTC)) % DECADE == timedelta(0)
     assert fire(one) == 0
 
 
-def test_ticks_of_the_new_timing_run_after_those_of_the_old(one: Connection) -> None:
+def test_runs_of_the_new_timing_run_after_those_of_the_old(one: Connection) -> None:
     """It was every hour until half past two days ago, and every day since."""
     midnight = minute().replace(hour=0, minute=0)
     schedule = overdue(midnight - timedelta(days=2), cron="0 * * * *", catch_up="all", catch_up_limit=1000)
@@ -96,8 +95,8 @@ def test_ticks_of_the_new_timing_run_after_those_of_the_old(one: Connection) -> 
     move_edit(one, 0, edited)
     fire(one)
     hours = [midnight - timedelta(days=2) + timedelta(hours=number) for number in range(3)]
-    assert ticks_of(schedule)[:5] == [*hours, midnight - timedelta(days=1), midnight]
-    assert len(jobs_of(schedule)) == len(ticks_of(schedule)) in (5, 6)  # a day may have begun
+    assert runs_of(schedule)[:5] == [*hours, midnight - timedelta(days=1), midnight]
+    assert len(jobs_of(schedule)) == len(runs_of(schedule)) in (5, 6)  # a day may have begun
 
 
 def test_edits_in_a_row(one: Connection) -> None:
@@ -109,7 +108,7 @@ def test_edits_in_a_row(one: Connection) -> None:
     for place, edited in enumerate((90, 200, 330)):
         move_edit(one, place, day + edited * MINUTE)
     fire(one)
-    assert [(tick - day) / MINUTE for tick in ticks_of(schedule)] == [0, 60, 150, 240, 300]
+    assert [(run - day) / MINUTE for run in runs_of(schedule)] == [0, 60, 150, 240, 300]
 
 
 def move_edit(one: Connection, place: int, when: datetime) -> None:
@@ -129,24 +128,24 @@ def move_edit(one: Connection, place: int, when: datetime) -> None:
         one.execute("UPDATE pgqueue_schedule SET since = %s", (when,))
 
 
-def test_a_timing_that_no_round_has_seen_owes_its_ticks_too(one: Connection) -> None:
-    """Its first tick passed while no worker ran, so the row has no next tick."""
+def test_a_timing_that_no_round_has_seen_owes_its_runs_too(one: Connection) -> None:
+    """Its first run passed while no worker ran, so the row has no next run."""
     now = minute()
     schedule = overdue(catch_up="all")
-    Schedule.objects.update(next_tick=None, since=now - 2.5 * MINUTE)
+    Schedule.objects.update(next_run_at=None, since=now - 2.5 * MINUTE)
     Schedule.objects.update(cron=None, every=DECADE)
     fire(one)
-    assert ticks_of(schedule)[:3] == [now - number * MINUTE for number in (2, 1, 0)]
+    assert runs_of(schedule)[:3] == [now - number * MINUTE for number in (2, 1, 0)]
 
 
-def test_nothing_is_owed_if_no_tick_is_due(one: Connection) -> None:
+def test_nothing_is_owed_if_no_run_is_due(one: Connection) -> None:
     schedule = overdue(ago(hours=-1))
     Schedule.objects.update(cron="*/2 * * * *")
     schedule.refresh_from_db()
-    assert (schedule.owed, schedule.next_tick) == (None, None)
+    assert (schedule.owed, schedule.next_run_at) == (None, None)
 
 
-def test_a_wrong_timing_owes_only_the_tick_that_was_due(one: Connection) -> None:
+def test_a_wrong_timing_owes_only_the_run_that_was_due(one: Connection) -> None:
     due = minute() - 3 * MINUTE
     schedule = overdue(due, catch_up="all")
     Schedule.objects.update(timezone="Mars")
@@ -155,7 +154,7 @@ def test_a_wrong_timing_owes_only_the_tick_that_was_due(one: Connection) -> None
     broken: dict[str, str] = {}
     fire(one, broken)
     assert not broken
-    assert ticks_of(schedule) == [due]
+    assert runs_of(schedule) == [due]
 
 
 @pytest.mark.parametrize("is_paused_first", [True, False])
@@ -163,11 +162,11 @@ def test_a_pause_owes_nothing(one: Connection, is_paused_first: bool) -> None:
     """Neither if the edit comes before the pause, nor if it comes while the schedule is paused."""
     schedule = overdue(ago(hours=1), catch_up="all")
     if is_paused_first:
-        pause(schedule.name)
+        schedule.pause()
     Schedule.objects.update(cron=None, every=DECADE)
     if not is_paused_first:
-        pause(schedule.name)
-    resume(schedule.name)
+        schedule.pause()
+    schedule.resume()
     assert Schedule.objects.get().owed is None
     fire(one)
     assert not jobs_of(schedule)

@@ -61,7 +61,7 @@ def test_a_call_is_python() -> None:
 
 def test_the_states_and_the_reasons() -> None:
     now = timezone.now()
-    paused = Schedule(paused_at=now, paused_by="anna", pause_reason="the bank is closed")
+    paused = Schedule(paused_at=now, pause_author="anna", pause_reason="the bank is closed")
     gone = Schedule(paused_at=now, retired_at=now, source="settings", declared_by="shop.settings")
     assert (words.state(Schedule())[0], words.state_note(Schedule())) == ("active", "")
     assert (words.state(paused)[0], words.state_note(paused)) == ("paused", "by anna: the bank is closed")

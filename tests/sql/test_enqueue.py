@@ -39,7 +39,7 @@ def test_everything_by_name() -> None:
         "'a.b', '[1, \"x\"]'::jsonb, kwargs => '{\"k\": null}', queue_name => 'mail', priority => 5,"
         " run_after => '2060-01-02 03:04 UTC', expires_at => '2060-01-03 UTC', max_attempts => 2,"
         " timeout => 30, on_lost => 'fail', metadata => '{\"m\": 1}',"
-        " options => '{\"max_payload_bytes\": 100}'"
+        " options => '{\"max_json_bytes\": 100}'"
     )
     assert (job.args, job.kwargs, job.metadata) == ([1, "x"], {"k": None}, {"m": 1})
     assert (job.queue_name, job.priority, job.max_attempts, job.timeout, job.on_lost) == (
@@ -111,7 +111,7 @@ def test_a_trigger_enqueues_and_a_rollback_takes_it_away() -> None:
             r"take \d+ bytes as JSON, but the limit is 1048576",
         ),
         (
-            "'a.b', '[1234]', options => '{\"max_payload_bytes\": 9}'",
+            "'a.b', '[1234]', options => '{\"max_json_bytes\": 9}'",
             "take 10 bytes as JSON, but the limit is 9",
         ),
         ("'a.b', options => '{\"color\": 1}'", "unknown option color"),
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_said(arguments: str, message: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "'a.b', '[1]', options => '{\"max_payload_bytes\": 7}'",
+        "'a.b', '[1]', options => '{\"max_json_bytes\": 7}'",
         "'a.b', priority => 100",
         "'a.b', priority => -100",
         "'a.b', queue_name => repeat('a', 100)",

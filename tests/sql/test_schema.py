@@ -181,7 +181,7 @@ def test_rows_that_no_leaf_should_hold_are_refused(columns: str, values: str) ->
 def test_nothing_has_a_foreign_key_to_jobs_or_statuses() -> None:
     assert rows(
         "SELECT conname FROM pg_constraint WHERE contype = 'f'"
-        " AND confrelid::regclass::text LIKE 'pgqueue%' AND conrelid <> 'pgqueue_tick'::regclass"
+        " AND confrelid::regclass::text LIKE 'pgqueue%' AND conrelid <> 'pgqueue_schedule_run'::regclass"
     ) == []  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def test_the_live_leaf_is_no_model_of_the_project() -> None:
     assert {model.__name__ for model in apps.get_app_config("django_pgqueue").get_models()} == {
         "Edge", "FailureCount", "FailureGroup", "FailureNote", "Job", "JobBatch", "JobProgress", "JobStat",
         "Limit", "Pause", "PayloadTask", "Queue", "QueueStatus", "RaisedAlert", "Rate", "Ring", "Schedule",
-        "ScheduleTick", "StatRollup", "Step", "Tally", "UniqueWindow", "Worker",
+        "ScheduleRun", "StatRollup", "Step", "Tally", "UniqueWindow", "Worker",
     }  # fmt: skip
 
 

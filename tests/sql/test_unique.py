@@ -33,7 +33,7 @@ def test_a_key_is_unique_while_its_job_waits() -> None:
     assert outcome() == "created"
     job = Job.objects.get()
     assert (job.unique_key, job.unique_scope) == ("k", "waiting")
-    assert enqueue('{"unique_key": "k", "max_payload_bytes": 100}') == first
+    assert enqueue('{"unique_key": "k", "max_json_bytes": 100}') == first
     assert outcome() == "existing"
     assert enqueue('{"unique_key": "k", "unique_scope": "live"}') != first
     assert outcome() == "created"
@@ -70,7 +70,7 @@ def test_raise_is_a_unique_violation() -> None:
     ("options", "message"),
     [
         ("[]", "options must be a JSON object"),
-        ('{"unique_keys": "k"}', "unknown option unique_keys: use max_payload_bytes, unique_key"),
+        ('{"unique_keys": "k"}', "unknown option unique_keys: use max_json_bytes, unique_key"),
         ('{"unique_scope": "live"}', "the option unique_scope needs unique_key"),
         ('{"unique_window": 5}', "the option unique_window needs unique_key"),
         ('{"unique_key": 5}', "unique_key 5 must be a string"),

@@ -49,7 +49,7 @@ NEEDS_A_SESSION: dict[str, list[str]] = {
         "tests/worker/producer/test_pauses.py::test_a_running_worker_hears_of_a_pause",
         "tests/worker/producer/test_pauses.py::test_a_running_worker_lets_jobs_continue_at_once",
         "tests/worker/producer/test_wake.py",
-        "tests/worker/supervisor/test_heartbeat.py::test_a_supervisor_wakes_for_the_next_tick",
+        "tests/worker/supervisor/test_heartbeat.py::test_a_supervisor_wakes_for_the_next_run",
         "tests/worker/supervisor/test_heartbeat.py::test_a_change_of_a_schedule_is_heard",
         "tests/worker/supervisor/test_heartbeat.py::test_news_that_arrive_while_a_statement_runs",
         "tests/worker/supervisor/test_heartbeat.py::test_a_lost_session_is_replaced_and_listens",

@@ -1,4 +1,4 @@
-"""Schedules whose ticks have passed, and rounds that fire them, on any connection."""
+"""Schedules whose runs have passed, and rounds that fire them, on any connection."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django_pgqueue.models import Job, Schedule, ScheduleTick
+from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules.fire import fire_due
 
 from .factories import ScheduleFactory
 from .sessions import Connection
 
-__all__ = ["ago", "end", "fire", "jobs_of", "minute", "outcomes", "overdue", "rows_of", "ticks_of"]
+__all__ = ["ago", "end", "fire", "jobs_of", "minute", "outcomes", "overdue", "rows_of", "runs_of"]
 
 
 def minute() -> datetime:
@@ -26,11 +26,11 @@ def ago(**duration: float) -> datetime:
 
 
 def overdue(since: datetime | None = None, **columns: Any) -> Schedule:
-    """Make a schedule whose tick at ``since`` (default: the start of this minute) nobody has fired yet."""
-    tick = since or minute()
+    """Make a schedule whose run at ``since`` (default: the start of this minute) nobody has fired yet."""
+    run = since or minute()
     schedule = ScheduleFactory.create(**columns)
     Schedule.objects.filter(pk=schedule.pk).update(
-        next_tick=tick, since=tick - timedelta(days=400), last_tick=None
+        next_run_at=run, since=run - timedelta(days=400), last_run_at=None
     )
     schedule.refresh_from_db()
     return schedule
@@ -51,15 +51,15 @@ def jobs_of(schedule: Schedule | str) -> list[Job]:
     return list(Job.objects.filter(metadata__schedule=str(schedule)).order_by("id"))
 
 
-def ticks_of(schedule: Schedule | str) -> list[datetime]:
-    """Return the recorded ticks of a schedule, in order."""
-    found = ScheduleTick.objects.filter(schedule_id=str(schedule)).order_by("tick")
-    return [tick.tick for tick in found]
+def runs_of(schedule: Schedule | str) -> list[datetime]:
+    """Return the recorded runs of a schedule, in order."""
+    found = ScheduleRun.objects.filter(schedule_id=str(schedule)).order_by("run_at")
+    return [run.run_at for run in found]
 
 
 def outcomes(schedule: Schedule | str) -> list[str]:
-    """Return what came of each tick of a schedule, in order."""
-    return [tick.outcome for tick in ScheduleTick.objects.filter(schedule_id=str(schedule)).order_by("tick")]
+    """Return what came of each run of a schedule, in order."""
+    return [run.outcome for run in ScheduleRun.objects.filter(schedule_id=str(schedule)).order_by("run_at")]
 
 
 def end(connection: Connection, job: int) -> None:

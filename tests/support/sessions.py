@@ -125,7 +125,7 @@ class Background(Generic[T]):
         raise AssertionError("the call neither ended nor waited for a lock")
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the call has ended."""
         return self._future.done()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django_pgqueue.models import Schedule, ScheduleTick
+from django_pgqueue.models import Schedule, ScheduleRun
 from django_pgqueue.models.schedule import definition_of
 
-__all__ = ["FAR", "NONE", "PAST", "SHORT", "create", "declare", "tick"]
+__all__ = ["FAR", "NONE", "PAST", "SHORT", "create", "declare", "run"]
 
-#: 2100-01-01 00:00 UTC is a Friday. A next tick that is so far away does not come while a test runs.
+#: 2100-01-01 00:00 UTC is a Friday. A next run that is so far away does not come while a test runs.
 FAR = datetime(2100, 1, 1, 3, tzinfo=UTC)
 PAST = datetime(2026, 11, 21, 3, tzinfo=UTC)
 SHORT, NONE = timedelta(minutes=5), timedelta(0)
@@ -20,7 +20,7 @@ def create(name: str, *, using: str = "default", **columns: Any) -> Schedule:
     """Create a schedule: daily at three in UTC, unless `columns` say otherwise."""
     timing = {} if columns.get("every") else {"cron": "0 3 * * *"}
     call = {"task_path": "tests.app.tasks.mail", "args": [7]}
-    schedule = Schedule(name=name, **{**timing, **call, "next_tick": FAR, **columns})
+    schedule = Schedule(name=name, **{**timing, **call, "next_run_at": FAR, **columns})
     schedule.save(using=using, force_insert=True)
     return schedule
 
@@ -35,7 +35,7 @@ def declare(name: str, **changes: Any) -> Schedule:
     return schedule
 
 
-def tick(schedule: Schedule, outcome: str = "enqueued", at: datetime = PAST, **columns: Any) -> ScheduleTick:
-    """Create a tick of a schedule."""
-    ticks = ScheduleTick.objects.using(schedule._state.db)
-    return ticks.create(schedule_id=schedule.pk, tick=at, outcome=outcome, **columns)
+def run(schedule: Schedule, outcome: str = "enqueued", at: datetime = PAST, **columns: Any) -> ScheduleRun:
+    """Create a run of a schedule."""
+    runs = ScheduleRun.objects.using(schedule._state.db)
+    return runs.create(schedule_id=schedule.pk, run_at=at, outcome=outcome, **columns)

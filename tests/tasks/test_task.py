@@ -118,9 +118,9 @@ def test_every_public_name_is_there_and_listed() -> None:
         "task Task BoundTask enqueue aenqueue enqueue_many aenqueue_many cancel acancel extend aextend retry "
         "aretry current_job CurrentJob RetryLater Snooze CancelJob TaskTimeout Concurrency set_limit "
         "aset_limit schedule JobExists Unique edit aedit pause apause resume aresume drain adrain "
-        "Rate RateLimit rate_limit step StepError Suspended WaitTimeout LeaseLost JobIsOver signal asignal "
-        "JobContext track Batch BatchCounts BatchOver ParentGone Parents chain achain JobPayload "
-        "Why explain aexplain"
+        "Rate RateLimit rate_limit step StepError Suspended EventTimeout LeaseLost JobFinished send_event "
+        "asend_event JobContext track Batch BatchCounts BatchFinished ParentGone Parents "
+        "chain achain JobPayload Reason why awhy Schedule Job PgQueueError InvalidTask"
     ).split()
     assert set(django_pgqueue.__all__) == set(names)
     for name in names:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from django_pgqueue import JobExists, Unique, task
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.exceptions import PgQueueError, UniqueKeyError
+from django_pgqueue.exceptions import InvalidKey, PgQueueError
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.tasks.unique import unique_key
 
@@ -165,7 +165,7 @@ def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: p
     ],
 )
 def test_a_callable_that_gives_no_key_fails_the_enqueue(by: Any, message: str) -> None:
-    with pytest.raises(UniqueKeyError, match=message) as caught:
+    with pytest.raises(InvalidKey, match=message) as caught:
         key(index, 1, by=by)
     assert isinstance(caught.value, PgQueueError)
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import SimpleTestCase
 
 from django_pgqueue import CancelJob, RetryLater, Snooze, current_job
-from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.testing import acall_task, call_task, fake_job
 from tests.app import inline_tasks as tasks
 from tests.app.worker_tasks import add
@@ -72,14 +72,14 @@ def test_exceptions_reach_the_test(how: str, error: type[BaseException], call: A
 
 def test_arguments_are_those_that_a_job_would_have() -> None:
     assert call_task(tasks.name_types, (1, 2)) == "list"
-    with pytest.raises(PayloadError):
+    with pytest.raises(InvalidJSON):
         call_task(tasks.name_types, timedelta(1))
     with pytest.raises(TypeError, match="missing"):
         call_task(tasks.name_types)  # type: ignore[call-arg]
 
 
 def test_a_result_that_no_job_can_have_is_refused() -> None:
-    with pytest.raises(PayloadError):
+    with pytest.raises(InvalidJSON):
         call_task(tasks.just_end, "bad_result")
 
 

@@ -37,7 +37,7 @@ def test_links_in_memory() -> None:
             last = enqueue(add.using(after=batch, if_failed="run"), 0, 0)
         assert [job.pk for job in jobs if job.batch_id == batch.id] == numbers
         assert batch.counts() == (3, 0, 0, 0)
-        assert (batch.name, batch.is_open, batch.is_over, batch.outcome) == ("import", False, False, "")
+        assert (batch.name, batch.is_open, batch.is_finished, batch.outcome) == ("import", False, False, "")
         assert_enqueued(add, after=batch, count=1)
         assert_enqueued(add, batch=batch, count=3)
         assert_enqueued(add, after=[first.pk], batch=None, count=1)

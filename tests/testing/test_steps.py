@@ -1,4 +1,4 @@
-"""Steps, sleeps and signals in a test, in the transaction of a TestCase and without a database."""
+"""Steps, sleeps and events in a test, in the transaction of a TestCase and without a database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import SimpleTestCase
 
-from django_pgqueue import StepError, WaitTimeout, enqueue, signal
+from django_pgqueue import EventTimeout, StepError, enqueue, send_event
 from django_pgqueue.models.progress import Step
 from django_pgqueue.testing import call_task, fake_job, run_jobs, travel
 from tests.app import step_tasks as tasks
@@ -48,7 +48,7 @@ def test_travel_ends_a_sleep(ran: list[str]) -> None:
 def test_signals_and_timeouts(ran: list[str]) -> None:
     waits, times_out = enqueue(tasks.approval), enqueue(tasks.approval, 3600)
     run_jobs()
-    assert signal(waits, "approved", "yes")
+    assert send_event(waits, "approved", "yes")
     travel(hours=2)
     run_jobs(raise_failures=False)
     assert (fresh(waits).result, fresh(times_out).status) == ("yes", "failed")
@@ -77,10 +77,10 @@ class WithoutDatabase(SimpleTestCase):
         assert call_task(tasks.sleepy) == "awake"
 
     def test_signals_have_values(self) -> None:
-        with fake_job(signals={"approved": {"by": "ann"}}):
+        with fake_job(events={"approved": {"by": "ann"}}):
             assert call_task(tasks.approval) == {"by": "ann"}
             assert call_task(tasks.async_approval) == {"by": "ann"}
-        with pytest.raises(WaitTimeout):
+        with pytest.raises(EventTimeout):
             call_task(tasks.approval, 60.0)
         with pytest.raises(StepError, match="fake_job"):
             call_task(tasks.approval)

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue import enqueue, pause, rate_limit, set_limit
-from django_pgqueue.models import Job, Pause, ScheduleTick
+from django_pgqueue.models import Job, Pause, ScheduleRun
 from django_pgqueue.testing import run_jobs, run_upkeep, time_travel, travel
 from django_pgqueue.testing.factories import JobFactory
 from tests.app import inline_tasks as tasks
@@ -101,7 +101,7 @@ def test_pauses_end() -> None:
     assert not Pause.objects.exists()
 
 
-def test_declared_schedules_are_due_after_a_while_and_ticks_move(settings: Any) -> None:
+def test_declared_schedules_are_due_after_a_while_and_runs_move(settings: Any) -> None:
     hourly = {
         "task": tasks.see.module_path, "args": ["hourly"], "every": timedelta(hours=1), "catch_up": "all",
         "overlap": "allow",
@@ -115,10 +115,10 @@ def test_declared_schedules_are_due_after_a_while_and_ticks_move(settings: Any) 
     travel(hours=3)
     # The full hour may pass at this moment.
     assert ran() in {3, 4}
-    ticks = list(ScheduleTick.objects.order_by("tick").values_list("tick", flat=True))
+    runs = list(ScheduleRun.objects.order_by("run_at").values_list("run_at", flat=True))
     travel(hours=1)
-    moved = ScheduleTick.objects.order_by("tick").values_list("tick", flat=True)
-    assert [tick - timedelta(hours=1) for tick in ticks] == list(moved)
+    moved = ScheduleRun.objects.order_by("run_at").values_list("run_at", flat=True)
+    assert [run - timedelta(hours=1) for run in runs] == list(moved)
     assert ran() in {1, 2}
 
 

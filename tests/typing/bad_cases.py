@@ -22,13 +22,13 @@ from django_pgqueue import (
     current_job,
     enqueue,
     enqueue_many,
-    explain,
     rate_limit,
+    send_event,
     set_limit,
-    signal,
     step,
     task,
     track,
+    why,
 )
 from django_pgqueue.models import Job
 from django_pgqueue.testing import assert_enqueued, call_task, immediate_jobs, run_jobs, travel
@@ -213,8 +213,8 @@ def wrong_limits() -> None:
     set_limit(send, starts=3, per=60)  # refused
     rate_limit(send).take("3")  # refused
     set_limit(7, 3)  # refused
-    explain(7.5)  # refused
-    explain(7).code = "done"  # refused
+    why(7.5)  # refused
+    why(7).code = "done"  # refused
 
 
 def wrong_tests() -> None:
@@ -263,9 +263,9 @@ async def wrong_steps() -> None:
     charge("3")  # refused
     step(atomic="yes")  # refused
     job.sleep("nap", "long")  # refused
-    job.wait_for(5)  # refused
-    signal(5, 5)  # refused
-    signal(job)  # refused
+    job.receive_event(5)  # refused
+    send_event(5, 5)  # refused
+    send_event(job)  # refused
     print(number)
 
 

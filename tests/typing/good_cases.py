@@ -21,22 +21,22 @@ from django_pgqueue import (
     JobExists,
     Parents,
     Rate,
+    Reason,
     RetryLater,
     Snooze,
     Task,
     TaskTimeout,
     Unique,
-    Why,
     acancel,
     achain,
     adrain,
     aedit,
     aenqueue,
     aenqueue_many,
-    aexplain,
     apause,
     aresume,
     aretry,
+    awhy,
     cancel,
     chain,
     current_job,
@@ -44,23 +44,23 @@ from django_pgqueue import (
     edit,
     enqueue,
     enqueue_many,
-    explain,
     pause,
     rate_limit,
     resume,
     retry,
     schedule,
+    send_event,
     set_limit,
-    signal,
     step,
     task,
     track,
+    why,
 )
 from django_pgqueue.models import Job, JobBatch, Pause, Worker
 from django_pgqueue.tasks.task_results import QueueTaskResult
 from django_pgqueue.tasks.unique import EnqueueOutcome
 from django_pgqueue.testing import (
-    RanJob,
+    AttemptResult,
     acall_task,
     arun_jobs,
     assert_enqueued,
@@ -346,15 +346,15 @@ def limits() -> None:
 
 
 async def reasons(job: Job) -> None:
-    why: Why = explain(job)
-    words: str = why.text + why.cure + why.code
-    print(words, why.facts["queue_name"], (await aexplain(7, using="default")).text)
+    reason: Reason = why(job)
+    words: str = reason.text + reason.fix + reason.code
+    print(words, reason.facts["queue_name"], (await awhy(7, using="default")).text)
 
 
 def tests() -> None:
     assert_type(call_task(sleepy, 1), str)
     assert_type(call_task(send, 1, note="x"), str)
-    ran: list[RanJob] = run_jobs(
+    ran: list[AttemptResult] = run_jobs(
         queues=["mail"], limit=1, raise_failures=False, schedules=True, using="other"
     )
     job: Job = ran[0].job
@@ -371,7 +371,7 @@ def tests() -> None:
 
 async def async_tests() -> None:
     assert_type(await acall_task(sleepy, 1), str)
-    assert_type(await arun_jobs(), list[RanJob])
+    assert_type(await arun_jobs(), list[AttemptResult])
 
 
 @immediate_jobs(at_once=True)
@@ -432,10 +432,10 @@ async def steps(job: CurrentJob) -> None:
     assert_type(await fetch("x"), bytes)
     job.sleep("cool-down", timedelta(hours=1))
     await job.asleep("nap", 5)
-    job.wait_for("approved", timeout=timedelta(days=3))
-    await job.await_for("approved")
-    assert_type(signal(5, "approved", {"by": "ann"}), bool)
-    assert_type(signal(job, "approved"), bool)
+    job.receive_event("approved", timeout=timedelta(days=3))
+    await job.areceive_event("approved")
+    assert_type(send_event(5, "approved", {"by": "ann"}), bool)
+    assert_type(send_event(job, "approved"), bool)
 
 
 def composed(job: Job, result: QueueTaskResult[..., str]) -> None:

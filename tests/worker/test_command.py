@@ -74,12 +74,12 @@ def test_every_option(started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match="it cannot start"):
         run(
             "--queues=mail:6, default,mail:2", "--processes=2", "--threads", "8", "--burst", "--schedules",
-            "--async-slots=9", "--database", "other", "--max-jobs=100", "--max-rss=512", "--grace=0",
+            "--async-slots=9", "--database", "other", "--max-jobs=100", "--max-memory=512", "--grace=0",
         )  # fmt: skip
     assert started == [
         WorkerOptions(
             alias="other", queues=("mail", "default"), weights={"mail": 2}, processes=2, threads=8,
-            async_slots=9, burst=True, max_jobs=100, max_rss=512, grace=0.0,
+            async_slots=9, burst=True, max_jobs=100, max_memory=512, grace=0.0,
         )
     ]  # fmt: skip
 
@@ -348,7 +348,9 @@ def test_the_system_checks_run_before_the_worker() -> None:
 
 
 def test_the_options_travel_to_the_processes() -> None:
-    options = WorkerOptions(queues=("a", "b"), weights={"a": 3}, exclude_queues=("c",), max_rss=5, grace=1.5)
+    options = WorkerOptions(
+        queues=("a", "b"), weights={"a": 3}, exclude_queues=("c",), max_memory=5, grace=1.5
+    )
     assignment = Assignment(options, worker=2**62 - 1, supervisor=5, verbosity=2)
     assert Assignment.from_json(assignment.to_json()) == assignment
 
@@ -365,5 +367,5 @@ def test_a_worker_replaces_itself_after_its_number_of_jobs() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_that_is_too_large_does_at_least_one_job() -> None:
     enqueue(tasks.noop)
-    producer = run_due(max_rss=1)
+    producer = run_due(max_memory=1)
     assert producer.lifetime.executed == 1

@@ -177,7 +177,7 @@ def test_it_fires_schedules_and_hears_cancel_and_drain(bodies: Any, settings: An
     settings.PGQUEUE = {"HEARTBEAT": 0.1, "SCHEDULES": {"hourly": hourly}}
     synchronize("default")
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE pgqueue_schedule SET next_tick = clock_timestamp()")
+        cursor.execute("UPDATE pgqueue_schedule SET next_run_at = clock_timestamp()")
     work()  # until it is drained
     assert Job.objects.filter(task_path=tasks.run_body.module_path).count() == 1
 
@@ -185,7 +185,7 @@ def test_it_fires_schedules_and_hears_cancel_and_drain(bodies: Any, settings: An
 @pytest.mark.parametrize(
     "arguments",
     [["--processes", "2"], ["--threads", "2"], ["--async-slots", "9"],
-     ["--max-jobs", "1"], ["--max-rss", "9"],
+     ["--max-jobs", "1"], ["--max-memory", "9"],
      ["--grace", "1"], ["--queues", "a:2"], ["--reload"]],
 )  # fmt: skip
 def test_options_that_make_no_sense_with_it(arguments: list[str]) -> None:

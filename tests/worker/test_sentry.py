@@ -117,7 +117,7 @@ def test_a_failure_in_another_process_is_one_event(sent: Collecting) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_failure_without_a_run_is_one_event(sent: Collecting, settings: Any) -> None:
-    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 0}
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0}
     job = enqueue(tasks.noop)
     Job.objects.filter(pk=job.pk).update(task_path="tests.app.gone.task")
     run_due()

@@ -109,7 +109,7 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
         self, request: HttpRequest, batch: JobBatch, counts: BatchCounts
     ) -> list[dict[str, Any]]:
         """Return the buttons that this user may press on the page of a batch now."""
-        fitting = {"cancel": not batch.is_over, "retry": counts.failed > 0}
+        fitting = {"cancel": not batch.is_finished, "retry": counts.failed > 0}
         return [
             {"label": label, "url": self._url(act, quote(batch.pk))}
             for act, label in _LABELS.items()
@@ -134,7 +134,9 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
             return ask(self, request, _TITLES[act], effects, batches, back=back)
         changed = {batch: self._act(batch, act) for batch in batches}
         # A cancel also closes a batch that has no live jobs.
-        acted = [batch for batch, jobs in changed.items() if jobs or (act == "cancel" and not batch.is_over)]
+        acted = [
+            batch for batch, jobs in changed.items() if jobs or (act == "cancel" and not batch.is_finished)
+        ]
         message = str(_("Action: %(action)s.") % {"action": _LABELS[act]})
         LogEntry.objects.log_actions(request.user.pk, acted, CHANGE, change_message=message)  # type: ignore[arg-type]
         number = sum(changed.values())
@@ -180,7 +182,7 @@ class BatchActions(ReadOnlyAdmin[JobBatch]):
 def _effect(batch: JobBatch, counts: BatchCounts, act: Act) -> Effect:
     """Return what would happen to a batch."""
     if act == "cancel":
-        if batch.is_over:
+        if batch.is_finished:
             return Effect(about(batch, _IS_OVER), acts=False)
         return Effect(about(batch, _IS_CANCELLED, jobs=_jobs(counts.live)))
     if not counts.failed:
@@ -217,9 +219,9 @@ class BatchStateFilter(admin.SimpleListFilter):
         """Return the batches in the chosen state."""
         state = self.value()
         if state in JobBatch.Outcome.values:
-            return queryset.filter(over_at__isnull=False, outcome=state)
+            return queryset.filter(finished_at__isnull=False, outcome=state)
         if state in ("open", "running"):
-            return queryset.filter(over_at__isnull=True, is_open=state == "open")
+            return queryset.filter(finished_at__isnull=True, is_open=state == "open")
         return queryset
 
 
@@ -327,7 +329,7 @@ class BatchAdmin(WorkflowPages[JobBatch], BatchActions):
     @admin.display(description=_("over"))
     def over(self, batch: JobBatch) -> str:
         """When its last job ended."""
-        return display.time(batch.over_at) or str(self.get_empty_value_display())
+        return display.time(batch.finished_at) or str(self.get_empty_value_display())
 
     @admin.display(description=_("lasts"))
     def age(self, batch: Any) -> str:

@@ -45,7 +45,7 @@ def state(batch: JobBatch) -> str:
 
 def lasted(batch: JobBatch, now: datetime) -> str:
     """Return how long it lasts, or has lasted."""
-    return display.period((batch.over_at or now) - batch.created_at)
+    return display.period((batch.finished_at or now) - batch.created_at)
 
 
 def bar(counts: BatchCounts) -> str:

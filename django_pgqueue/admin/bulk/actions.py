@@ -146,12 +146,12 @@ class Action:
 
 
 def _can_cancel(job: Job) -> bool:
-    return not job.is_over and job.cancel_requested_at is None
+    return not job.is_finished and job.cancel_requested_at is None
 
 
 def _can_retry(job: Job) -> bool:
     is_paused = job.status == Status.BLOCKED and job.waiting_reason.startswith("paused")
-    return job.is_over or job.status == Status.RETRY or is_paused
+    return job.is_finished or job.status == Status.RETRY or is_paused
 
 
 def _can_hurry(job: Any) -> bool:
@@ -164,7 +164,7 @@ def _can_be_extended(job: Job) -> bool:
 
 
 def _can_be_edited(job: Job) -> bool:
-    return not job.is_over and job.status != Status.RUNNING
+    return not job.is_finished and job.status != Status.RUNNING
 
 
 def extendable(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -193,7 +193,7 @@ ACTIONS = {
             _("Retry jobs"),
         ),
         Action(
-            "run",
+            "run_now",
             _("Run now"),
             control.run_now,
             _can_hurry,

@@ -174,7 +174,7 @@ def _look(admin: DatabaseAdmin[Job], request: HttpRequest, jobs: QuerySet[Job], 
     pool = on_shelves(status, admin.get_queryset(request))
     across, counts_all = _is_across(request), COUNT in request.POST
     is_scan = across and task.meaning_in(request) in search.SCANS
-    changes_over = any(effect.acts and effect.is_over for effect in meant)
+    changes_over = any(effect.acts and effect.is_finished for effect in meant)
     over = min(lists.WINDOW, WINDOW_OF_OVER) if changes_over else WINDOW_OF_STAYING
     waiting = WINDOW_OF_WAITING
     if is_scan and not counts_all:

@@ -47,7 +47,7 @@ class Effect:
     """The words for users without this permission, for whom these jobs do not change."""
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether these jobs are over."""
         return self.states <= _OVER
 

@@ -69,8 +69,8 @@ def bounds(pool: QuerySet[Job], *, across: bool, window: int | None = None) -> B
 def affected(jobs: QuerySet[Job], limits: Bounds, meant: Sequence[Effect]) -> list[QuerySet[Job]]:
     """Return the jobs of these effects, in one queryset for live jobs and one for jobs that are over."""
     parts = []
-    live = [effect for effect in meant if not effect.is_over]
-    over = [effect for effect in meant if effect.is_over]
+    live = [effect for effect in meant if not effect.is_finished]
+    over = [effect for effect in meant if effect.is_finished]
     if limits.newest is not None:
         jobs = jobs.filter(pk__lte=limits.newest)
     if live:
@@ -158,7 +158,7 @@ def _count(
     is_cut = first is not None
     kinds: dict[str, dict[int, Effect]] = {}
     for place, effect in enumerate(meant):
-        kind = "over" if effect.is_over else "waiting" if _is_waiting(effect) else "running"
+        kind = "over" if effect.is_finished else "waiting" if _is_waiting(effect) else "running"
         kinds.setdefault(kind, {})[place] = effect
     parts = [
         _by_place(jobs.filter(pk__gte=first) if is_cut and kind == "waiting" else jobs, limits, placed)
@@ -173,7 +173,7 @@ def _count(
 
 def _is_waiting(effect: Effect) -> bool:
     """Return whether the effect is about jobs that no index has all of."""
-    return not effect.is_over and effect.states != {Status.RUNNING}
+    return not effect.is_finished and effect.states != {Status.RUNNING}
 
 
 def _by_place(jobs: QuerySet[Job], limits: Bounds, placed: dict[int, Effect]) -> QuerySet[Any, Any]:

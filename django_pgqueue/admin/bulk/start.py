@@ -176,7 +176,7 @@ def _walk(
         if chunk is None:
             return changed, True
         place, changed, number = chunk.place, changed + chunk.changed, number + 1
-        if deadline.is_over:
+        if deadline.is_finished:
             return changed, False
 
 
@@ -208,7 +208,7 @@ class Deadline:
         self._end = monotonic() + seconds
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the time is over."""
         return monotonic() > self._end
 

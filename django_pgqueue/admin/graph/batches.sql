@@ -1,5 +1,5 @@
 -- The batches among these ids, with the counts of their members that are over, and of all members.
-SELECT batch.id, batch.name, batch.is_open, batch.over_at IS NOT NULL AS is_over,
+SELECT batch.id, batch.name, batch.is_open, batch.finished_at IS NOT NULL AS is_finished,
     coalesce(sum(tally.added), 0), coalesce(sum(tally.done), 0), coalesce(sum(tally.failed), 0),
     coalesce(sum(tally.cancelled), 0)
 FROM pgqueue_batch AS batch LEFT JOIN pgqueue_tally AS tally ON tally.batch_id = batch.id

@@ -90,7 +90,7 @@ class Node:
     batch: int | None = None
     """The batch of a job, or that of all jobs."""
     note: str = ""
-    is_over: bool = False
+    is_finished: bool = False
 
     @property
     def state(self) -> str:
@@ -100,7 +100,7 @@ class Node:
     @property
     def has_failed(self) -> bool:
         """Whether the node is a job that has failed, or a batch that is over and in which one has."""
-        return self.is_over and self.size == 1 and self.state == Status.FAILED.value
+        return self.is_finished and self.size == 1 and self.state == Status.FAILED.value
 
 
 @dataclass(slots=True)
@@ -116,9 +116,9 @@ class Workflow:
     """How long it took to read."""
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing changes any more, unless somebody retries or adds a job."""
-        return all(node.is_over for node in self.nodes.values())
+        return all(node.is_finished for node in self.nodes.values())
 
 
 # ----------------------------------------------------------------------------

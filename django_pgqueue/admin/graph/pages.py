@@ -113,7 +113,7 @@ class WorkflowPages(ReadOnlyAdmin[M]):
             "problem": workflow.problem,
             "is_folded": workflow is not whole,
             "source": self._page("workflow", row),
-            "pause": "" if whole.is_over else str(max(_PAUSE, ceil(_SHARE * whole.seconds))),
+            "pause": "" if whole.is_finished else str(max(_PAUSE, ceil(_SHARE * whole.seconds))),
         }
 
     def _may_draw(self, request: HttpRequest) -> bool:
@@ -229,7 +229,7 @@ def _many(key: Key, group: list[Node]) -> Node:
         counts=sum((node.counts for node in group), Counter[str]()),
         size=sum(node.size for node in group),
         batch=first.batch if _same(node.batch for node in group) else None,
-        is_over=all(node.is_over for node in group),
+        is_finished=all(node.is_finished for node in group),
     )
 
 

@@ -71,7 +71,7 @@ class _Batch(NamedTuple):
     id: int
     name: str
     is_open: bool
-    is_over: bool
+    is_finished: bool
     added: int
     done: int
     failed: int
@@ -207,7 +207,7 @@ def _too_long() -> str:
 def _job_node(job: _Job) -> Node:
     return Node(
         job.id, Kind.JOB, job.task_path, Counter({job.status: 1}), batch=job.batch,
-        note=redact_text(job.waiting_reason, job.task_path), is_over=Status(job.status).is_terminal,
+        note=redact_text(job.waiting_reason, job.task_path), is_finished=Status(job.status).is_terminal,
     )  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def _batch_node(batch: _Batch, live: Counter[str] | None) -> Node:
     counts.update(Counter({LIVE: batch.added - counts.total()}) if live is None else live)
     return Node(
         batch.id, Kind.BATCH, batch.name, +counts, note=_("still open") if batch.is_open else "",
-        is_over=batch.is_over,
+        is_finished=batch.is_finished,
     )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _add_arrows(workflow: Workflow, job: _Job, asked: set[int]) -> None:
     """Add the arrows to a job and to its batch, and a node for each parent that nobody keeps any more."""
     for parent in job.parents:
         if parent in asked and parent not in workflow.nodes:
-            workflow.nodes[parent] = Node(parent, Kind.GONE, "", Counter(), is_over=True)
+            workflow.nodes[parent] = Node(parent, Kind.GONE, "", Counter(), is_finished=True)
         if parent in workflow.nodes:
             workflow.arrows[parent, job.id] = Arrow.AFTER
     if job.batch in workflow.nodes:

@@ -151,7 +151,7 @@ def _when(step: dict[str, Any]) -> str:
     finished, wakes = step["finished_at"], step["wake_at"]
     if finished is not None:
         return display.time(finished)
-    if wakes is None or step["kind"] == Step.Kind.SIGNAL:
+    if wakes is None or step["kind"] == Step.Kind.EVENT:
         return pgettext("step", "waits")
     return display.filled(_("until %(time)s"), time=display.time(wakes))
 

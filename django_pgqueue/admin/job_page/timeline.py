@@ -99,7 +99,7 @@ def _parts(job: Any) -> Iterator[Part]:
             attempt.error,
         )  # fmt: skip
         here = max(here, attempt.end)
-    if job.is_over:
+    if job.is_finished:
         # A job is done or has failed when its last attempt ends, whatever the clocks say.
         if job.status == Status.CANCELLED or not attempts:
             yield from _gap(job, here, job.finished_at, not attempts, True)
@@ -133,7 +133,7 @@ def _attempts(job: Any) -> Iterator[Attempt]:
             worker = str(error.get("worker") or "")
             yield Attempt(start, end, number, True, worker, redact_text(words, job.task_path))
     start = job.last_attempted_at or job.started_at
-    is_here = job.status == Status.RUNNING or (job.is_over and job.duration is not None)
+    is_here = job.status == Status.RUNNING or (job.is_finished and job.duration is not None)
     if start is not None and is_here and job.attempts not in numbers:
         failed = job.status == Status.FAILED
         worker = "" if job.worker is None else str(job.worker)

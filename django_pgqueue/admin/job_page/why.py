@@ -14,7 +14,7 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from ...explanation import Why, explain
+from ...explanation import Reason, why
 from ...explanation.facts import Moment, Reference, Sentence, count
 from ...explanation.words import sentence
 from ...models import Job, JobBatch, JobStat, Limit, Pause, UniqueWindow, Worker
@@ -44,7 +44,7 @@ _TOLD = {"after_open_batch", "no_worker", "busy", "unknown_task", "locked", "unc
 
 def is_waiting(job: Job) -> bool:
     """Return whether a job is there and does not run."""
-    return not job.is_over and job.status != Job.Status.RUNNING
+    return not job.is_finished and job.status != Job.Status.RUNNING
 
 
 def shown_why(job: Any) -> SafeString:
@@ -52,15 +52,15 @@ def shown_why(job: Any) -> SafeString:
     alias = write_alias(job)
     try:
         with time_limit(alias, PATIENCE):
-            why = explain(job)
+            reason = why(job)
     except TimeLimitReached:
         return conditional_escape(_("It took too long to find out why. Load the page again."))
-    told = why.cure if why.code in _TOLD else ""
+    told = reason.fix if reason.code in _TOLD else ""
     return format_html(
         "{}{}{}",
-        _html(sentence(why.code, why.facts), job.page_url),
+        _html(sentence(reason.code, reason.facts), job.page_url),
         format_html('<span class="pgqueue-more">{}</span>', told) if told else "",
-        _linked(_cures(why, job.page_url)),
+        _linked(_fixes(reason, job.page_url)),
     )
 
 
@@ -86,26 +86,26 @@ def _linked(links: list[tuple[str, str]]) -> SafeString:
     return format_html('<span class="pgqueue-more">{}</span>', shown) if shown else shown
 
 
-def _cures(why: Why, page_url: PageURL) -> list[tuple[str, str]]:
+def _fixes(reason: Reason, page_url: PageURL) -> list[tuple[str, str]]:
     """Return the pages where something can be done about the reason: URLs, which may be empty, and labels."""
-    facts = why.facts
-    if why.code == "paused":
+    facts = reason.facts
+    if reason.code == "paused":
         return [(page_url(Pause, "change", facts["pause"]), _("Go to the pause"))]
-    if why.code in {"limit", "rate"}:
+    if reason.code in {"limit", "rate"}:
         of_key = _listed(page_url, q=f"{KEY}{facts['key']}") if facts.get("key") else ""
         return [(_limit(facts, page_url), _("Go to the limit")), (of_key, _("Jobs of this key"))]
-    if why.code == "in_line":
+    if reason.code == "wait_queue":
         return [(_listed(page_url, q=f"{KEY}{facts['key']}"), _("Jobs of this key"))]
-    if why.code == "behind":
+    if reason.code == "behind":
         return [
             (
                 _listed(page_url, queue=facts["queue_name"], status="pending"),
                 _("Jobs that wait in this queue"),
             )
         ]
-    if why.code in {"no_worker", "busy", "unknown_task", "after_over", "pause_over"}:
+    if reason.code in {"no_worker", "busy", "unknown_task", "after_over", "pause_over"}:
         return [(page_url(Worker, "changelist"), _("Workers"))]
-    if why.code == "locked":
+    if reason.code == "locked":
         return [(page_url(JobStat, "database"), _("Database"))]
     return []
 
@@ -145,7 +145,7 @@ class Standing(NamedTuple):
 
 def limits_of(alias: str, job: Job) -> list[Standing]:
     """Return the limits of a job that is not over."""
-    if job.is_over:
+    if job.is_finished:
         return []
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT * FROM pgqueue_blocked_by_v1(%s)", [job.pk])

@@ -65,7 +65,7 @@ __all__ = ["JobActions", "JobAdmin"]
 class JobActions(ReadOnlyAdmin[Job]):
     """The part of ``JobAdmin`` with the actions."""
 
-    actions = ("retry_jobs", "run_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
+    actions = ("retry_jobs", "run_now_jobs", "edit_jobs", "extend_jobs", "cancel_jobs")
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may retry jobs."""
@@ -75,9 +75,9 @@ class JobActions(ReadOnlyAdmin[Job]):
         """Return whether this user may also retry jobs that are done."""
         return self._holds(request, "rerun_done")
 
-    def has_run_permission(self, request: HttpRequest) -> bool:
+    def has_run_now_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may run jobs now that wait for a later time."""
-        return self._holds(request, "run")
+        return self._holds(request, "run_now")
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may edit waiting jobs."""
@@ -96,10 +96,10 @@ class JobActions(ReadOnlyAdmin[Job]):
         """Retry the selected jobs."""
         return self._act_on_many("retry", request, queryset)
 
-    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
-    def run_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
+    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run_now"])
+    def run_now_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
         """Run the selected jobs now."""
-        return self._act_on_many("run", request, queryset)
+        return self._act_on_many("run_now", request, queryset)
 
     @admin.action(description=_("Edit selected %(verbose_name_plural)s"), permissions=["edit"])
     def edit_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:

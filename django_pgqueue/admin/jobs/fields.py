@@ -190,7 +190,7 @@ class JobFields(ReadOnlyAdmin[Job]):
     def state_and_note(self, job: Job) -> str:
         """The status, and below it how far the job is, and why it waits or how it failed."""
         shown = self.state(job)
-        if not job.is_over and (progress := live_progress(self.admin_site.name, job)):
+        if not job.is_finished and (progress := live_progress(self.admin_site.name, job)):
             shown = format_html("{}{}", shown, progress)
         note = self.note(job)
         if note == self.get_empty_value_display():
@@ -310,7 +310,7 @@ def time_in_status(job: Any) -> str:
     words, moment = _main(job)
     if job.status == Status.RUNNING:
         return " " + gettext("for %(period)s") % {"period": display.period(job.now - moment)}
-    return f" {words}" if job.is_over else f", {words}"
+    return f" {words}" if job.is_finished else f", {words}"
 
 
 def times_list(job: Any) -> str:
@@ -323,8 +323,8 @@ def times_list(job: Any) -> str:
         (_last_start(job), gettext("last started") if job.attempts > 1 else gettext("started"), _waited(job)),
         (job.cancel_requested_at, gettext("asked to stop"), ""),
         (job.finished_at, gettext("finished"), _ran(job)),
-        (None if job.is_over else job.deadline, gettext("deadline"), ""),
-        (None if job.is_over else job.expires_at, gettext("expires"), ""),
+        (None if job.is_finished else job.deadline, gettext("deadline"), ""),
+        (None if job.is_finished else job.expires_at, gettext("expires"), ""),
     ]
     there = sorted((step for step in steps if step[0] is not None), key=lambda step: step[0])
     before = [None, *(moment for moment, _words, _more in there)]
@@ -347,7 +347,7 @@ def _in_brackets(words: str) -> str:
 
 def _main(job: Any) -> tuple[str, datetime]:
     here: datetime = job.now
-    if job.is_over:
+    if job.is_finished:
         return gettext("%(period)s ago") % {"period": display.period(here - job.finished_at)}, job.finished_at
     if job.status == Status.RUNNING:
         began = job.last_attempted_at or job.started_at or here
@@ -366,8 +366,8 @@ def _was_to_wait(job: Any) -> bool:
 
 
 def _waits_without_a_time(job: Any) -> bool:
-    """Return whether the job waits for a signal that may come at any time. It is due in almost a century."""
-    return not job.is_over and bool(job.run_after - job.now > _A_LIFETIME)
+    """Return whether the job waits for an event that may come at any time. It is due in almost a century."""
+    return not job.is_finished and bool(job.run_after - job.now > _A_LIFETIME)
 
 
 def _until(job: Any) -> str:

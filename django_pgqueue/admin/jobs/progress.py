@@ -53,7 +53,7 @@ def with_progress(jobs: QuerySet[Job]) -> QuerySet[Job]:
 
 def progress_of_job(job: Any, progress: Progress | None) -> str:
     """Format how far a job is, and at which step; empty if nothing is known."""
-    step = "" if job.is_over else job.current_step
+    step = "" if job.is_finished else job.current_step
     if progress is None:
         return _words(_("step"), texts.breakable(step)) if step else ""
     step = step and format_html("{} {}", _("step"), texts.breakable(step))

@@ -197,7 +197,7 @@ def _rate(rate: float) -> str:
 
 
 # ----------------------------------------------------------------------------
-# The problems of the verdict, each with the way to its cure: a page, a command, or a button.
+# The problems of the verdict, each with the way to its fix: a page, a command, or a button.
 
 _START = "manage.py runqueueworker"
 
@@ -218,7 +218,7 @@ class Trouble:
 def troubles(
     site: AdminSite, request: HttpRequest, problems: Iterable[Problem], pauses: Paused, *, may_resume: bool
 ) -> list[Trouble]:
-    """Return the problems with their cures. ``pauses`` tell who has paused a queue, and why."""
+    """Return the problems with their fixes. ``pauses`` tell who has paused a queue, and why."""
     return [_trouble(site, request, problem, pauses, may_resume) for problem in problems]
 
 

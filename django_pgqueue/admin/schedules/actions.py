@@ -16,8 +16,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext
 
-from ... import schedules
-from ...exceptions import InvalidKey, JobExists, UniqueKeyError
+from ...exceptions import InvalidKey, JobExists
 from ...formatting import get_logger
 from ...models import Schedule
 from ...redaction import redact_call
@@ -41,7 +40,7 @@ class Request:
     """What a user has asked for, with one of the actions."""
 
     alias: str
-    by: str
+    author: str
     reason: str
 
 
@@ -57,8 +56,8 @@ class Action:
     """Whether the action would change the schedule. The database decides it again."""
     effect: Callable[[Any], Any]
     """What the action would do with a schedule that fits, or why it does nothing."""
-    run: Callable[[str, Request], bool]
-    """Act on the schedule of this name. Return whether it has changed."""
+    run: Callable[[Schedule, Request], bool]
+    """Act on a schedule. Return whether it has changed."""
     done: Any
     undone: Any = None
     """The message if nothing has changed, instead of the one for all actions."""
@@ -84,7 +83,7 @@ class Action:
 
     def _change(self, schedule: Schedule, given: Request) -> bool:
         try:
-            return self.run(schedule.pk, given)
+            return self.run(Schedule.objects.using(given.alias).get(pk=schedule.pk), given)
         except Schedule.DoesNotExist:  # it was deleted in the meantime
             return False
 
@@ -107,41 +106,41 @@ def value_text(value: Any, field: str, schedule: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _pause(name: str, given: Request) -> bool:
-    return schedules.pause(name, reason=given.reason, by=given.by, using=given.alias)
+def _pause(schedule: Schedule, given: Request) -> bool:
+    return schedule.pause(reason=given.reason, author=given.author)
 
 
-def _resume(name: str, given: Request) -> bool:
-    return schedules.resume(name, using=given.alias)
+def _resume(schedule: Schedule, given: Request) -> bool:
+    return schedule.resume()
 
 
-def _run(name: str, given: Request) -> bool:
+def _run(schedule: Schedule, given: Request) -> bool:
     """Run it, unless it is retired by now. Return whether there is a new job, or one with new arguments."""
     with transaction.atomic(using=given.alias):
         locked = Schedule.objects.using(given.alias).select_for_update(no_key=True)
-        if not locked.filter(pk=name, retired_at__isnull=True).exists():
+        if not locked.filter(pk=schedule.pk, retired_at__isnull=True).exists():
             return False
         try:
-            job = schedules.run_now(name, using=given.alias)
-        except (JobExists, InvalidKey, UniqueKeyError):  # the page says which
+            job = schedule.enqueue()
+        except (JobExists, InvalidKey):  # the page says which
             return False
     return job.enqueue_outcome != "existing"
 
 
-def _restore(name: str, given: Request) -> bool:
+def _restore(schedule: Schedule, given: Request) -> bool:
     """Take the declared values back.
 
     Race: a worker that starts may write a new declaration at this moment, so the row is locked first.
     """
     with transaction.atomic(using=given.alias):
         locked = Schedule.objects.using(given.alias).select_for_update(no_key=True)
-        schedule = locked.filter(pk=name).first()
-        if schedule is None or not schedule.overridden:
+        found = locked.filter(pk=schedule.pk).first()
+        if found is None or not found.overridden:
             return False
-        for field, value in (schedule.declared or {}).items():
+        for field, value in (found.declared or {}).items():
             is_length = field in {"every", "jitter"} and value is not None
-            setattr(schedule, field, timedelta(seconds=value) if is_length else value)
-        schedule.save(using=given.alias)
+            setattr(found, field, timedelta(seconds=value) if is_length else value)
+        found.save(using=given.alias)
     return True
 
 
@@ -233,8 +232,8 @@ ACTIONS = {
             ngettext_lazy("%(number)s schedule is resumed.", "%(number)s schedules are resumed.", "count"),
         ),
         Action(
-            "run",
-            "run",
+            "enqueue",
+            "enqueue",
             gettext_lazy("Run now"),
             gettext_lazy("Run schedules now"),
             _can_run,

@@ -1,4 +1,4 @@
-"""Schedules: when they run next, what came of their last ticks, and their definition, which can be edited."""
+"""Schedules: when they run next, what came of their last runs, and their definition, which can be edited."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ MOST_SHOWN = 100  # schedules on the page that asks for confirmation
 class ScheduleButtons(ScheduleFields):
     """The part of ``ScheduleAdmin`` with the actions."""
 
-    actions = ("pause_schedules", "resume_schedules", "run_schedules")
+    actions = ("pause_schedules", "resume_schedules", "enqueue_schedules")
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may pause and resume schedules."""
         return self._holds(request, "pause")
 
-    def has_run_permission(self, request: HttpRequest) -> bool:
+    def has_enqueue_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may run schedules now."""
-        return self._holds(request, "run")
+        return self._holds(request, "enqueue")
 
     @admin.action(description=_("Pause selected %(verbose_name_plural)s"), permissions=["pause"])
     def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
@@ -86,10 +86,10 @@ class ScheduleButtons(ScheduleFields):
         """Resume the selected schedules."""
         return self._ask(request, ACTIONS["resume"], list(queryset.order_by("pk")))
 
-    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["run"])
-    def run_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
+    @admin.action(description=_("Run selected %(verbose_name_plural)s now"), permissions=["enqueue"])
+    def enqueue_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> HttpResponse:
         """Run the selected schedules now."""
-        return self._ask(request, ACTIONS["run"], list(queryset.order_by("pk")))
+        return self._ask(request, ACTIONS["enqueue"], list(queryset.order_by("pk")))
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the actions to Django's own URLs."""
@@ -306,18 +306,18 @@ _ARGUMENTS = ("args", "kwargs")
 
 
 class ScheduleChangeList(ChangeList):
-    """The list with the last tick of each schedule, and a warning above it if no worker is running."""
+    """The list with the last run of each schedule, and a warning above it if no worker is running."""
 
     model_admin: Any
     trouble = ""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Read the page, its last ticks, and the warning."""
+        """Read the page, its last runs, and the warning."""
         super().get_results(request)
         self.result_list = list(self.result_list)
         alias = self.model_admin.database
         self.model_admin.for_user(request, self.result_list)
-        words.add_last_ticks(alias, self.result_list)
+        words.add_last_runs(alias, self.result_list)
         if any(schedule.is_active for schedule in self.result_list):
             self.trouble = Fleet(alias).standstill
 
@@ -379,7 +379,7 @@ class ScheduleAdmin(ScheduleButtons):
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ScheduleChangeList]:
-        """Return the list with the last ticks."""
+        """Return the list with the last runs."""
         return ScheduleChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
@@ -415,7 +415,7 @@ class ScheduleAdmin(ScheduleButtons):
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
-        """Make the name of an existing schedule read-only, because its ticks and jobs refer to it."""
+        """Make the name of an existing schedule read-only, because its runs and jobs refer to it."""
         return () if obj is None else ("name",)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -424,7 +424,7 @@ class ScheduleAdmin(ScheduleButtons):
         return not is_declared and super().has_delete_permission(request, obj)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
-        """Return what a deletion would delete, without listing the ticks of a schedule, which may be many.
+        """Return what a deletion would delete, without listing the runs of a schedule, which may be many.
 
         Django's own function also reads the database that the routers choose.
         """

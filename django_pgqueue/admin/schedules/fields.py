@@ -55,15 +55,15 @@ def call_text(schedule: Any) -> str:
 
 
 def how_soon(moment: datetime, now: datetime) -> str:
-    """Format the time until a tick, or how long it has been due."""
+    """Format the time until a run, or how long it has been due."""
     if moment > now:
         return str(_("in %(period)s") % {"period": display.period(moment - now)})
     return str(_("due for %(period)s") % {"period": display.period(now - moment)})
 
 
-def outcome(tick: Any) -> str:
-    """Format what came of a tick."""
-    return breakable(str(tick.get_outcome_display()))
+def outcome(run: Any) -> str:
+    """Format what came of a run."""
+    return breakable(str(run.get_outcome_display()))
 
 
 def _more(text: Any) -> str:
@@ -103,9 +103,9 @@ class ScheduleFields(DatabaseAdmin[Schedule]):
         """Whether it runs, and why not."""
         return format_html("{}{}", state_badge(schedule), _more(state_text(schedule, 95)))
 
-    @admin.display(description=_("next run"), ordering="next_tick")
+    @admin.display(description=_("next run"), ordering="next_run_at")
     def next_run(self, schedule: Any) -> str:
-        """How soon, and when. A tick that is due and that no worker has noticed is marked."""
+        """How soon, and when. A run that is due and that no worker has noticed is marked."""
         if not schedule.is_active:
             return str(self.get_empty_value_display())
         try:
@@ -118,12 +118,12 @@ class ScheduleFields(DatabaseAdmin[Schedule]):
             soon = format_html('<strong class="pgqueue-alarm">{}</strong>', soon)
         return format_html("{}{}", soon, _more(display.time(run)))
 
-    @admin.display(description=_("last tick"), ordering="last_tick")
+    @admin.display(description=_("last run"), ordering="last_run_at")
     def last_run(self, schedule: Any) -> str:
-        """What came of its last tick, and when that was."""
+        """What came of its last run, and when that was."""
         if schedule.last is None:
             return str(self.get_empty_value_display())
-        return format_html("{}{}", outcome(schedule.last), _more(display.time(schedule.last.tick)))
+        return format_html("{}{}", outcome(schedule.last), _more(display.time(schedule.last.run_at)))
 
     @admin.display(description=_("declared in"), ordering="source")
     def declared_in(self, schedule: Schedule) -> str:

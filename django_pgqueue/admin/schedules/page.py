@@ -1,4 +1,4 @@
-"""The top of the page of a schedule: its state, and tables of its next runs, its last ticks, and what the
+"""The top of the page of a schedule: its state, and tables of its next runs, its last runs, and what the
 admin overrides. The template shows all tables in the same way.
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-    from ...models import ScheduleTick
+    from ...models import ScheduleRun
 
 __all__ = ["summary"]
 
 NEXT_RUNS = 5
-LAST_TICKS = 20
+LAST_RUNS = 20
 
 
 class Cell(NamedTuple):
@@ -69,10 +69,10 @@ def summary(site: AdminSite, request: HttpRequest, alias: str, schedule: Any) ->
     if changed := words.changes(schedule):
         tables.append(_overridden(schedule, changed))
     try:
-        tables.append(_runs(schedule))
+        tables.append(_next_runs(schedule))
     except ValueError as error:
         problem = str(error)
-    tables.append(_ticks(site, request, alias, schedule))
+    tables.append(_last_runs(site, request, alias, schedule))
     return {
         "badge": state_badge(schedule),
         "note": state_text(schedule),
@@ -99,7 +99,7 @@ def _overridden(schedule: Schedule, changed: list[str]) -> Table:
     return Table("pgqueue-overridden", _("Changed in the admin"), [*map(Cell, heads)], rows)
 
 
-def _runs(schedule: Any) -> Table:
+def _next_runs(schedule: Any) -> Table:
     """Return the next runs in the viewer's time zone, and in that of the schedule if its clock differs. What
     the clock of the browser is, only ``times.js`` knows, so it shows the second column then.
 
@@ -121,48 +121,48 @@ def _runs(schedule: Any) -> Table:
     return Table("pgqueue-runs", caption, heads, rows)
 
 
-def _ticks(site: AdminSite, request: HttpRequest, alias: str, schedule: Schedule) -> Table:
-    """Return the last ticks. Their jobs are read only for users who may view them."""
-    ticks = board.last_ticks(alias, schedule, LAST_TICKS)
+def _last_runs(site: AdminSite, request: HttpRequest, alias: str, schedule: Schedule) -> Table:
+    """Return the last runs. Their jobs are read only for users who may view them."""
+    runs = board.last_runs(alias, schedule, LAST_RUNS)
     shows_jobs = bool(page_url(site, request, Job, "changelist"))
-    keys = [tick.job_id for tick in ticks if tick.job_id is not None]
+    keys = [run.job_id for run in runs if run.job_id is not None]
     visible = visible_jobs(site, request, alias).only("pk", "status")
     jobs = visible.in_bulk(keys) if shows_jobs else {}
     absent = absent_text(site, request)
     rows = []
-    for tick in ticks:
-        cells = [Cell(outcome(tick), "pgqueue-name"), Cell(_job(site, request, tick, jobs))]
+    for run in runs:
+        cells = [Cell(outcome(run), "pgqueue-name"), Cell(_job(site, request, run, jobs))]
         rows.append(
             Row(
-                display.time(tick.tick),
-                [*cells, *([Cell(_status(tick, jobs, absent))] if shows_jobs else [])],
+                display.time(run.run_at),
+                [*cells, *([Cell(_status(run, jobs, absent))] if shows_jobs else [])],
             )
         )
-    heads = [_("Tick"), _("outcome"), _("job"), *([_("status")] if shows_jobs else [])]
+    heads = [_("Run"), _("outcome"), _("job"), *([_("status")] if shows_jobs else [])]
     return Table(
-        "pgqueue-ticks",
-        _("Last ticks"),
+        "pgqueue-last-runs",
+        _("Last runs"),
         [*map(Cell, heads)],
         rows,
         empty=_("It has not been due yet."),
-        note=_("Older ticks are not shown here.") if len(ticks) == LAST_TICKS else "",
+        note=_("Older runs are not shown here.") if len(runs) == LAST_RUNS else "",
     )
 
 
-def _job(site: AdminSite, request: HttpRequest, tick: ScheduleTick, jobs: dict[int, Job]) -> str:
-    """Format the job of a tick, as a link if it still exists."""
-    if tick.job_id is None:
+def _job(site: AdminSite, request: HttpRequest, run: ScheduleRun, jobs: dict[int, Job]) -> str:
+    """Format the job of a run, as a link if it still exists."""
+    if run.job_id is None:
         return "-"
-    if tick.job_id not in jobs:
-        return str(tick.job_id)
+    if run.job_id not in jobs:
+        return str(run.job_id)
     return format_html(
-        '<a href="{}">{}</a>', page_url(site, request, Job, "change", tick.job_id), str(tick.job_id)
+        '<a href="{}">{}</a>', page_url(site, request, Job, "change", run.job_id), str(run.job_id)
     )
 
 
-def _status(tick: ScheduleTick, jobs: dict[int, Job], absent: str) -> str:
-    """Format the status of the job of a tick."""
-    if tick.job_id is None:
+def _status(run: ScheduleRun, jobs: dict[int, Job], absent: str) -> str:
+    """Format the status of the job of a run."""
+    if run.job_id is None:
         return "-"
-    job = jobs.get(tick.job_id)
+    job = jobs.get(run.job_id)
     return absent if job is None else display.status_badge(job.status)

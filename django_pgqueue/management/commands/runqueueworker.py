@@ -93,7 +93,7 @@ class Command(BaseCommand):
         add("--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs")
         add("--max-jobs", type=at_least(1), metavar="N", help="replace a process after this many jobs")
         add(
-            "--max-rss",
+            "--max-memory",
             type=at_least(1),
             metavar="MB",
             help="replace a process that uses more memory than this",
@@ -176,7 +176,7 @@ class Command(BaseCommand):
             burst=given["burst"],
             schedules=given["schedules"] or not given["burst"],
             max_jobs=given["max_jobs"],
-            max_rss=given["max_rss"],
+            max_memory=given["max_memory"],
             grace=grace if given["grace"] is None else float(given["grace"]),
             alive_file=given["alive_file"] or "",
             one_process=given["one_process"],

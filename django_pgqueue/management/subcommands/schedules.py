@@ -7,21 +7,20 @@ import shutil
 import textwrap
 from argparse import SUPPRESS, ArgumentParser
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.management.base import CommandError
 from django.utils.translation import gettext as _
 
-from ... import schedules
-from ...exceptions import InvalidKey, JobExists, UniqueKeyError
+from ...exceptions import InvalidKey, JobExists
 from ...formatting import counted, period
 from ...models import Schedule
 from ...postgres.clock import local
 from ...redaction import redact_call
 from ...schedules import words
 from ...schedules import words as board
-from ...schedules.control import require
 from ...schedules.cron import zone
 from .._output import plain, print_json
 from .._subcommands import accept_options
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from ...models import ScheduleTick
+    from ...models import ScheduleRun
 
 __all__ = ["NEXT_RUNS", "next_run", "schedule_as_json", "schedule_details", "schedule_listing"]
 
@@ -49,14 +48,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("show", f"show a schedule with its next {NEXT_RUNS} runs"),
         ("pause", "do not run it until it is resumed"),
         ("resume", "end the pause; what it has missed is not run"),
-        ("run", "enqueue one job of it now"),
+        ("enqueue", "enqueue one job of it now"),
     ):
         action = actions.add_parser(name, help=text, formatter_class=parser.formatter_class)
         if name != "list":
             action.add_argument("name", metavar="NAME", help="the name of the schedule")
         if name == "pause":
             action.add_argument("--reason", default="", metavar="TEXT", help="why, for others to read")
-            action.add_argument("--by", default=None, metavar="NAME", help="who (default: your user name)")
+            action.add_argument(
+                "--author", default=None, metavar="NAME", help="who (default: your user name)"
+            )
         if name in {"list", "show"}:
             action.add_argument("--json", action="store_true", default=SUPPRESS, help=json_text)
         accept_options(action, parser)
@@ -68,14 +69,14 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     action: Callable[[dict[str, Any], OutputWrapper], None] = _ACTIONS[options.get("action") or "list"]
     try:
         action(options, stdout)
-    except (Schedule.DoesNotExist, JobExists, InvalidKey, UniqueKeyError) as error:
+    except (Schedule.DoesNotExist, JobExists, InvalidKey) as error:
         raise CommandError(str(error)) from error
 
 
 def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias = options["database"]
     rows = list(board.with_clock(Schedule.objects.using(alias)).order_by("name"))
-    board.add_last_ticks(alias, rows)
+    board.add_last_runs(alias, rows)
     if options["json"]:
         print_json(stdout, [schedule_as_json(row) for row in rows])
     else:
@@ -88,13 +89,13 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
     if options["json"]:
         print_json(stdout, schedule_as_json(schedule))
     else:
-        stdout.write(schedule_details(schedule, board.last_ticks(alias, schedule, LAST_TICKS)))
+        stdout.write(schedule_details(schedule, board.last_runs(alias, schedule, LAST_RUNS)))
 
 
 def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    name, alias = options["name"], options["database"]
-    by = options["by"] if options["by"] is not None else _user()
-    if schedules.pause(name, reason=options["reason"], by=by, using=alias):
+    name, schedule = options["name"], _find(options)
+    author = options["author"] if options["author"] is not None else _user()
+    if schedule.pause(reason=options["reason"], author=author):
         stdout.write(_("%(name)s is paused.") % {"name": name})
     else:
         note = words.pause_note(_find(options))
@@ -104,15 +105,15 @@ def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 def _resume(options: dict[str, Any], stdout: OutputWrapper) -> None:
     name = options["name"]
-    if schedules.resume(name, using=options["database"]):
+    if _find(options).resume():
         time = next_run(_find(options))
         stdout.write(_("%(name)s is resumed. Next run: %(time)s.") % {"name": name, "time": time})
     else:
         stdout.write(_("%(name)s was not paused.") % {"name": name})
 
 
-def _run(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    job = schedules.run_now(options["name"], using=options["database"])
+def _enqueue(options: dict[str, Any], stdout: OutputWrapper) -> None:
+    job = _find(options).enqueue()
     if job.enqueue_outcome == "existing":
         stdout.write(_("No job is enqueued: job %(id)d has the unique key of the schedule.") % {"id": job.pk})
         return
@@ -120,15 +121,19 @@ def _run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     stdout.write(plain(text % {"id": job.pk, "task": job.task_path, "queue": job.queue_name}))
 
 
-_ACTIONS = {"list": _list, "show": _show, "pause": _pause, "resume": _resume, "run": _run}
+_ACTIONS = {"list": _list, "show": _show, "pause": _pause, "resume": _resume, "enqueue": _enqueue}
 
 
 def _find(options: dict[str, Any]) -> Any:
     name, alias = options["name"], options["database"]
-    require(name, alias)
-    schedule = board.with_clock(Schedule.objects.using(alias)).get(pk=name)
-    board.add_last_ticks(alias, [schedule])
-    return schedule
+    schedules = Schedule.objects.using(alias)
+    found = board.with_clock(schedules).filter(pk=name).first()
+    if found is None:
+        near = get_close_matches(name, schedules.values_list("name", flat=True)[:1000], n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise Schedule.DoesNotExist(f"There is no schedule {name!r} in the database {alias!r}.{hint}")
+    board.add_last_runs(alias, [found])
+    return found
 
 
 def _user() -> str:
@@ -144,7 +149,7 @@ def _user() -> str:
 # All times are in Django's current time zone, which the output names.
 
 NEXT_RUNS = 5
-LAST_TICKS = 5
+LAST_RUNS = 5
 _NARROW, _WIDE = 80, 160
 _INDENT = " " * 15
 
@@ -162,13 +167,13 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, schedule: Any) -> Row:
-        """Describe a schedule ``with_clock`` and with its last tick."""
+        """Describe a schedule ``with_clock`` and with its last run."""
         return cls(
             schedule.name,
             _state(schedule),
             _when(schedule),
             next_run(schedule),
-            _tick(schedule.last),
+            _run_line(schedule.last),
             schedule.task_path,
             words.origin(schedule),
         )
@@ -186,8 +191,8 @@ def schedule_listing(alias: str, schedules: Sequence[Any]) -> str:
     return "\n".join([head, "", *map(plain, lines)])
 
 
-def schedule_details(schedule: Any, ticks: Sequence[ScheduleTick]) -> str:
-    """Return everything about one schedule ``with_clock`` and with its last tick."""
+def schedule_details(schedule: Any, runs: Sequence[ScheduleRun]) -> str:
+    """Return everything about one schedule ``with_clock`` and with its last run."""
     row, width = Row.of(schedule), _width()
     lines = [
         *_block(row._replace(task=words.call(schedule)), width),
@@ -195,8 +200,8 @@ def schedule_details(schedule: Any, ticks: Sequence[ScheduleTick]) -> str:
         "",
         *_runs(schedule),
     ]
-    if ticks:
-        lines += ["", "Last ticks:", *(f"  {_tick(tick)}" for tick in ticks)]
+    if runs:
+        lines += ["", "Last runs:", *(f"  {_run_line(run)}" for run in runs)]
     return "\n".join(map(plain, lines))
 
 
@@ -212,7 +217,7 @@ def next_run(schedule: Any) -> str:
 
 
 def schedule_as_json(schedule: Any) -> dict[str, Any]:
-    """Return a schedule ``with_clock`` and with its last tick, with times in ISO format."""
+    """Return a schedule ``with_clock`` and with its last run, with times in ISO format."""
     last, runs, problem = schedule.last, [], ""
     args, kwargs = redact_call(schedule.args, schedule.kwargs, schedule.task_path)
     try:
@@ -230,14 +235,14 @@ def schedule_as_json(schedule: Any) -> dict[str, Any]:
         "timezone": schedule.timezone,
         "state": words.state(schedule)[0],
         "paused_at": _iso(schedule.paused_at),
-        "paused_by": schedule.paused_by,
+        "pause_author": schedule.pause_author,
         "pause_reason": schedule.pause_reason,
         "retired_at": _iso(schedule.retired_at),
-        "next_tick": runs[0].isoformat() if runs and schedule.is_active else None,
+        "next_run_at": runs[0].isoformat() if runs and schedule.is_active else None,
         "problem": problem,
-        "last_tick": None
+        "last_run_at": None
         if last is None
-        else {"tick": _iso(last.tick), "outcome": last.outcome, "job": last.job_id},
+        else {"run_at": _iso(last.run_at), "outcome": last.outcome, "job": last.job_id},
         "source": schedule.source,
         "declared_by": schedule.declared_by,
         "overridden": words.changes(schedule),
@@ -338,11 +343,11 @@ def _how_soon(ahead: timedelta) -> str:
     return _("due for %(period)s") % {"period": period(-ahead)}
 
 
-def _tick(tick: ScheduleTick | None) -> str:
-    if tick is None:
+def _run_line(run: ScheduleRun | None) -> str:
+    if run is None:
         return "-"
-    job = "" if tick.job_id is None else f" (job {tick.job_id})"
-    return f"{_clock(local(tick.tick))}, {tick.get_outcome_display()}{job}"
+    job = "" if run.job_id is None else f" (job {run.job_id})"
+    return f"{_clock(local(run.run_at))}, {run.get_outcome_display()}{job}"
 
 
 def _clock(moment: datetime) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...explanation import explain
+from ...explanation import why
 from .._arguments import job_id
 from .._output import plain, print_json
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "why"
 HELP = "Say why a job does not run, or what has become of it"
-_NAMES = ("job_id", "database", "code", "text", "cure")
+_NAMES = ("job_id", "database", "code", "text", "fix")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,12 +29,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the reason, and what helps. That there is no such job is an error."""
     alias, pk = options["job"]
-    why = explain(pk, using=alias or options["database"])
+    reason = why(pk, using=alias or options["database"])
     if options.get("json"):
-        print_json(stdout, {**{name: getattr(why, name) for name in _NAMES}, "facts": why.facts})
-    elif why.code != "unknown":
-        stdout.write(plain(f"Job {pk} ({why.facts['task_path']}): {why.text}"))
-        if why.cure:
-            stdout.write(plain(why.cure))
-    if why.code == "unknown":
-        raise CommandError(why.text)
+        print_json(stdout, {**{name: getattr(why, name) for name in _NAMES}, "facts": reason.facts})
+    elif reason.code != "unknown":
+        stdout.write(plain(f"Job {pk} ({reason.facts['task_path']}): {reason.text}"))
+        if reason.fix:
+            stdout.write(plain(reason.fix))
+    if reason.code == "unknown":
+        raise CommandError(reason.text)

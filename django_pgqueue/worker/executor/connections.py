@@ -2,7 +2,7 @@
 
 A web server closes its connections after each request unless ``CONN_MAX_AGE`` is set. Opening a connection
 takes longer than most jobs, so a worker keeps each one, whatever ``CONN_MAX_AGE`` is, until it has not been
-used for ``IDLE_CONNECTION_SECONDS`` or is older than ``LONGEST_USE``. If ``IDLE_CONNECTION_SECONDS`` is None,
+used for ``IDLE_CONNECTION_TIMEOUT`` or is older than ``LONGEST_USE``. If ``IDLE_CONNECTION_TIMEOUT`` is None,
 ``CONN_MAX_AGE`` applies.
 
 Before a job, connections that have died since the last job are closed. After a job, a connection is closed if
@@ -98,7 +98,7 @@ def left_open(databases: list[str]) -> TransactionManagementError:
 
 
 def close_unused() -> None:
-    """Close the connections that this thread has not used for ``IDLE_CONNECTION_SECONDS``."""
+    """Close the connections that this thread has not used for ``IDLE_CONNECTION_TIMEOUT``."""
     _each(_close_unused)
 
 
@@ -151,7 +151,7 @@ def _opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
         _TOLD.add(raw)
         _tell_server(connection, raw)
     is_pooled = getattr(raw, "_pool", None) is not None
-    if hasattr(raw, "pgconn") and not is_pooled and conf.current().idle_connection_seconds is not None:
+    if hasattr(raw, "pgconn") and not is_pooled and conf.current().idle_connection_timeout is not None:
         connection.close_at = monotonic() + LONGEST_USE
 
 
@@ -194,7 +194,7 @@ def _drop_dead(connection: BaseDatabaseWrapper) -> None:
 
 
 def _close_unused(connection: BaseDatabaseWrapper) -> None:
-    watch, longest = watch_of(connection), conf.current().idle_connection_seconds
+    watch, longest = watch_of(connection), conf.current().idle_connection_timeout
     if watch is not None and longest is not None and watch.unused_for() >= longest:
         connection.close()
 

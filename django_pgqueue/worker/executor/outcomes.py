@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
 from ...encoding import encode_result
-from ...exceptions import CancelJob, RetryLater, Snooze, StepError, Suspended, WaitTimeout, WorkerLost
+from ...exceptions import CancelJob, EventTimeout, RetryLater, Snooze, StepError, Suspended, WorkerLost
 from ...jobs.finish import Kind, Outcome
 from ...postgres.clock import known
 from ...tasks.options import CENTURY
@@ -85,8 +85,8 @@ def succeeded(running: RunningJob, value: Any) -> Outcome:
     if value is None and running.log is None:
         return Outcome(row.id, row.lease, started=running.started, ran=ran)
     try:
-        result = None if value is None else encode_result(value, conf.current().max_payload_bytes)
-    except BaseException as error:  # usually PayloadError, but encoding calls methods of the value
+        result = None if value is None else encode_result(value, conf.current().max_json_bytes)
+    except BaseException as error:  # usually InvalidJSON, but encoding calls methods of the value
         raise BadResult from error
     log = running.logged()
     return Outcome(row.id, row.lease, result=result, started=running.started, ran=ran, log=log)
@@ -120,7 +120,7 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
     if isinstance(deciding, asyncio.CancelledError):
         return Outcome(row.id, row.lease, "cancelled", started=running.started, reason="asked to stop")
     if isinstance(deciding, Suspended):
-        kind: Kind = "wait" if deciding.kind == "signal" else "snooze"
+        kind: Kind = "wait" if deciding.kind == "event" else "snooze"
         reason = _reason(str(deciding))
         return Outcome(
             row.id, row.lease, kind, delay=deciding.seconds, started=running.started, reason=reason
@@ -157,7 +157,7 @@ def stopped(row: Claimed, worker: int) -> Outcome:
 
 def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> Outcome:
     """Return the outcome of a job whose task this worker does not know. Another worker may know it, so the
-    job waits up to UNKNOWN_TASK_PATIENCE, and then fails.
+    job waits up to UNKNOWN_TASK_TIMEOUT, and then fails.
 
     ``waited``: seconds since this process first claimed the job. For a job that has never run, the row is
     more accurate: ``started_at`` is the time when a worker first claimed it.
@@ -166,8 +166,8 @@ def unknown_task(row: Claimed, worker: int, error: Exception, waited: float) -> 
     if row.attempts == 1:
         since = datetime.fromisoformat(row.last_attempted_at) - datetime.fromisoformat(row.started_at)
         waited = since.total_seconds()
-    if waited < settings.unknown_task_patience:
-        delay = min(30.0, max(0.2, settings.unknown_task_patience / 60))
+    if waited < settings.unknown_task_timeout:
+        delay = min(30.0, max(0.2, settings.unknown_task_timeout / 60))
         return Outcome(row.id, row.lease, "unknown", delay=delay, reason=_reason(describe(error)))
     return Outcome(
         row.id,
@@ -232,7 +232,7 @@ def _delay_after(
 ) -> float | None:
     """Return the delay because of one exception. ``whole``: the group that it is in, or itself."""
     # A time that is over is over for every further attempt as well.
-    if isinstance(error, (CancelJob, WaitTimeout)):
+    if isinstance(error, (CancelJob, EventTimeout)):
         return None
     if isinstance(error, Suspended):
         return 0.0  # its time is recorded, and goes on meanwhile

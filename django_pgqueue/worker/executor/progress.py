@@ -70,7 +70,7 @@ class Changed:
         jobs = []
         while self._jobs:
             job = self._jobs.popleft()
-            if not job.is_over:
+            if not job.is_finished:
                 jobs.append(job)
         return jobs
 
@@ -83,13 +83,13 @@ class JobProgress:
     """
 
     __slots__ = (
-        "_changed", "_end", "_is_added", "_is_last", "_now", "_taken", "id", "is_over", "lease", "step",
+        "_changed", "_end", "_is_added", "_is_last", "_now", "_taken", "id", "is_finished", "lease", "step",
     )  # fmt: skip
 
     def __init__(self, row: Claimed, changed: Changed) -> None:
         self.id = row.id
         self.lease = row.lease
-        self.is_over = False
+        self.is_finished = False
         """Whether it has ended, and nothing of it needs to be written."""
         self.step = ""
         """The step that has begun last, or the wait that it has reached."""
@@ -176,8 +176,8 @@ class JobProgress:
         self._settle(kind)
 
     def _settle(self, kind: Kind) -> None:
-        self.is_over = kind not in _KEPT or (kind == "failed" and self.step == self._taken[1])
-        if self._is_added and not self.is_over:
+        self.is_finished = kind not in _KEPT or (kind == "failed" and self.step == self._taken[1])
+        if self._is_added and not self.is_finished:
             self._changed.is_urgent = True
 
     def in_error(self) -> dict[str, Any]:

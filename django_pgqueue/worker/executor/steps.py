@@ -19,7 +19,7 @@ from django.db import connections, transaction
 
 from ... import conf
 from ...encoding import encode_arguments
-from ...exceptions import LeaseLost, PayloadError, StepError, Suspended, WaitTimeout, duration
+from ...exceptions import EventTimeout, InvalidJSON, LeaseLost, StepError, Suspended, duration
 from ...formatting import get_logger
 from ...jobs.steps import HAS_STEPS, MOST_STEPS, step_name, step_result
 from .errors import note_step
@@ -48,7 +48,7 @@ class _Stored(NamedTuple):
     """A row of ``pgqueue_step``."""
 
     kind: str
-    is_over: bool
+    is_finished: bool
     inputs: int | None
     result: str | None
 
@@ -175,7 +175,7 @@ class JobSteps:
         if answer == "lost":
             self._refuse_lease()
         if answer == "taken":
-            self._refuse_kind("step", name, "signal")
+            self._refuse_kind("step", name, "event")
         self._recorded += 1
         running.forgiven_attempts = max(running.forgiven_attempts, row.attempts - 1)
         return _value(text)
@@ -186,16 +186,16 @@ class JobSteps:
         """Go on when the time is over. Raises ``Suspended``."""
         self._wait("sleep", name, "sleep", duration("sleep(name, length)", length))
 
-    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
+    def receive_event(self, name: str, timeout: float | timedelta | None) -> Any:
         """Return the value of a signal. Raises ``Suspended`` if it has not come yet."""
-        seconds = _LONGEST_WAIT if timeout is None else duration("wait_for(name, timeout)", timeout)
-        return self._wait("wait_for", name, "signal", seconds)
+        seconds = _LONGEST_WAIT if timeout is None else duration("receive_event(name, timeout)", timeout)
+        return self._wait("receive_event", name, "event", seconds)
 
     def _wait(self, call: str, name: str, kind: str, seconds: float) -> Any:
         self._refuse_transaction(call, name)
         self._use(call, name)
         stored, row = self._stored.get(name), self._running.row
-        if stored is not None and stored.is_over:
+        if stored is not None and stored.is_finished:
             return self._over(call, name, kind, stored.kind, stored.result)
         with connections[self._running.alias].cursor() as cursor:
             cursor.execute(_WAIT_SQL, [row.id, row.lease, name, kind, min(seconds, _LONGEST_WAIT)])
@@ -209,8 +209,8 @@ class JobSteps:
         raise self._running.suspended
 
     def _over(self, call: str, name: str, kind: str, found: str, result: str | None) -> Any:
-        if found == "timeout" and kind == "signal":
-            raise WaitTimeout(f"The signal {name!r} did not come in time.")
+        if found == "timeout" and kind == "event":
+            raise EventTimeout(f"The event {name!r} did not come in time.")
         if found != kind:
             self._refuse_kind(call, name, found)
         return _value(result)
@@ -275,7 +275,7 @@ class JobSteps:
             )
 
     def _refuse_kind(self, call: str, name: str, kind: str) -> NoReturn:
-        what = "signal" if kind == "timeout" else kind
+        what = "event" if kind == "timeout" else kind
         raise StepError(f"{call}({name!r}): the job has a {what} with the name {name!r}. Use another name.")
 
     def _refuse_lease(self) -> NoReturn:
@@ -302,7 +302,7 @@ def _checksum(args: Any, kwargs: Any) -> int | None:
     not be.
     """
     try:
-        positional, named = encode_arguments(args, kwargs, conf.current().max_payload_bytes)
-    except PayloadError:
+        positional, named = encode_arguments(args, kwargs, conf.current().max_json_bytes)
+    except InvalidJSON:
         return None
     return zlib.crc32(f"{positional}{named}".encode())

@@ -230,7 +230,7 @@ class _SyncThread(Thread):
 
     def _next(self) -> _Call | None:
         try:
-            return self.inbox.get(timeout=conf.current().idle_connection_seconds)
+            return self.inbox.get(timeout=conf.current().idle_connection_timeout)
         except Empty:
             # Race: a job that borrows it at this moment has nothing on it, and its call comes after this.
             if self._sync_threads.is_idle(self):

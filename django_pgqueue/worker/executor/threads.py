@@ -190,7 +190,7 @@ class Executor:
 
     def _next_call(self) -> bool:
         try:
-            return self._calls.get(timeout=conf.current().idle_connection_seconds)
+            return self._calls.get(timeout=conf.current().idle_connection_timeout)
         except Empty:
             close_unused()
             return self._calls.get()

@@ -146,7 +146,7 @@ _WORDS = {
     "retry": "failed",
     "snooze": "snoozed",
     "release": "requeued",
-    "wait": "waits for a signal",
+    "wait": "waits for an event",
     "crash": "crashed its process",
     "lost": "lost its lease",
     "unknown": "is unknown here",

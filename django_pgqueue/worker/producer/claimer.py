@@ -63,7 +63,7 @@ class Claimer:
         self._lease = lease_base
         self._pauses = Pauses() if pauses is None else pauses
         self._places = Places(
-            self._pauses, options.weights, conf.current().group_weights, conf.current().ageing
+            self._pauses, options.weights, conf.current().group_weights, conf.current().aging
         )
         self._searched = 0.0
         self._search_seconds = 0.0  # that the last search through all queues took, if it found many ranges

@@ -79,10 +79,10 @@ class Lifetime:
         if self.jobs_left() == 0:
             return idle
         now = monotonic()
-        if self._options.max_rss is None or now < self._next_memory_look or not self.executed:
+        if self._options.max_memory is None or now < self._next_memory_look or not self.executed:
             return False  # run at least one job, even if starting up already uses more than the limit
         self._next_memory_look = now + MEMORY_LOOK
-        return _resident_megabytes() > self._options.max_rss
+        return _resident_megabytes() > self._options.max_memory
 
 
 def _resident_megabytes() -> float:

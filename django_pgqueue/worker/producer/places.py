@@ -35,14 +35,14 @@ class Places:
         pauses: Pauses,
         queue_weights: Mapping[str, int],
         group_weights: Mapping[str, int],
-        ageing: float | None,
+        aging: float | None,
     ) -> None:
         self._pauses = pauses
         self.ranges = Ranges(pauses)
         self.times = Ranges(pauses)
         self._groups: dict[Key, Groups] = {}
         self._group_weights = group_weights
-        self._turns = Turns(queue_weights, ageing)
+        self._turns = Turns(queue_weights, aging)
         self._known: list[Key] = []
         self._next_forget = 0.0
 
@@ -191,7 +191,7 @@ class Places:
 # round robin", as in nginx): each queue gains its weight with each claim, and the one with the most comes
 # first and pays the sum of all weights.
 #
-# With ageing, jobs that have waited for a while count as jobs of a higher priority. A mark tells how long
+# With aging, jobs that have waited for a while count as jobs of a higher priority. A mark tells how long
 # the first job of a range has waited.
 
 Key = tuple[str, int]
@@ -201,11 +201,11 @@ Key = tuple[str, int]
 class Turns:
     """The order of the ranges of one worker."""
 
-    def __init__(self, weights: Mapping[str, int] | None = None, ageing: float | None = None) -> None:
-        """``weights``: of the queues; others have 1. ``ageing``: the seconds of waiting that count as one
+    def __init__(self, weights: Mapping[str, int] | None = None, aging: float | None = None) -> None:
+        """``weights``: of the queues; others have 1. ``aging``: the seconds of waiting that count as one
         level of priority."""
         self._weights = weights or {}
-        self._ageing = ageing
+        self._aging = aging
         self._gained: dict[Key, int] = {}
         self._keys: list[Key] = []
         self._turn = 0
@@ -225,12 +225,12 @@ class Turns:
         for key in self._keys:
             levels.setdefault(self._level(key, waited), []).append(key)
         order: list[Key] = []
-        for level in sorted(levels, reverse=True) if self._ageing else levels:
+        for level in sorted(levels, reverse=True) if self._aging else levels:
             order += self._in_turn(levels[level])
         return order
 
     def _level(self, key: Key, waited: Callable[[Key], float]) -> int:
-        return key[1] if self._ageing is None else key[1] + int(max(0.0, waited(key)) / self._ageing)
+        return key[1] if self._aging is None else key[1] + int(max(0.0, waited(key)) / self._aging)
 
     def _in_turn(self, keys: list[Key]) -> list[Key]:
         if len(keys) < 2:

@@ -2,9 +2,9 @@ import os
 
 PGQUEUE = {
     "ALERTS": ["shop.alerts.mail", "shop.alerts.post_to_chat"],
-    "ALERTS_EVERY": 60,
+    "ALERTS_INTERVAL": 60,
     # A problem is over when it has been gone for ten minutes.
-    "ALERTS_OVER_AFTER": 600,
+    "ALERTS_CLEAR_AFTER": 600,
     # When a queue is late, and how many workers it needs.
     "HEALTH": {"*": {"age": 300}, "mail": {"age": 60, "workers": 2}},
     # A muted failure is told again when it happens in another version.

@@ -6,8 +6,8 @@ VIEWER = [
 ]  # fmt: skip
 OPERATOR = [
     *VIEWER,
-    "retry_job", "run_job", "cancel_job", "extend_job", "edit_job",
-    "add_pause", "change_pause", "delete_pause", "pause_schedule", "run_schedule", "drain_worker",
+    "retry_job", "run_now_job", "cancel_job", "extend_job", "edit_job",
+    "add_pause", "change_pause", "delete_pause", "pause_schedule", "enqueue_schedule", "drain_worker",
     "mute_failuregroup",
 ]  # fmt: skip
 ADMIN = [

@@ -2,8 +2,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from django_pgqueue import Unique, schedule, task
-from django_pgqueue.schedules import pause, resume, run_now
+from django_pgqueue import Schedule, Unique, schedule, task
 
 from .models import DailyReport, Order
 
@@ -33,9 +32,11 @@ def rebuild_search_index() -> None: ...
 
 
 def stop_for_the_audit() -> None:
-    pause("summary-of-the-month", reason="the books are being audited", by="kim")
+    summary = Schedule.objects.get(name="summary-of-the-month")
+    summary.pause(reason="the books are being audited", author="kim")
 
 
 def go_on() -> None:
-    resume("summary-of-the-month")
-    run_now("summary-of-the-month")
+    summary = Schedule.objects.get(name="summary-of-the-month")
+    summary.resume()
+    summary.enqueue()

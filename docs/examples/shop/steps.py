@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from django_pgqueue import WaitTimeout, current_job, signal, step, task
+from django_pgqueue import EventTimeout, current_job, send_event, step, task
 
 from .models import Account, Order, Receipt
 
@@ -41,15 +41,15 @@ def fulfil(order_id: int, account_id: int) -> str:
 def refund(order_id: int) -> str:
     job = current_job()
     try:
-        answer = job.wait_for("decided", timeout=timedelta(days=3))
-    except WaitTimeout:
+        answer = job.receive_event("decided", timeout=timedelta(days=3))
+    except EventTimeout:
         return "nobody has decided"
     return f"{answer['by']} says {answer['decision']}"
 
 
 def decide(job_id: int, user: str, decision: str) -> bool:
     """Called by a view."""
-    return signal(job_id, "decided", {"by": user, "decision": decision})
+    return send_event(job_id, "decided", {"by": user, "decision": decision})
 
 
 @step

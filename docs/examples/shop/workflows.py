@@ -1,4 +1,4 @@
-from django_pgqueue import Batch, BatchOver, chain, current_job, enqueue, task
+from django_pgqueue import Batch, BatchFinished, chain, current_job, enqueue, task
 from django_pgqueue.models import Job
 
 PUBLISHED: list[dict[str, int]] = []
@@ -114,6 +114,6 @@ def import_lines(lines: list[str]) -> Batch:
 def add_late(batch: Batch, supplier: str) -> bool:
     try:
         enqueue(read_prices.using(batch=batch), supplier)
-    except BatchOver:
+    except BatchFinished:
         return False
     return True

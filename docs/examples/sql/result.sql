@@ -2,4 +2,4 @@
 SELECT pgqueue_enqueue('shop.tasks.send_receipt', '[5]') AS job;
 
 -- No row: there is no such job, or somebody else has enqueued it.
-SELECT status, is_over, result, error_class FROM pgqueue_result(1);
+SELECT status, is_finished, result, error_class FROM pgqueue_result(1);

@@ -90,7 +90,7 @@ OPTIONS: Mapping[str, Sequence[Any]] = {
     "concurrency_key": ["a.b/key", "", None, []], "group": ["g", "", 3, None], "after": [[], [1], [None],
     "x", None, 1],
     "if_failed": ["hold", "cancel", "run", "x", None], "batch": [1, None, "x", -1, 1.5],
-    "max_payload_bytes": [0, 1 << 40, "x", None, 1.5], "context": [None, {}, [], {"trace": {"a": 1}},
+    "max_json_bytes": [0, 1 << 40, "x", None, 1.5], "context": [None, {}, [], {"trace": {"a": 1}},
     {"user": []}],
     "after_items": [[0], [None], "x", [-1]], "class": ["E", 1, None], "message": ["m", {}],
     "traceback": ["t", 1],

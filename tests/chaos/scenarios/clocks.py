@@ -141,7 +141,7 @@ SCENARIOS = [
         name="wrong clocks",
         expects="""
             The clocks of workers and of web processes may be wrong by an hour, a day or a month, and step
-            back and forth: delays, expiry, retries, rates, snoozes, sleeps, signals, timeouts, pauses, unique
+            back and forth: delays, expiry, retries, rates, snoozes, sleeps, events, timeouts, pauses, unique
             windows, schedules, retention, heartbeats and leases follow the clock of the server. So nothing
             starts too soon, is interrupted, is lost, runs twice or waits for an hour, and each tick of a
             schedule becomes one job at its time. The jobs of a killed supervisor run again after its lease.

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import Error, connection, transaction
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.exceptions import PayloadError
+from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import FailureGroup, FailureNote, Job
 from tests.app import poison_tasks as tasks
 from tests.support.foreign import ForeignJob, register, sign_off, sql_claim
@@ -72,7 +72,7 @@ def odd_arguments(stage: Stage) -> None:
     for value in NOT_JSON:
         try:
             enqueue(tasks.echo, value)
-        except PayloadError:
+        except InvalidJSON:
             continue
         raise AssertionError(f"{str(value)[:80]!r} was enqueued")
     for column, text, result in SQL_TAKES:
@@ -117,7 +117,7 @@ def huge(stage: Stage) -> None:
     failures = [enqueue(tasks.fail, kind).pk for kind in tasks.FAILURES]
     for job in over(results):
         assert (job.status, job.attempts, job.result) == ("failed", 1, None), job
-        assert job.errors[0]["class"] == "django_pgqueue.exceptions.PayloadError", job.errors
+        assert job.errors[0]["class"] == "django_pgqueue.exceptions.InvalidJSON", job.errors
     for job in over(failures):
         assert (job.status, job.attempts, len(job.errors)) == ("failed", 1, 1), job
         sizes = [len(json.dumps(error)) for error in job.errors]

@@ -13,7 +13,7 @@ from itertools import pairwise
 from django.db.models.functions import Now
 
 from django_pgqueue import enqueue, pause
-from django_pgqueue.models import Job, Schedule, ScheduleTick, UniqueWindow
+from django_pgqueue.models import Job, Schedule, ScheduleRun, UniqueWindow
 from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.tasks.task import BoundTask
 from tests.app import ledger_tasks as tasks
@@ -55,7 +55,7 @@ def plan_ahead(name: str) -> tuple[list[int], list[str]]:
 
 
 def keep_time(stage: Stage) -> None:
-    """Let the clocks step while a schedule ticks, pauses end, and jobs reach their timeouts."""
+    """Let the clocks step while a schedule runs, pauses end, and jobs reach their timeouts."""
     clocks = stage.world
     clocks.plans += 1
     name = f"plan-{clocks.plans}"
@@ -79,7 +79,7 @@ def keep_time(stage: Stage) -> None:
     for number, end in zip(held, ends, strict=True):
         _after_its_pause(stage.over(number), datetime.fromisoformat(end))
     _one_window(first, second)
-    _ticks(name)
+    _runs(name)
 
 
 def _held(queue: str, number: int) -> BoundTask:
@@ -115,19 +115,19 @@ def _one_window(first: int, second: int) -> None:
     assert abs(length - timedelta(hours=1)) < timedelta(seconds=1), f"the window is open for {length}"
 
 
-def _ticks(name: str) -> None:
+def _runs(name: str) -> None:
     """Each second that has passed by the clock of the server has become one job, and no other has."""
-    ticks = ScheduleTick.objects.filter(schedule=name)
-    until(lambda: ticks.count() >= TICKS, seconds=PATIENCE, what=f"{TICKS} ticks of a schedule")
+    runs = ScheduleRun.objects.filter(schedule=name)
+    until(lambda: runs.count() >= TICKS, seconds=PATIENCE, what=f"{TICKS} runs of a schedule")
     Schedule.objects.filter(name=name).update(paused_at=Now())
-    found = list(ticks.order_by("tick").annotate(now=Now()))
-    jobs = Job.objects.in_bulk([tick.job_id for tick in found])
-    assert len(jobs) == len(found), f"{len(found)} ticks have made {len(jobs)} jobs"
+    found = list(runs.order_by("run_at").annotate(now=Now()))
+    jobs = Job.objects.in_bulk([run.job_id for run in found])
+    assert len(jobs) == len(found), f"{len(found)} runs have made {len(jobs)} jobs"
     for before, after in pairwise(found):
-        assert after.tick - before.tick == timedelta(seconds=1), f"from {before.tick} to {after.tick}"
-    for tick in found:
-        late = (jobs[tick.job_id].enqueued_at - tick.tick).total_seconds()
-        assert -EXACT <= late <= LATE, f"the tick of {tick.tick} was enqueued {late} s later"
+        assert after.run_at - before.run_at == timedelta(seconds=1), f"from {before.run_at} to {after.run_at}"
+    for run in found:
+        late = (jobs[run.job_id].enqueued_at - run.run_at).total_seconds()
+        assert -EXACT <= late <= LATE, f"the run of {run.run_at} was enqueued {late} s later"
     Schedule.objects.filter(name=name).delete()
 
 

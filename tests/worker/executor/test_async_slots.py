@@ -163,7 +163,7 @@ def test_a_job_that_does_not_let_its_cancellation_pass_goes_on() -> None:
     with working(threads=1, async_slots=2):
         until(lambda: tasks.SEEN)
         cancel(job)
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert (fresh(job).status, fresh(job).result) == ("done", "went on")
     assert Entry.objects.get().key == "cleaned up"
 

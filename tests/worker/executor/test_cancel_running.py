@@ -104,6 +104,6 @@ def test_a_job_that_was_asked_to_stop_is_not_retried() -> None:
     with working():
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         assert cancel(job) == 1
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert fresh(job).status == "cancelled"
     assert [error["message"] for error in fresh(job).errors] == ["torn down"]

@@ -113,7 +113,7 @@ def test_health_checks_replace_a_connection_that_died_between_jobs(is_async: boo
         pid = until(lambda: fresh(first).result)
         terminate(pid)
         second = enqueue(backend)
-        until(lambda: fresh(second).is_over)
+        until(lambda: fresh(second).is_finished)
     assert fresh(second).status == "done"
     assert fresh(second).attempts == 1
 
@@ -230,12 +230,12 @@ def test_a_session_that_ended_between_two_jobs_costs_no_attempt(is_async: bool, 
     backend = tasks.abackend if is_async else tasks.backend
     with pool(min_size=3, max_size=3) if pooled else database_settings(CONN_MAX_AGE=None), working(threads=1):
         first = enqueue(backend)
-        until(lambda: fresh(first).is_over)
+        until(lambda: fresh(first).is_finished)
         if pooled:
             until(lambda: len(django_sessions()) == 3)
         terminate(*django_sessions())
         jobs = [enqueue(backend) for _ in range(3)]
-        until(lambda: all(fresh(job).is_over for job in jobs))
+        until(lambda: all(fresh(job).is_finished for job in jobs))
     assert [(fresh(job).status, fresh(job).errors) for job in jobs] == [("done", [])] * 3
     assert fresh(first).result not in {fresh(job).result for job in jobs}
 
@@ -261,7 +261,7 @@ def test_a_worker_keeps_its_connections_whatever_conn_max_age_says(max_age: Any,
 
 @pytest.mark.usefixtures("kept")
 def test_conn_max_age_applies_where_the_project_says_so(settings: Any) -> None:
-    settings.PGQUEUE = {"IDLE_CONNECTION_SECONDS": None}
+    settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": None}
     with database_settings(CONN_MAX_AGE=0):
         jobs = [enqueue(tasks.backend) for _ in range(3)]
         run_due(threads=1)
@@ -271,7 +271,7 @@ def test_conn_max_age_applies_where_the_project_says_so(settings: Any) -> None:
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_idle_thread_closes_its_connection(is_async: bool, settings: Any) -> None:
-    settings.PGQUEUE = {"IDLE_CONNECTION_SECONDS": 1}
+    settings.PGQUEUE = {"IDLE_CONNECTION_TIMEOUT": 1}
     backend = tasks.abackend if is_async else tasks.backend
     with database_settings(CONN_MAX_AGE=0), working(threads=1):
         first = enqueue(backend)
@@ -279,24 +279,24 @@ def test_an_idle_thread_closes_its_connection(is_async: bool, settings: Any) -> 
         assert pid in django_sessions()
         until(lambda: pid not in django_sessions(), what="the connection is closed")
         second = enqueue(backend)
-        until(lambda: fresh(second).is_over)
+        until(lambda: fresh(second).is_finished)
     assert (fresh(second).status, fresh(second).attempts) == ("done", 1)
 
 
 @pytest.mark.usefixtures("kept")
 def test_a_connection_that_jobs_no_longer_use_is_closed_between_them(monkeypatch: Any) -> None:
     """The thread is busy with jobs that use no database, so it is never idle."""
-    clock = itertools.count(1_000.0, 30.0)  # half of IDLE_CONNECTION_SECONDS from one look to the next
+    clock = itertools.count(1_000.0, 30.0)  # half of IDLE_CONNECTION_TIMEOUT from one look to the next
     monkeypatch.setattr(connections_module, "monotonic", lambda: next(clock))
     first = enqueue(tasks.backend)
     others = [enqueue(tasks.noop) for _ in range(3)]
     held = enqueue(tasks.hold, "end")
     with database_settings(CONN_MAX_AGE=None), working(threads=1):
         assert tasks.gate("end runs").wait(tasks.DEADLINE)
-        until(lambda: all(fresh(job).is_over for job in [first, *others]))
+        until(lambda: all(fresh(job).is_finished for job in [first, *others]))
         until(lambda: fresh(first).result not in django_sessions(), what="the connection is closed")
         tasks.gate("end").set()
-        until(lambda: fresh(held).is_over)
+        until(lambda: fresh(held).is_finished)
 
 
 @pytest.mark.usefixtures("kept")

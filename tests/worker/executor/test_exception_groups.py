@@ -13,15 +13,15 @@ from django.utils import timezone
 
 from django_pgqueue import (
     CancelJob,
+    EventTimeout,
     LeaseLost,
     RetryLater,
     Snooze,
     TaskTimeout,
-    WaitTimeout,
     cancel,
     current_job,
     enqueue,
-    signal,
+    send_event,
     task,
 )
 from django_pgqueue.models import Job
@@ -57,7 +57,7 @@ async def retried_groups() -> None:
 async def two_waits() -> list[Any]:
     job = current_job()
     async with asyncio.TaskGroup() as group:
-        waits = [group.create_task(job.await_for(name)) for name in ("first", "second")]
+        waits = [group.create_task(job.areceive_event(name)) for name in ("first", "second")]
     return [wait.result() for wait in waits]
 
 
@@ -118,8 +118,8 @@ def test_two_waits_in_a_group_follow_each_other() -> None:
     job = enqueue(two_waits)
     run_due()
     assert (fresh(job).status, fresh(job).errors) == ("pending", [])
-    signal(job, "second", 2)
-    signal(job, "first", 1)
+    send_event(job, "second", 2)
+    send_event(job, "first", 1)
     run_due()
     assert (fresh(job).status, fresh(job).result) == ("done", [1, 2])
 
@@ -142,7 +142,7 @@ def test_snooze_cancel_and_retry_later_count_in_a_group() -> None:
         ([Snooze(timedelta(hours=1)), RetryLater(1)], "retry"),
         ([OSError("lost"), Snooze(timedelta(hours=1))], "retry"),
         ([OSError("lost"), CancelJob("x")], "failed"),
-        ([OSError("lost"), WaitTimeout("over")], "failed"),
+        ([OSError("lost"), EventTimeout("over")], "failed"),
         ([OSError("lost"), FileNotFoundError("fails")], "failed"),
         ([OSError("lost"), ValueError("not retried")], "failed"),
         ([TaskTimeout()], "retry"),

@@ -81,7 +81,7 @@ def test_whatever_a_task_returns_that_cannot_be_stored_fails_it_at_once(task: An
     for kind, job in jobs.items():
         assert (job.status, job.attempts, job.result) == ("failed", 1, None), (kind, job.errors)
         if kind != "hostile dict":
-            assert job.errors[0]["class"] == "django_pgqueue.exceptions.PayloadError", kind
+            assert job.errors[0]["class"] == "django_pgqueue.exceptions.InvalidJSON", kind
     assert sorted(tasks.SEEN) == sorted(hostile.RESULTS)
 
 

@@ -246,7 +246,7 @@ def test_a_result_that_cannot_be_stored_fails_without_a_retry(kind: str) -> None
     run_due()
     failed = fresh(job)
     assert (failed.status, failed.attempts, tasks.SEEN) == ("failed", 1, [kind])
-    assert failed.errors[0]["class"] == "django_pgqueue.exceptions.PayloadError"
+    assert failed.errors[0]["class"] == "django_pgqueue.exceptions.InvalidJSON"
     assert "result" in failed.errors[0]["message"]
     assert fresh(other).status == "done"
 

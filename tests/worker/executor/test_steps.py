@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from django_pgqueue import StepError, cancel, enqueue, retry, signal, step
-from django_pgqueue.exceptions import JobIsOver, PayloadError
+from django_pgqueue import StepError, cancel, enqueue, retry, send_event, step
+from django_pgqueue.exceptions import InvalidJSON, JobFinished
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job
 from django_pgqueue.models.progress import Step
@@ -208,19 +208,19 @@ def test_a_signal_continues_the_job(ran: list[str]) -> None:
     job = enqueue(tasks.approval)
     run_due()
     waiting = fresh(job)
-    assert waiting.waiting_reason == "waits for the signal approved"
+    assert waiting.waiting_reason == "waits for the event approved"
     assert waiting.run_after - timezone.now() > timedelta(days=30_000)
-    assert signal(job, "approved", {"by": "ann"})
-    assert not signal(job, "approved", {"by": "bob"})
+    assert send_event(job, "approved", {"by": "ann"})
+    assert not send_event(job, "approved", {"by": "bob"})
     run_due()
     assert (fresh(job).status, fresh(job).result, ran) == ("done", {"by": "ann"}, ["ask"])
-    with pytest.raises(JobIsOver, match=f"Job {job.pk} cannot receive the signal 'approved'"):
-        signal(job, "approved")
+    with pytest.raises(JobFinished, match=f"Job {job.pk} cannot receive the event 'approved'"):
+        send_event(job, "approved")
 
 
 def test_a_signal_may_come_before_the_job_runs(ran: list[str]) -> None:
     job = enqueue(tasks.approval)
-    assert signal(job, "approved", "early")
+    assert send_event(job, "approved", "early")
     run_due()
     assert (fresh(job).status, fresh(job).result) == ("done", "early")
 
@@ -230,9 +230,9 @@ def test_a_wait_that_times_out_fails_the_job_and_a_retry_waits_again(ran: list[s
     run_due()
     failed = fresh(job)
     assert (failed.status, failed.attempts) == ("failed", 1)
-    assert failed.errors[0]["class"] == "django_pgqueue.exceptions.WaitTimeout"
+    assert failed.errors[0]["class"] == "django_pgqueue.exceptions.EventTimeout"
     assert retry(job) == 1
-    assert signal(job, "approved", "late")
+    assert send_event(job, "approved", "late")
     run_due()
     assert (fresh(job).status, fresh(job).result, ran) == ("done", "late", ["ask"])
 
@@ -240,21 +240,21 @@ def test_a_wait_that_times_out_fails_the_job_and_a_retry_waits_again(ran: list[s
 def test_async_tasks_wait_too(ran: list[str]) -> None:
     job = enqueue(tasks.async_approval)
     run_due()
-    assert fresh(job).waiting_reason == "waits for the signal approved"
-    signal(job, "approved", 1)
+    assert fresh(job).waiting_reason == "waits for the event approved"
+    send_event(job, "approved", 1)
     run_due()
     assert (fresh(job).status, fresh(job).result) == ("done", 1)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 101, 5])
 def test_a_bad_name_of_a_signal_is_refused(name: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="signal"):
-        signal(enqueue(tasks.approval), name)
+    with pytest.raises((TypeError, ValueError), match="event"):
+        send_event(enqueue(tasks.approval), name)
 
 
 def test_a_bad_value_of_a_signal_is_refused() -> None:
-    with pytest.raises(PayloadError, match=r"^Unsupported type: value is of type object"):
-        signal(enqueue(tasks.approval), "approved", object())
+    with pytest.raises(InvalidJSON, match=r"^Unsupported type: value is of type object"):
+        send_event(enqueue(tasks.approval), "approved", object())
 
 
 def test_functions_can_be_steps(ran: list[str]) -> None:

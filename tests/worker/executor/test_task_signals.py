@@ -236,7 +236,7 @@ def test_receivers_see_the_exception_that_counts(name: str) -> None:
     finally:
         task_finished.disconnect(receiver)
     ((cls, error, frames),) = seen
-    assert cls.__name__ == {"add": "TypeError", "bad_result": "PayloadError"}[name]
+    assert cls.__name__ == {"add": "TypeError", "bad_result": "InvalidJSON"}[name]
     assert frames is error.__traceback__
     assert not isinstance(error.__context__, (BadCall, BadResult))
     assert "task_signals.py" not in "".join(traceback.format_tb(frames))

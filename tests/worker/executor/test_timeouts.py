@@ -56,7 +56,7 @@ def test_a_task_that_runs_too_long_fails_and_its_neighbours_go_on(is_async: bool
     job = enqueue(timing.atoo_long, "a") if is_async else enqueue(timing.too_long, "a")
     neighbour = enqueue(tasks.hold, "n")
     with working(threads=2):
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
         tasks.gate("n").set()
         until(lambda: fresh(neighbour).status == "done")
         after = enqueue(tasks.add, 1, 2)
@@ -69,7 +69,7 @@ def test_a_task_that_runs_too_long_fails_and_its_neighbours_go_on(is_async: bool
 def test_a_timeout_is_an_attempt_that_may_be_retried() -> None:
     job = enqueue(timing.too_long_once)
     with working():
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert (fresh(job).status, fresh(job).result, fresh(job).attempts) == ("done", "in time", 2)
     assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
 
@@ -77,7 +77,7 @@ def test_a_timeout_is_an_attempt_that_may_be_retried() -> None:
 def test_a_task_may_clean_up_and_end() -> None:
     jobs = [enqueue(timing.cleans_up, "a"), enqueue(timing.acleans_up, "b")]
     with working(threads=2):
-        until(lambda: all(fresh(job).is_over for job in jobs))
+        until(lambda: all(fresh(job).is_finished for job in jobs))
     assert [(fresh(job).status, fresh(job).result) for job in jobs] == [
         ("done", "a cleaned up"),
         ("done", "b cleaned up"),
@@ -87,7 +87,7 @@ def test_a_task_may_clean_up_and_end() -> None:
 def test_the_work_of_an_atomic_task_is_rolled_back() -> None:
     job = enqueue(timing.atomic_too_long, "x")
     with working():
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert fresh(job).status == "failed"
     assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"
     assert not Entry.objects.exists()
@@ -96,7 +96,7 @@ def test_the_work_of_an_atomic_task_is_rolled_back() -> None:
 def test_a_task_that_extends_itself_runs_on() -> None:
     job = enqueue(timing.extends, 4)
     with working():
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert (fresh(job).status, fresh(job).result) == ("done", [True] * 4)
 
 
@@ -117,7 +117,7 @@ def test_an_operator_may_extend_what_runs(monkeypatch: pytest.MonkeyPatch) -> No
         # The worker reads the row when the deadline that it knows is reached.
         until(lambda: timeout_of(job).until - monotonic() > 1000)
         tasks.gate("a").set()
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert fresh(job).status == "done"
 
 
@@ -155,7 +155,7 @@ def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
             tasks.gate("a").set()
             until(lambda: sys._current_frames()[thread].f_code is Timeout._leave.__code__)
             timeouts._raise_in_thread(thread, ctypes.py_object(TaskTimeout))
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
         until(lambda: Job.objects.filter(pk__in=rest, status="done").count() == 50)
     assert (fresh(job).status, fresh(job).result, fresh(job).errors) == ("done", "a", [])
 
@@ -178,7 +178,7 @@ def test_race_a_task_extends_itself_when_the_worker_has_decided(
     with working():
         assert decided.wait(tasks.DEADLINE)
         tasks.gate("a").set()
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert (fresh(job).status, fresh(job).result) == ("done", "a")
 
 
@@ -209,7 +209,7 @@ def test_a_job_that_ends_late_but_ends_is_what_it_says(settings: Any) -> None:
     with working(threads=2) as worker:
         until(lambda: worker.producer.lifetime.stopping)
         tasks.gate("a").set()
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
         assert worker.thread.is_alive()
         tasks.gate("n").set()
         worker.thread.join(tasks.DEADLINE)
@@ -232,5 +232,5 @@ def test_what_the_server_cannot_be_asked_is_decided_alone(monkeypatch: pytest.Mo
     monkeypatch.setattr(timeouts, "connect", refuse)
     job = enqueue(timing.too_long, "a")
     with working():
-        until(lambda: fresh(job).is_over)
+        until(lambda: fresh(job).is_finished)
     assert error_class(job) == "django_pgqueue.exceptions.TaskTimeout"

@@ -70,10 +70,10 @@ def test_an_object_that_is_no_task_is_not_called() -> None:
 
 
 def test_it_fails_when_the_patience_is_over(settings: Any) -> None:
-    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 0.5}
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0.5}
     pk = unknown()
     with working() as worker:
-        failed = until(lambda: job if (job := fresh(pk)).is_over else None)
+        failed = until(lambda: job if (job := fresh(pk)).is_finished else None)
     assert (failed.status, failed.errors[0]["class"]) == ("failed", "django_pgqueue.exceptions.UnknownTask")
     assert "not_yet_deployed" in failed.errors[0]["message"]
     assert failed.waiting_reason.startswith("no worker knew the task")
@@ -84,7 +84,7 @@ def test_it_fails_when_the_patience_is_over(settings: Any) -> None:
 
 
 def test_the_patience_begins_with_the_first_worker_that_met_it(settings: Any) -> None:
-    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 3600}
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 3600}
     pk = unknown()
     run_due()
     Job.objects.update(started_at=timezone.now() - timedelta(hours=2), run_after=timezone.now())
@@ -114,7 +114,7 @@ def test_it_runs_once_a_worker_knows_it() -> None:
 
 
 def test_after_it_failed_it_can_be_retried(settings: Any) -> None:
-    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 0}
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0}
     pk = unknown()
     run_due()
     assert fresh(pk).status == "failed"

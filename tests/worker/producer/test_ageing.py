@@ -1,4 +1,4 @@
-"""Weights of queues and ageing, from the options of a worker to the order in which jobs run."""
+"""Weights of queues and aging, from the options of a worker to the order in which jobs run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_queues_are_served_as_often_as_their_weights_say(session: Session) -> No
 def test_a_job_that_has_waited_long_comes_before_newer_ones_of_the_next_priority(
     session: Session, settings: Any
 ) -> None:
-    settings.PGQUEUE = {"AGEING": timedelta(minutes=1)}
+    settings.PGQUEUE = {"AGING": timedelta(minutes=1)}
     enqueue_many(tasks.noop.using(queue_name="default").bind() for _ in range(10))
     enqueue_many(tasks.noop.using(queue_name="low", priority=-2).bind() for _ in range(2))
     backdate("low", 110)
@@ -66,7 +66,7 @@ def test_a_job_that_has_waited_long_comes_before_newer_ones_of_the_next_priority
 
 
 def test_a_range_that_was_empty_has_not_aged(session: Session, settings: Any) -> None:
-    settings.PGQUEUE = {"AGEING": timedelta(minutes=1)}
+    settings.PGQUEUE = {"AGING": timedelta(minutes=1)}
     enqueue_many(tasks.noop.using(queue_name="low", priority=-2).bind() for _ in range(2))
     backdate("low", 600)
     found = claimer(session)

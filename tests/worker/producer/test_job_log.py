@@ -202,10 +202,10 @@ def test_what_wraps_the_real_exception_is_left_out(caplog: pytest.LogCaptureFixt
     enqueue(tasks.bad_result, "set")
     run_due()
     by_class = {record.error_class.rpartition(".")[2]: record for record in warnings(caplog)}
-    assert by_class.keys() == {"TypeError", "PayloadError"}
+    assert by_class.keys() == {"TypeError", "InvalidJSON"}
     # It did not come out of any code of the task.
     assert printed(by_class["TypeError"]).startswith("TypeError: tests.app.worker_tasks.noop(): ")
-    assert "BadResult" not in printed(by_class["PayloadError"])
+    assert "BadResult" not in printed(by_class["InvalidJSON"])
 
 
 @pytest.mark.django_db(transaction=True)
@@ -255,7 +255,7 @@ def test_a_crash_of_what_must_not_run_twice_is_an_error_in_words(caplog: pytest.
 
 @pytest.mark.django_db(transaction=True)
 def test_an_unknown_task_fails_with_the_reason(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
-    settings.PGQUEUE = {"UNKNOWN_TASK_PATIENCE": 0}
+    settings.PGQUEUE = {"UNKNOWN_TASK_TIMEOUT": 0}
     job = enqueue(tasks.noop)
     Job.objects.filter(pk=job.pk).update(task_path="tests.app.gone.task")
     run_due()

@@ -39,7 +39,7 @@ def test_the_limits_that_the_code_declares_are_written_by_a_worker() -> None:
         assert tasks.gate("hold 2 runs").wait(tasks.DEADLINE)
         for number in range(3):
             tasks.gate(f"hold {number}").set()
-        until(lambda: all(fresh(job).is_over for job in jobs))
+        until(lambda: all(fresh(job).is_finished for job in jobs))
 
 
 def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
@@ -56,7 +56,7 @@ def test_the_limits_of_a_module_are_written_as_soon_as_a_job_has_imported_it(
         assert tasks.gate("hold 1 runs").wait(2.0)  # not only when the worker registers again
         for number in range(2):
             tasks.gate(f"hold {number}").set()
-        until(lambda: fresh(first).is_over and fresh(second).is_over)
+        until(lambda: fresh(first).is_finished and fresh(second).is_finished)
 
 
 def test_a_worker_that_sleeps_starts_what_another_session_releases() -> None:
@@ -65,7 +65,7 @@ def test_a_worker_that_sleeps_starts_what_another_session_releases() -> None:
         assert tasks.gate("hold a runs").wait(tasks.DEADLINE)
         until(lambda: fresh(second).status == "blocked")
         tasks.gate("hold a").set()
-        until(lambda: fresh(first).is_over and fresh(second).is_over)
+        until(lambda: fresh(first).is_finished and fresh(second).is_finished)
 
 
 def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
@@ -82,7 +82,7 @@ def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
         assert tasks.gate("q3 runs").wait(tasks.DEADLINE)
         for number in range(5):
             tasks.gate(f"q{number}").set()
-        until(lambda: all(fresh(job).is_over for job in jobs))
+        until(lambda: all(fresh(job).is_finished for job in jobs))
 
 
 def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
@@ -92,7 +92,7 @@ def test_a_job_that_another_one_replaces_is_asked_to_stop() -> None:
         new = enqueue(limited.build, "a", "new")
         until(lambda: fresh(old).cancel_requested)
         tasks.gate("hold old").set()
-        until(lambda: fresh(new).is_over)
+        until(lambda: fresh(new).is_finished)
         assert fresh(new).status == "done"
 
 
@@ -101,18 +101,18 @@ def test_a_job_that_finds_no_room_is_skipped(caplog: pytest.LogCaptureFixture) -
         old = enqueue(limited.refresh, "a", "hold it")
         assert tasks.gate("hold it runs").wait(tasks.DEADLINE)
         new = enqueue(limited.refresh, "a", "new")
-        until(lambda: fresh(new).is_over)
+        until(lambda: fresh(new).is_finished)
         assert fresh(new).status == "cancelled"
         until(lambda: "cancelled 1 job that found no room, as the limit says" in caplog.text)
         tasks.gate("hold it").set()
-        until(lambda: fresh(old).is_over)
+        until(lambda: fresh(old).is_finished)
 
 
 def test_jobs_start_at_their_rate_and_in_order() -> None:
     tasks.reset()
     with working(threads=4):
         jobs = [enqueue(limited.quick, 7, str(number)) for number in range(10)]
-        until(lambda: all(fresh(job).is_over for job in jobs))
+        until(lambda: all(fresh(job).is_finished for job in jobs))
     assert [str(number) for number in range(10)] == tasks.SEEN
     starts = [fresh(job).last_attempted_at for job in jobs]
     assert None not in starts
@@ -122,16 +122,16 @@ def test_jobs_start_at_their_rate_and_in_order() -> None:
 def test_a_rate_that_is_raised_wakes_a_worker_that_sleeps() -> None:
     with working(threads=3):
         jobs = [enqueue(limited.hourly, f"h{number}") for number in range(4)]
-        until(lambda: sum(fresh(job).is_over for job in jobs) == 2)
+        until(lambda: sum(fresh(job).is_finished for job in jobs) == 2)
         until(lambda: fresh(jobs[3]).status == "blocked")
         set_limit(limited.hourly, starts=1000, per=timedelta(seconds=1), burst=10)
-        until(lambda: all(fresh(job).is_over for job in jobs))
+        until(lambda: all(fresh(job).is_finished for job in jobs))
 
 
 def test_the_rate_of_a_queue_holds_and_changes_while_it_works() -> None:
     set_limit("queue:default", starts=1, per=timedelta(hours=1), burst=2)
     with working(threads=3):
         jobs = [enqueue(tasks.note, f"r{number}") for number in range(4)]
-        until(lambda: sum(fresh(job).is_over for job in jobs) == 2)
+        until(lambda: sum(fresh(job).is_finished for job in jobs) == 2)
         set_limit("queue:default", starts=1000, per=timedelta(seconds=1), burst=10)
-        until(lambda: all(fresh(job).is_over for job in jobs))
+        until(lambda: all(fresh(job).is_finished for job in jobs))

@@ -44,7 +44,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 
 def over(*jobs: Any) -> None:
     """Wait until the jobs, given as objects or ids, are over."""
-    until(lambda: all(fresh(job).is_over for job in jobs))
+    until(lambda: all(fresh(job).is_finished for job in jobs))
 
 
 def test_a_worker_has_few_prepared_statements_whatever_it_has_done(

@@ -41,7 +41,7 @@ def test_every_range_is_in_every_order() -> None:
 
 
 def test_what_has_waited_long_enough_counts_as_a_higher_priority() -> None:
-    turns = Turns(ageing=60)
+    turns = Turns(aging=60)
     turns.know([("low", -2), ("default", 0)])
     waits = {("low", -2): 119.0, ("default", 0): 1.0}
     assert turns.next(waits.__getitem__)[0] == ("default", 0)
@@ -52,7 +52,7 @@ def test_what_has_waited_long_enough_counts_as_a_higher_priority() -> None:
 
 
 def test_ranges_of_which_one_has_risen_to_the_level_of_the_other_take_turns() -> None:
-    turns = Turns(ageing=60)
+    turns = Turns(aging=60)
     turns.know([("low", -1), ("default", 0)])
     found = {turns.next({("low", -1): 60.0, ("default", 0): 0.0}.__getitem__)[0] for _ in range(4)}
     assert found == {("low", -1), ("default", 0)}

@@ -16,7 +16,6 @@ from django.utils import timezone
 
 from django_pgqueue.maintenance import recovery, rounds
 from django_pgqueue.models import Schedule, Worker
-from django_pgqueue.schedules import pause, resume
 from django_pgqueue.schedules.fire import SPREAD
 from django_pgqueue.worker.supervisor import heartbeat as heartbeat_module
 from django_pgqueue.worker.supervisor.heartbeat import Heartbeat
@@ -176,18 +175,18 @@ def test_the_heartbeat_finds_a_schedule_that_is_due_and_fires_it_at_once(supervi
     assert paused <= 2.1  # every second heartbeat is left out
 
 
-def test_a_supervisor_wakes_for_the_next_tick_and_not_only_for_its_heartbeat(
+def test_a_supervisor_wakes_for_the_next_run_and_not_only_for_its_heartbeat(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("random.uniform", lambda low, high: high)
     schedule = ScheduleFactory.create()
     due = timezone.now() + timedelta(seconds=0.5)
-    Schedule.objects.update(next_tick=due, since=due - timedelta(days=1))
+    Schedule.objects.update(next_run_at=due, since=due - timedelta(days=1))
     supervisor.turn()
     supervisor.turn()  # it has begun to listen, so it looks once more
     left = supervisor.heartbeat.seconds_left(supervisor.now)
     assert (due - timezone.now()).total_seconds() - 0.1 < left < 0.6
-    Schedule.objects.update(next_tick=due - timedelta(seconds=0.6))  # the time has come, as on the clock
+    Schedule.objects.update(next_run_at=due - timedelta(seconds=0.6))  # the time has come, as on the clock
     supervisor.turn()
     assert len(jobs_of(schedule)) == 1
 
@@ -226,17 +225,17 @@ def test_a_change_of_a_schedule_is_heard_between_two_heartbeats(supervisor: Supe
             " VALUES ('changed', 'tests.app.tasks.noop', '1 second', now() - interval '3 seconds')"
         )
     else:
-        ScheduleFactory.create(name="changed", cron=None, every=timedelta(days=3660))
+        made = ScheduleFactory.create(name="changed", cron=None, every=timedelta(days=3660))
         if change == "resumed":
-            pause("changed")
+            made.pause()
         serve_on_news(supervisor)
         Schedule.objects.filter(pk="changed").update(every=timedelta(seconds=1))
         if change == "resumed":
-            resume("changed")
+            made.resume()
     serve_on_news(supervisor)
     row = Schedule.objects.get(pk="changed")
-    assert row.next_tick is not None
-    assert abs((row.next_tick - timezone.now()).total_seconds()) < 60
+    assert row.next_run_at is not None
+    assert abs((row.next_run_at - timezone.now()).total_seconds()) < 60
 
 
 def test_news_that_arrive_while_a_statement_runs_are_not_missed(

@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from django_pgqueue import CancelJob, WaitTimeout, current_job, signal, task
+from django_pgqueue import CancelJob, EventTimeout, current_job, send_event, task
 
 from ..models import Price
 from .download import count_pages, download
@@ -22,8 +22,8 @@ def import_prices(supplier: str) -> str:
 def wait_for_approval() -> str:
     job = current_job()
     try:
-        answer = job.wait_for("approval", timeout=timedelta(days=3))
-    except WaitTimeout:
+        answer = job.receive_event("approval", timeout=timedelta(days=3))
+    except EventTimeout:
         raise CancelJob("nobody has approved the prices") from None
     job.sleep("time to object", timedelta(minutes=10))
     return str(answer["by"])
@@ -35,4 +35,4 @@ def publish_prices(*suppliers: str) -> int:
 
 def approve(job_id: int, name: str) -> bool:
     """Called by a view. Return False if somebody else has approved the prices before."""
-    return signal(job_id, "approval", {"by": name})
+    return send_event(job_id, "approval", {"by": name})

@@ -1,8 +1,8 @@
 SELECT setval('pgqueue_job_id_seq', coalesce(max(id), 0) + 1000000)
 FROM pgqueue_job;
 
-SELECT setval(pg_get_serial_sequence('pgqueue_tick', 'id'), coalesce(max(id), 0) + 1000000)
-FROM pgqueue_tick;
+SELECT setval(pg_get_serial_sequence('pgqueue_schedule_run', 'id'), coalesce(max(id), 0) + 1000000)
+FROM pgqueue_schedule_run;
 
 SELECT setval(pg_get_serial_sequence('pgqueue_stat', 'id'), coalesce(max(id), 0) + 1000000)
 FROM pgqueue_stat;

@@ -1,9 +1,9 @@
 -- Enqueue one job of a schedule now, whatever its timing says. Return its id and the outcome, as pgqueue_enqueue_v1
--- does: the id is that of another job, if that one has the unique key. The ticks of the schedule stay as they are.
+-- does: the id is that of another job, if that one has the unique key. The runs of the schedule stay as they are.
 --
 -- Race: a round may be firing the schedule at this moment. This waits for its lock, so that neither loses the job of
--- the other from live_jobs. The moment has microseconds, which a tick never has, so it is never that of a tick.
-CREATE FUNCTION pgqueue_run_schedule_v1(p_name text, OUT id bigint, OUT outcome text)
+-- the other from live_jobs. The moment has microseconds, which a run never has, so it is never that of a run.
+CREATE FUNCTION pgqueue_enqueue_schedule_v1(p_name text, OUT id bigint, OUT outcome text)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     moment timestamptz;
@@ -17,7 +17,7 @@ BEGIN
     IF moment = date_trunc('second', moment) THEN
         moment := moment + interval '1 microsecond';
     END IF;
-    INSERT INTO pgqueue_tick (schedule, tick, outcome) VALUES (p_name, moment, 'manual');
+    INSERT INTO pgqueue_schedule_run (schedule, run_at, outcome) VALUES (p_name, moment, 'manual');
     SELECT done.ids[1], coalesce(done.outcomes[1], 'created') INTO id, outcome
-    FROM pgqueue_enqueue_ticks_v1(ARRAY[p_name], ARRAY[moment]) AS done;
+    FROM pgqueue_enqueue_runs_v1(ARRAY[p_name], ARRAY[moment]) AS done;
 END $$;

@@ -1,17 +1,17 @@
--- Send a signal to a live job that waits for it, or will wait for it. Returns false if the job has this signal already,
+-- Send an event to a live job that waits for it, or will wait for it. Returns false if the job has this event already,
 -- or has stopped waiting for it.
 --
 -- Race: the job may be on its way to sleep. Its finish locks the row of the job, as this does: if this is first, the
--- finish finds the signal and makes the job due; otherwise the job waits already, and this makes it due.
-CREATE FUNCTION pgqueue_signal_v1(p_job bigint, p_name text, p_value jsonb) RETURNS boolean
+-- finish finds the event and makes the job due; otherwise the job waits already, and this makes it due.
+CREATE FUNCTION pgqueue_send_event_v1(p_job bigint, p_name text, p_value jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     awaited boolean;
     problem text := CASE
-        WHEN p_name IS NULL OR p_name = '' THEN 'a signal needs a name'
-        WHEN length(p_name) > 100 THEN format('the name of a signal has at most 100 characters, not %s', length(p_name))
+        WHEN p_name IS NULL OR p_name = '' THEN 'an event needs a name'
+        WHEN length(p_name) > 100 THEN format('the name of an event has at most 100 characters, not %s', length(p_name))
         WHEN (SELECT count(*) FROM pgqueue_step WHERE job_id = p_job) >= 1000
-            THEN format('job %s has 1,000 steps and signals, which is the limit', p_job)
+            THEN format('job %s has 1,000 steps and events, which is the limit', p_job)
     END;
 BEGIN
     IF problem IS NOT NULL THEN
@@ -23,9 +23,9 @@ BEGIN
             HINT = 'It is over, so it cannot receive the signal.';
     END IF;
     INSERT INTO pgqueue_step AS step (job_id, name, kind, finished_at, result)
-    VALUES (p_job, p_name, 'signal', clock_timestamp(), p_value)
+    VALUES (p_job, p_name, 'event', clock_timestamp(), p_value)
     ON CONFLICT (job_id, name) DO UPDATE SET finished_at = excluded.finished_at, result = excluded.result
-        WHERE step.kind = 'signal' AND step.finished_at IS NULL
+        WHERE step.kind = 'event' AND step.finished_at IS NULL
     RETURNING step.wake_at IS NOT NULL INTO awaited;
     IF NOT FOUND THEN
         RETURN false;

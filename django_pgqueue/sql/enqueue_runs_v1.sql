@@ -1,14 +1,14 @@
--- Enqueue a job for each of these ticks, in this order, and note it in the tick and in its schedule. The caller holds
--- the locks of the schedules and has just written the ticks. The policy is that of the task, as the last process saw
+-- Enqueue a job for each of these runs, in this order, and note it in the run and in its schedule. The caller holds
+-- the locks of the schedules and has just written the runs. The policy is that of the task, as the last process saw
 -- it that could import the task; without one, the worker that claims the job fills it in. The options of the policy,
 -- its keys, are those of a call with certain arguments, and do not apply if somebody has changed the arguments since.
 --
--- A job whose unique key is taken is not inserted, or takes the place of the other one. Then the outcome of the tick
+-- A job whose unique key is taken is not inserted, or takes the place of the other one. Then the outcome of the run
 -- says so, and its job is the other one. Returns the jobs and the outcomes, as pgqueue_enqueue_many_v1 does.
 --
 -- live_jobs is kept for the overlap: the jobs that may still be live, or only the last one if they may overlap.
-CREATE FUNCTION pgqueue_enqueue_ticks_v1(
-    p_schedules text[], p_ticks timestamptz[], OUT ids bigint[], OUT outcomes text[]
+CREATE FUNCTION pgqueue_enqueue_runs_v1(
+    p_schedules text[], p_runs timestamptz[], OUT ids bigint[], OUT outcomes text[]
 ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     problem text;
@@ -27,7 +27,7 @@ BEGIN
         p_args => array_agg(call.args ORDER BY call.place),
         p_kwargs => array_agg(call.kwargs ORDER BY call.place),
         p_metadata => array_agg(coalesce(call.policy -> 'metadata', '{}') || jsonb_build_object(
-            'schedule', call.name, 'tick', to_char(call.tick AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')
+            'schedule', call.name, 'run_at', to_char(call.run_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')
         ) || CASE WHEN call.by_hand THEN '{"by_hand": true}'::jsonb ELSE '{}' END ORDER BY call.place),
         p_queue_names => array_agg(
             coalesce(call.queue_name, call.policy ->> 'queue_name', 'default') ORDER BY call.place),
@@ -46,20 +46,20 @@ BEGIN
             THEN array_agg(call.options ORDER BY call.place) END
     ) AS done
     FROM (
-        SELECT given.place, given.tick, schedule.name, schedule.task_path, schedule.args, schedule.kwargs,
+        SELECT given.place, given.run_at, schedule.name, schedule.task_path, schedule.args, schedule.kwargs,
             schedule.queue_name, schedule.priority, schedule.jitter, passed.outcome = 'manual' AS by_hand,
             CASE WHEN schedule.policy ->> 'task_path' = schedule.task_path THEN schedule.policy END AS policy,
             CASE WHEN schedule.policy ->> 'task_path' = schedule.task_path
                 AND schedule.policy -> 'args' = schedule.args AND schedule.policy -> 'kwargs' = schedule.kwargs
                 THEN nullif(schedule.policy -> 'options', 'null') END AS options
-        FROM unnest(p_schedules, p_ticks) WITH ORDINALITY AS given (name, tick, place)
+        FROM unnest(p_schedules, p_runs) WITH ORDINALITY AS given (name, run_at, place)
         JOIN pgqueue_schedule AS schedule ON schedule.name = given.name
-        JOIN pgqueue_tick AS passed ON passed.schedule = given.name AND passed.tick = given.tick
+        JOIN pgqueue_schedule_run AS passed ON passed.schedule = given.name AND passed.run_at = given.run_at
     ) AS call) AS one;
-    UPDATE pgqueue_tick AS passed SET job_id = given.job,
+    UPDATE pgqueue_schedule_run AS passed SET job_id = given.job,
         outcome = coalesce(nullif(given.came_of_it, 'created'), passed.outcome)
-    FROM unnest(p_schedules, p_ticks, ids, outcomes) AS given (name, tick, job, came_of_it)
-    WHERE passed.schedule = given.name AND passed.tick = given.tick;
+    FROM unnest(p_schedules, p_runs, ids, outcomes) AS given (name, run_at, job, came_of_it)
+    WHERE passed.schedule = given.name AND passed.run_at = given.run_at;
     UPDATE pgqueue_schedule AS schedule SET live_jobs = CASE schedule.overlap
         WHEN 'allow' THEN ARRAY[newest.job]
         ELSE newest.jobs || ARRAY(

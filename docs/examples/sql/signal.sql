@@ -1,1 +1,0 @@
-SELECT pgqueue_signal(57, 'decided', '{"by": "ann", "decision": "yes"}');
