@@ -1,0 +1,1 @@
+"""A Wagtail site: Wagtail's own tasks on this backend."""
