@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any
 
 from django.apps import apps
-from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as CheckWarning
 from django.core.checks.registry import registry
@@ -56,14 +55,14 @@ def broken_entries() -> Iterator[CheckMessage]:
 def default_elsewhere() -> Iterator[CheckMessage]:
     """W001: tasks that use Django's own decorator do not go to this queue."""
     from ..compat import DjangoTask, task_backends
-    from ..tasks.routing import backend_class, is_ours, our_aliases
+    from ..tasks.routing import backend_class, is_ours, our_aliases, sets_tasks
 
     default = task_backends.settings.get("default", {})  # if it is missing, Django refuses such tasks itself
     cls = backend_class(default)
     if cls is None or is_ours(cls):
         return
     decorator = f"@{DjangoTask.__module__.removesuffix('.base')}.task"
-    if not settings.is_overridden("TASKS"):  # type: ignore[misc]
+    if not sets_tasks():
         yield CheckWarning(
             f"TASKS is not set, so tasks that use {decorator} do not go to this queue. They run immediately, "
             "in the process that enqueues them.",

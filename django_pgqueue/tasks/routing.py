@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from django.conf import settings
+from django.conf import global_settings, settings
 from django.utils.module_loading import import_string
 
 from ..compat import PACKAGES, BaseTaskBackend, DjangoTask, is_backend_class, task_backends
@@ -35,6 +35,7 @@ __all__ = [
     "is_test",
     "our_aliases",
     "resolve",
+    "sets_tasks",
 ]
 
 IMPLICIT = "django_pgqueue"
@@ -121,7 +122,7 @@ def default_backend() -> QueueBackend:
         ours = our_aliases()
         if ours:
             backend = cast("QueueBackend", task_backends[ours[0]])
-        elif tested and settings.is_overridden("TASKS") and (path := _stand_in(tasks)):  # type: ignore[misc]
+        elif tested and sets_tasks() and (path := _stand_in(tasks)):
             backend = _backend_at(path)
         else:
             backend = implicit_backend()
@@ -132,6 +133,13 @@ def default_backend() -> QueueBackend:
 # The settings, whether this is a test, and the backend that follows from them. All threads share it, as our
 # backend keeps no state.
 _default: tuple[Any, bool, QueueBackend] | None = None
+
+
+def sets_tasks() -> bool:
+    """Return whether the project sets TASKS. In one of django-configurations, each setting is overridden, and
+    those that the project does not set have the value of Django.
+    """
+    return getattr(settings, "TASKS", None) is not getattr(global_settings, "TASKS", None)
 
 
 def implicit_backend() -> QueueBackend:

@@ -6,15 +6,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
+import django
 import pytest
 from asgiref.sync import async_to_sync
+from django.conf import global_settings
 from django.db import IntegrityError, connection, transaction
 from django.db.models.signals import post_delete
 from django.test import SimpleTestCase, TestCase
 
 from django_pgqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
+from django_pgqueue.checks.backends import default_elsewhere
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.models import Job
+from django_pgqueue.tasks import routing
 from django_pgqueue.tasks.routing import default_backend
 from django_pgqueue.testing import (
     DummyBackend,
@@ -311,6 +315,16 @@ def test_tasks_is_obeyed(
         with monkeypatch.context() as patch:
             patch.delattr(_TestState, "saved_data")
             assert type(default_backend()).__name__ == "PgQueueBackend", "outside of tests nothing changes"
+
+
+@pytest.mark.skipif(django.VERSION < (6, 0), reason="Django has no TASKS")
+def test_tasks_with_the_value_of_django_are_not_set(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """django-configurations overrides each setting that the project does not set with that of Django."""
+    settings.TASKS = global_settings.TASKS
+    monkeypatch.setattr(routing, "_default", None)
+    assert type(default_backend()).__name__ == "PgQueueBackend"
+    (message,) = default_elsewhere()
+    assert "TASKS is not set" in message.msg
 
 
 def test_a_backend_of_ours_is_preferred_to_a_stand_in(settings: Any) -> None:

@@ -1,0 +1,1 @@
+"""A project of django-configurations: its settings are classes."""
