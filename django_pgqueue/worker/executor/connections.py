@@ -85,6 +85,7 @@ def tidy_up() -> list[str]:
     Return the databases in which it has written in a transaction that it has left open. This is undone.
     """
     _thread.unsaved = None
+    _drop_unopened()
     _thread.used = _each(_tidy)
     return _thread.unsaved or []
 
@@ -191,6 +192,15 @@ def _drop_dead(connection: BaseDatabaseWrapper) -> None:
         return
     connection.close_if_unusable_or_obsolete()
     _close_unused(connection)
+
+
+def _drop_unopened() -> None:
+    """Drop Django's connection objects without a session: a task may have set something on one, such as the
+    schema of its tenant, that the next session would get.
+    """
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is None and not connection.in_atomic_block:
+            del connections[connection.alias]
 
 
 def _close_unused(connection: BaseDatabaseWrapper) -> None:

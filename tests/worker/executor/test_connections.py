@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,6 +94,18 @@ def test_what_a_job_leaves_open_is_gone_before_the_next(kind: str, is_async: boo
     assert [fresh(job).status for job in after] == ["done", "done"]
     assert [entry.key for entry in Entry.objects.all()] == ["after"]
     assert fresh(after[1]).result != fresh(first).result  # another connection
+
+
+def test_what_a_task_sets_on_a_connection_without_a_session_is_gone() -> None:
+    """As django-tenants sets the schema, which only the next statement tells the server."""
+
+    def is_kept() -> bool:
+        connections["other"].tenant = "acme"  # type: ignore[attr-defined]
+        connections_module.tidy_up()
+        return hasattr(connections["other"], "tenant")
+
+    with ThreadPoolExecutor(1) as thread:
+        assert not thread.submit(is_kept).result()
 
 
 @pytest.mark.parametrize("is_async", [False, True])
