@@ -74,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from django.conf import settings
 
     for alias, address in databases(os.environ["DATABASE_URL"]).items():
+        del address["ENGINE"]  # which settings may replace
         settings.DATABASES[alias].update(address)
 
 

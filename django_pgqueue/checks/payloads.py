@@ -157,12 +157,19 @@ def _homes(model: type[JobPayload]) -> Iterator[CheckMessage]:
         )
         return
     where = router.db_for_write(model)
-    if not same_database(where, home) or not router.allow_migrate_model(home, model):
+    if not same_database(where, home):
         yield Error(
             f"The rows of {model._meta.label} go to the database {where!r}, but the jobs of "
             f"{task.module_path} to {home!r}. A row is its job, so both must be in one database.",
             hint="Let the database router return the same alias for both, or declare the task with "
             f"@task(payload={model.__name__}, database={where!r}).",
+            id=f"{TAG}.E020",
+        )
+    elif not router.allow_migrate_model(home, model):
+        yield Error(
+            f"The database routers keep the table of {model._meta.label} out of the database {home!r}, where "
+            f"the jobs of {task.module_path} are. A row is its job, so both must be in one database.",
+            hint="Let allow_migrate() permit it. With django-tenants, put the app into SHARED_APPS.",
             id=f"{TAG}.E020",
         )
 

@@ -228,6 +228,12 @@ class TestChecks:
         )
         assert {message.id for message in check_payloads(None)} == {"pgqueue.E020"}
 
+    def test_a_table_that_a_router_keeps_out(self, settings: Any) -> None:
+        settings.DATABASE_ROUTERS = [NoReceipts()]
+        (found,) = [message for message in check_payloads(None) if "Receipt" in message.msg]
+        assert found.id == "pgqueue.E020"
+        assert found.msg.startswith("The database routers keep the table of receipts.Receipt out of the")
+
     def test_a_backend_of_others(self, declared: Any, settings: Any) -> None:
         settings.TASKS = {
             "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"},
@@ -298,6 +304,11 @@ class TestChecks:
 class Elsewhere:
     def db_for_write(self, model: Any, **hints: Any) -> str | None:
         return "other" if model._meta.app_label == "receipts" else None
+
+
+class NoReceipts:
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
+        return app_label != "receipts"
 
 
 class TestRenamedColumn:

@@ -1,0 +1,39 @@
+"""What works, and what does not."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django_tenants.utils import schema_context
+
+from django_pgqueue import enqueue
+from django_pgqueue.testing import run_jobs
+from tests.wagtail.tenants.customers.models import Customer
+from tests.wagtail.tenants.shop.tasks import read_carried
+
+pytestmark = pytest.mark.wagtail
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tenants(kept_database: None) -> None:
+    for name in ("acme", "bolt"):
+        Customer(schema_name=name, name=name).save(verbosity=0)
+
+
+def test_jobs_are_written_and_tests_run_them() -> None:
+    for name in ("acme", "bolt"):
+        with schema_context(name):
+            job = enqueue(read_carried)
+            assert job.pk == 1, "ids are not those of one queue"
+            run_jobs()
+            job.refresh_from_db()
+            assert job.result == [name]
+
+
+def test_no_worker_runs_them() -> None:
+    with pytest.raises(CommandError, match="The database 'default' lacks pgqueue_alert"):
+        call_command("runqueueworker", burst=True)
+    # As tenant_command does.
+    with schema_context("acme"), pytest.raises(psycopg.errors.UndefinedFunction):
+        call_command("runqueueworker", burst=True)

@@ -1,0 +1,55 @@
+"""Tasks that read the tables of a tenant."""
+
+from __future__ import annotations
+
+from django.db import connection
+from django_tenants.utils import schema_context
+
+from django_pgqueue import enqueue, task
+
+from ..carrying import in_tenant
+from .models import Order
+
+
+def emails() -> list[str]:
+    """Return the current schema, and the emails of the orders in it."""
+    schema: str = connection.schema_name  # type: ignore[attr-defined]
+    return [schema, *Order.objects.order_by("pk").values_list("email", flat=True)]
+
+
+@task
+@in_tenant
+def read_carried() -> list[str]:
+    return emails()
+
+
+@task
+def read_named(schema: str) -> list[str]:
+    with schema_context(schema):
+        return emails()
+
+
+@task(max_attempts=1)
+def read_nothing() -> list[str]:
+    return emails()
+
+
+@task(atomic=True)
+@in_tenant
+def add_and_enqueue() -> int:
+    Order.objects.create(email="task@example.com")
+    return enqueue(read_carried).pk
+
+
+@task(max_attempts=1, atomic=True)
+@in_tenant
+def add_and_fail() -> None:
+    Order.objects.create(email="lost@example.com")
+    raise LookupError
+
+
+@task
+def set_schema(name: str, sends: bool) -> None:
+    connection.set_schema(name)  # type: ignore[attr-defined]
+    if sends:
+        emails()
