@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import django_tasks
 import PIL.Image
 import pytest
 from django.contrib.auth.models import User
@@ -19,9 +20,11 @@ from django.core.management import call_command
 from django.db import transaction
 from django.test import Client
 from django.utils.timezone import now
+from django_tasks import exceptions, signals
 from wagtail.documents.models import Document
 from wagtail.images.models import Image
 from wagtail.models import Page, ReferenceIndex
+from wagtail.tasks import update_reference_index_task
 
 from django_pgqueue.compat import is_task
 from django_pgqueue.models import Job
@@ -106,6 +109,28 @@ def test_these_are_all_tasks_of_wagtail() -> None:
                 module = import_module(".".join(parts))
                 found |= {each.module_path for each in vars(module).values() if is_task(each)}
     assert found == {REFERENCES, DELETE_FILE, FOCAL_POINT, PURGE, SEARCH}
+
+
+def test_what_the_package_django_tasks_offers(worker: RunningWorker) -> None:
+    """What is not here does not work: see the table of the page "Use django.tasks"."""
+    heard = []
+
+    def hear(task_result: Any, **named: Any) -> None:
+        heard.append(task_result.id)
+
+    signals.task_enqueued.connect(hear)
+    result = update_reference_index_task.enqueue("wagtailcore", "page", "2")
+    signals.task_enqueued.disconnect(hear)
+    assert heard == [result.id]
+    assert worker.wait_for(result).status == "done"
+    done = update_reference_index_task.get_result(result.id)
+    assert (done.status, done.return_value) == (django_tasks.TaskResultStatus.SUCCESSFUL, None)
+    result.refresh()
+    assert result.is_finished
+    with pytest.raises(exceptions.TaskResultDoesNotExist):
+        update_reference_index_task.get_result("999999999")
+    with pytest.raises(exceptions.InvalidTaskError):
+        update_reference_index_task.using(queue_name="")
 
 
 def test_check_says_nothing() -> None:
