@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
+import psycopg
 from django.core.management.base import CommandError
 from django.db import connections
 from django.utils.translation import gettext as _
@@ -20,18 +21,22 @@ from ..tasks.registry import declared_queues, queues_in_use
 from ._output import plain
 
 __all__ = [
+    "NOT_FOUND",
     "as_json",
     "check_caller",
     "check_database",
     "check_vendor",
     "find",
     "listed",
+    "not_found",
     "sentence",
     "unreachable",
     "warn_of_unknown_queues",
 ]
 
 logger = get_logger(__name__)
+#: What the statements of a worker raise if its search path leads elsewhere.
+NOT_FOUND = (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
 
 
 def listed(alias: str) -> list[Any]:
@@ -131,6 +136,17 @@ def unreachable(alias: str, error: Exception) -> CommandError:
     return CommandError(
         _("The database %(alias)r cannot be reached: %(error)s")
         % {"alias": alias, "error": str(error).strip()}
+    )
+
+
+def not_found(alias: str, error: Exception) -> CommandError:
+    """Return the error to raise for NOT_FOUND after ``check_database``, which has found everything."""
+    return CommandError(
+        _(
+            "Sessions of workers do not find the queue in the database %(alias)r, but Django does: its "
+            "connections have another search path, which is not that of the role or of OPTIONS. (%(error)s)"
+        )
+        % {"alias": alias, "error": str(error).partition("\n")[0]}
     )
 
 

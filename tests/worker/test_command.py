@@ -369,3 +369,17 @@ def test_a_worker_that_is_too_large_does_at_least_one_job() -> None:
     enqueue(tasks.noop)
     producer = run_due(max_memory=1)
     assert producer.lifetime.executed == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("option", ["--one-process", "--processes=1"])
+def test_a_search_path_that_only_the_connections_of_django_have(option: str) -> None:
+    """As those of django-tenants have it."""
+    with connection.cursor() as cursor:
+        name = connection.ops.quote_name(connection.settings_dict["NAME"])
+        cursor.execute(f"ALTER DATABASE {name} SET search_path TO nowhere")
+        try:
+            with pytest.raises(CommandError, match="its connections have another search path"):
+                run(option)
+        finally:
+            cursor.execute(f"ALTER DATABASE {name} RESET search_path")

@@ -34,7 +34,15 @@ from .._arguments import (
     writable_path,
 )
 from .._banner import Server, banner
-from .._workers import check_caller, check_database, check_vendor, unreachable, warn_of_unknown_queues
+from .._workers import (
+    NOT_FOUND,
+    check_caller,
+    check_database,
+    check_vendor,
+    not_found,
+    unreachable,
+    warn_of_unknown_queues,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,6 +208,8 @@ class Command(BaseCommand):
             code = supervisor.run(lambda: self._begin(options, given))
         except LOST_CONNECTION as error:
             raise unreachable(options.alias, error) from error
+        except NOT_FOUND as error:
+            raise not_found(options.alias, error) from error
         finally:
             if not self._is_program:
                 supervisor.release()
@@ -219,6 +229,8 @@ class Command(BaseCommand):
             worker.run(lambda: self._begin(options, given))
         except LOST_CONNECTION as error:
             raise unreachable(options.alias, error) from error
+        except NOT_FOUND as error:
+            raise not_found(options.alias, error) from error
         if options.burst and not self._is_program and worker.interrupted_by is not None:
             _raise_interruption(worker.interrupted_by)
 
