@@ -29,13 +29,14 @@ def enqueue_two() -> tuple[Job, Job]:
     return job, alone
 
 
-@pytest.mark.parametrize(("arguments", "zone"), [
-    ((), "UTC"),
-    (("--configuration=Prod",), "Europe/Paris"),
+@pytest.mark.parametrize(("program", "arguments", "zone"), [
+    (str(MANAGE), (), "UTC"),
+    (str(MANAGE), ("--configuration=Prod",), "Europe/Paris"),
+    ("-m configurations", (), "UTC"),
 ])  # fmt: skip
-def test_a_worker_that_manage_py_starts(tmp_path: Path, arguments: tuple[str, ...], zone: str) -> None:
+def test_a_worker(tmp_path: Path, program: str, arguments: tuple[str, ...], zone: str) -> None:
     env = {"DJANGO_SETTINGS_MODULE": "tests.wagtail.classes.settings", "PYTHONPATH": str(ROOT)}
-    instead = f'shift 3; exec {sys.executable} {MANAGE} "$@"'  # of python -m django
+    instead = f'shift 3; exec {sys.executable} {program} "$@"'  # of python -m django
     with commands_in(tmp_path) as start:
         command = start(*arguments, through=["sh", "-c", instead, "sh"], env=env)
         for job in enqueue_two():

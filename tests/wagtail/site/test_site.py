@@ -217,6 +217,18 @@ def test_pages_are_published_at_their_time(worker: RunningWorker) -> None:
     assert page.live
 
 
+def test_both_indexes_are_made_anew() -> None:
+    image = Image.objects.create(title="A tree", file=picture())
+    with transaction.atomic():
+        page = article(title="Spines", slug="spines", body="An echidna digs.", picture=image)
+        Job.objects.filter(status="pending").cancel()
+    assert not ArticlePage.objects.search("echidna")
+    call_command("wagtail_update_index", verbosity=0)
+    call_command("rebuild_references_index", verbosity=0)
+    assert [found.pk for found in ArticlePage.objects.search("echidna")] == [page.pk]
+    assert [used.pk for used, _ in image.get_usage()] == [page.pk]
+
+
 def test_the_jobs_of_a_deleted_page_fail(worker: RunningWorker) -> None:
     with transaction.atomic():
         article(title="Short", slug="short").delete()

@@ -18,6 +18,7 @@ from .shop.tasks import (
     add_and_enqueue,
     add_and_fail,
     emails,
+    read_async,
     read_carried,
     read_named,
     read_nothing,
@@ -64,9 +65,9 @@ def test_a_schema_that_a_task_sets_does_not_reach_the_next_job(tenants: None, se
 @pytest.mark.parametrize("name", ["acme", "bolt"])
 def test_a_task_runs_in_the_schema_that_it_enters(worker: RunningWorker, name: str) -> None:
     with schema_context(name):
-        carried, named = enqueue(read_carried), enqueue(read_named, name)
-    expected = [name, f"{name}@example.com"]
-    assert [worker.wait_for(job).result for job in (carried, named)] == [expected, expected]
+        jobs = enqueue(read_carried), enqueue(read_async), enqueue(read_named, name)
+    for job in jobs:
+        assert worker.wait_for(job).result == [name, f"{name}@example.com"]
 
 
 def test_a_task_that_enters_none_runs_in_public(worker: RunningWorker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asgiref.sync import sync_to_async
 from django.db import connection
 from django_tenants.utils import schema_context
 
@@ -21,6 +22,11 @@ def emails() -> list[str]:
 @in_tenant
 def read_carried() -> list[str]:
     return emails()
+
+
+@task
+async def read_async() -> list[str]:
+    return await sync_to_async(in_tenant(emails))()
 
 
 @task
