@@ -8,8 +8,10 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue.jobs.control import drain
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -185,3 +187,72 @@ def test_a_process_that_is_stopped_long_loses_its_jobs_and_does_no_harm_when_it_
     assert other.wait() == 0
     after = enqueue(tasks.noop)
     until(lambda: fresh(after).status == "done", seconds=SLOW)
+
+
+#: Settings with other deadlines for the states of processes.
+DEADLINES = """
+import atexit, sys
+from dataclasses import replace
+from tests.processes.settings import *
+from tests.app import gil
+from django_pgqueue.worker.supervisor import child
+child.{state} = replace(child.{state}, {changes})
+if "django_pgqueue.worker" in sys.orig_argv:
+    {at_start}
+"""
+
+
+def with_deadlines(folder: Path, state: str, changes: str, at_start: str = "pass") -> dict[str, str]:
+    """Return the environment of a command with these settings."""
+    (folder / "deadlines.py").write_text(DEADLINES.format(state=state, changes=changes, at_start=at_start))
+    return {"PYTHONPATH": str(folder), "DJANGO_SETTINGS_MODULE": "deadlines"}
+
+
+def test_a_process_that_is_replaced_after_its_last_job_says_for_which_it_waits(
+    start: Start, tmp_path: Path
+) -> None:
+    alive = tmp_path / "alive"
+    command = start(
+        "--max-jobs",
+        "2",
+        "--alive-file",
+        str(alive),
+        env=with_deadlines(tmp_path, "DRAINING", "told_after=0.1"),
+    )
+    (old,) = command.workers()
+    jobs = [enqueue(tasks.wait_for_entry, "go"), enqueue(tasks.noop)]
+    command.logged("claims no more jobs, and has waited 0.1 s for 1 running job (")
+    assert f"({tasks.wait_for_entry.module_path} " in command.log
+    assert Worker.objects.get().state == "draining"
+    until(lambda: alive.read_text() == "0 of 1 process at work; 1 draining\n", seconds=SLOW)
+    later = enqueue(tasks.noop)
+    Entry.objects.create(key="go")
+    until(lambda: {fresh(job).status for job in [*jobs, later]} == {"done"}, seconds=SLOW)
+    assert command.workers() != [old]
+
+
+def test_a_process_that_hangs_at_its_exit_is_replaced(start: Start, tmp_path: Path) -> None:
+    env = with_deadlines(tmp_path, "ENDING", "killed_after=1.0", "atexit.register(gil.hold_for_ever)")
+    command = start("--max-jobs", "1", env=env)
+    jobs = [enqueue(tasks.noop), enqueue(tasks.noop)]
+    until(lambda: {fresh(job).status for job in jobs} == {"done"}, seconds=SLOW)
+    command.logged("it was done, but an exit handler or a thread kept it from ending within 1 s")
+    command.logged("has ended and is replaced")
+    assert {(fresh(job).attempts, fresh(job).crash_count) for job in jobs} == {(1, 0)}
+
+
+def test_a_process_that_hangs_while_it_drains_is_replaced_and_no_job_is_blamed(
+    start: Start, tmp_path: Path
+) -> None:
+    command = start("--grace", "3", env=with_deadlines(tmp_path, "DRAINING", "killed_after=1.0"))
+    (old,) = command.workers()
+    job = enqueue(tasks.wait_for_entry, "go")
+    runs("go")
+    assert drain(old)
+    until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
+    os.kill(old.pid, signal.SIGSTOP)
+    command.logged("(it did not end within 1 s after its grace period)")
+    runs("go", 2)
+    Entry.objects.create(key="go")
+    until(lambda: fresh(job).status == "done", seconds=SLOW)
+    assert (fresh(job).attempts, fresh(job).crash_count) == (1, 0)

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...encoding import whole_number
 
-if TYPE_CHECKING:
-    import socket
-
-__all__ = ["Farewell", "ParentLink", "die_with", "last_words", "take_standard_input"]
+__all__ = ["Farewell", "ParentLink", "die_with", "has_spoken", "last_words", "take_standard_input"]
 
 LONGEST_CAUSE = 1_000  # characters
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
@@ -75,6 +72,14 @@ class ParentLink:
             self._spoken = True
             with suppress(OSError):  # nobody listens
                 os.write(self.file, words.encode(errors="replace"))
+
+
+def has_spoken(line: socket.socket) -> bool:
+    """Return whether the process at the other end has sent its last message."""
+    try:
+        return bool(line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:  # it has not
+        return False
 
 
 def last_words(line: socket.socket) -> Farewell:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "END_WITHIN",
     "LINGER",
     "START_WITHIN",
     "child_command",
@@ -48,6 +49,7 @@ logger = get_logger(__name__)
 #: Flags with which Python does not read the environment, in which a child finds the project's modules.
 _DEAF = {"-I", "-E"}
 START_WITHIN = 120.0  # seconds; a process that takes longer to load the project is killed
+END_WITHIN = 30.0  # seconds; so is one that takes longer to exit after its work, or after its grace period
 HAS_WAITID = hasattr(os, "waitid")
 _HERE = str(Path.cwd())
 

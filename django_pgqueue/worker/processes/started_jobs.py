@@ -7,6 +7,7 @@ to be replaced if the job has not ended by then. The supervisor can do that even
 a task holds its GIL.
 
     flags                                  8 bytes
+    end: time.monotonic(), or 0            8 bytes
     ids: of jobs that have begun, or 0     8 bytes for each seat
     limits: time.monotonic(), or 0         8 bytes for each seat
 
@@ -37,8 +38,9 @@ class StartedJobs:
         self._memory = mmap.mmap(file, _size(seats))
         view = memoryview(self._memory)
         self._flags = view[:_WORD]
-        self._ids = view[_WORD : _WORD * (1 + seats)].cast("q")
-        self._limits = view[_WORD * (1 + seats) :].cast("d")
+        self._end = view[_WORD : 2 * _WORD].cast("d")
+        self._ids = view[2 * _WORD : _WORD * (2 + seats)].cast("q")
+        self._limits = view[_WORD * (2 + seats) :].cast("d")
         self._free = deque(range(seats))
         self._seat_of: dict[int, int] = {}
 
@@ -60,13 +62,18 @@ class StartedJobs:
     @classmethod
     def inherited(cls, file: int) -> StartedJobs:
         """Open the memory behind a descriptor that this process has inherited."""
-        shared = cls(file, (os.fstat(file).st_size // _WORD - 1) // 2)
+        shared = cls(file, (os.fstat(file).st_size // _WORD - 2) // 2)
         shared.close_file()
         return shared
 
     def close_file(self) -> None:
         """Close the descriptor. The memory itself lives as long as a process has it mapped."""
         os.close(self.file)
+
+    @property
+    def count(self) -> int:
+        """How many jobs this process has noted."""
+        return len(self._seat_of)
 
     # -- the worker process writes
 
@@ -103,6 +110,10 @@ class StartedJobs:
         self._flags[_REGISTERED] = 1
         self._flags[_CONNECTED] = holds_lock
 
+    def drain(self, end: float) -> None:
+        """Note that the process claims no more jobs, and ends at ``end`` at the latest (monotonic time)."""
+        self._end[0] = end
+
     def disconnect(self) -> None:
         """Note that the producer has lost its connection, and its lock with it."""
         self._flags[_CONNECTED] = 0
@@ -113,6 +124,13 @@ class StartedJobs:
     def is_set_up(self) -> bool:
         """Whether the process has loaded the project."""
         return bool(self._flags[_SET_UP])
+
+    @property
+    def drains_until(self) -> float:
+        """When the process gives up the jobs that still run (monotonic time), ``inf`` if never; 0 as long as
+        it claims jobs.
+        """
+        return self._end[0]
 
     @property
     def registered(self) -> bool:
@@ -136,7 +154,7 @@ class StartedJobs:
 
 
 def _size(seats: int) -> int:
-    return _WORD * (1 + 2 * seats)
+    return _WORD * (2 + 2 * seats)
 
 
 # ----------------------------------------------------------------------------

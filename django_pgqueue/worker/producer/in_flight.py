@@ -87,6 +87,10 @@ class InFlight:
         self._started_jobs.end(row.id)
         return held
 
+    def all_begun(self) -> bool:
+        """Return whether none of them waits for its start."""
+        return self._started_jobs.count >= len(self._jobs)
+
     def is_through(self) -> bool:
         """Return whether only overdue jobs are left, or none."""
         return self._jobs.keys() <= self.overdue.keys()

@@ -20,6 +20,7 @@ from ...formatting import get_logger
 if TYPE_CHECKING:
     from ..executor.running_job import RunningJob
     from ..options import WorkerOptions
+    from ..processes.started_jobs import StartedJobs
     from ..waker import Waker
     from .in_flight import InFlight
 
@@ -32,9 +33,9 @@ MEMORY_LOOK = 1.0  # seconds between two checks of the memory
 
 
 class Lifetime:
-    """When one worker process ends, and why."""
+    """When one worker process ends, and why. ``started_jobs``: where the supervisor reads that it ends."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, started_jobs: StartedJobs) -> None:
         self.stopping = False
         """Whether no more jobs are started."""
         self.replaced = False
@@ -48,12 +49,14 @@ class Lifetime:
         self.executed = 0
         """The number of jobs run so far."""
         self._options = options
+        self._started_jobs = started_jobs
         self._next_memory_look = 0.0
 
     def stop(self, grace: float) -> None:
         """Start no more jobs, and end within ``grace`` seconds. This is safe in a signal handler."""
         self.stopping = True
         self.grace_ends = min(self.grace_ends, monotonic() + grace)
+        self._started_jobs.drain(self.grace_ends)
 
     def replace(self, grace: float) -> None:
         """Stop, and let another process replace this one."""
@@ -74,10 +77,12 @@ class Lifetime:
         most = self._options.max_jobs
         return None if most is None else max(0, most - self.claimed)
 
-    def is_worn_out(self, *, idle: bool) -> bool:
-        """Return whether the process has run its maximum of jobs and is ``idle``, or uses too much memory."""
+    def is_worn_out(self, *, all_begun: bool) -> bool:
+        """Return whether the process uses too much memory, or has its maximum of jobs and will not give one
+        back, because they have ``all_begun``.
+        """
         if self.jobs_left() == 0:
-            return idle
+            return all_begun
         now = monotonic()
         if self._options.max_memory is None or now < self._next_memory_look or not self.executed:
             return False  # run at least one job, even if starting up already uses more than the limit

@@ -71,7 +71,7 @@ class Producer:
     ) -> None:
         self.options = options
         self.worker = worker
-        self.lifetime = Lifetime(options)
+        self.lifetime = Lifetime(options, started_jobs)
         self.in_flight = InFlight(started_jobs)
         self._runner = runner
         self._waker = waker
@@ -275,7 +275,7 @@ class Producer:
         return self._looks.exhausted and not self.in_flight
 
     def _is_worn_out(self) -> bool:
-        return self.lifetime.is_worn_out(idle=not self.in_flight)
+        return self.lifetime.is_worn_out(all_begun=self.in_flight.all_begun())
 
     def _end(self) -> None:
         """Report the last outcomes, requeue the rest without counting an attempt, and sign off."""

@@ -1,9 +1,10 @@
 """One place for a worker process under a supervisor, and the process that is in it now.
 
     empty     until ``start_at``; ``inf`` means forever
-    starting  a process loads the project; it is killed after START_WITHIN
-    started   a process runs; ``poll`` returns whether and how it has ended
-    ended     the next process may start at ``start_at``: immediately, or later the more often one has failed
+    taken     a process runs, in one of the states STARTING, WORKING, DRAINING and ENDING. Each of them has
+              its deadline, except where a job without a timeout may run for as long as it likes
+    ended     ``poll`` has returned how. The next process may start at ``start_at``: immediately, or later the
+              more often one has failed
 
 This module manages processes and does not use the database. The supervisor decides what happens to the jobs
 of a process that has ended.
@@ -22,8 +23,9 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from ...formatting import get_logger
-from ..processes.parent_link import Farewell, last_words
+from ..processes.parent_link import Farewell, has_spoken, last_words
 from ..processes.popen import (
+    END_WITHIN,
     START_WITHIN,
     child_command,
     child_environment,
@@ -34,19 +36,59 @@ from ..processes.popen import (
 from ..processes.started_jobs import StartedJobs, write_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
     from ..options import Assignment
 
-__all__ = ["STILLBIRTHS", "Child", "End", "is_init", "reap_orphans"]
+__all__ = ["DRAINING", "ENDING", "STARTING", "STILLBIRTHS", "Child", "End", "is_init", "reap_orphans"]
 
 
 logger = get_logger(__name__)
 
 LONGEST_BACKOFF = 30.0  # seconds between two starts of a process that keeps crashing
-SLOW_START = 15.0  # seconds; a process that takes longer to load the project is told of
 QUICK = 1.0  # seconds; a process that ends earlier than this is not replaced immediately
 STILLBIRTHS = 5  # give up after this many processes in a row that ended before they had registered
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a process does, and for how long it may do it."""
+
+    told_after: float
+    """The seconds after which this is logged, as ``told``."""
+    told: str
+    killed_after: float
+    """The seconds after which it is killed, because of ``why``: from the beginning of the state, or from the
+    end of the grace period in which it drains.
+    """
+    why: str
+
+
+_NEVER = float("inf")
+#: It loads the project. What its settings wait for, such as a server of secrets, may never answer.
+STARTING = State(
+    told_after=15.0,
+    told="process %(pid)s still loads the settings and apps after %(told)g s; it is killed at %(killed)g s",
+    killed_after=START_WITHIN,
+    why="it had not loaded the settings and apps within %g s",
+)
+#: It waits for its database, which it logs, or runs jobs, which may have a timeout (``Child.overdue``).
+WORKING = State(_NEVER, "", _NEVER, "")
+#: It claims no more jobs. After ``--max-jobs`` and ``--max-rss``, its grace period never ends.
+DRAINING = State(
+    told_after=60.0,
+    told="process %(pid)s claims no more jobs, and has waited %(told)g s for %(jobs)s. No other process "
+    "takes its place before. Cancel jobs that should not run so long, and give their tasks a timeout",
+    killed_after=END_WITHIN,
+    why="it did not end within %g s after its grace period",
+)
+#: It has sent its last words. Unless something holds the GIL, it ends itself sooner (``leave_after``).
+ENDING = State(
+    told_after=_NEVER,
+    told="",
+    killed_after=END_WITHIN,
+    why="it was done, but an exit handler or a thread kept it from ending within %g s",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +102,8 @@ class End:
     """The process's own last message."""
     lived: float
     """How long it ran, in seconds."""
+    was_killed: bool
+    """Whether it was killed at the deadline of its state."""
 
     @property
     def how(self) -> str:
@@ -78,8 +122,11 @@ class Child:
         """When the next process may start, on the monotonic clock."""
         self.started_at = 0.0
         """When the current or the last process was started, on the same clock."""
+        self.state = STARTING
+        """What the current or the last process did at the last ``look``."""
         self.stillbirths = 0
         """How many processes in a row ended before they had registered."""
+        self._since = 0.0  # the beginning of the state
         self._told_slow = False
         self._killed_because = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -115,13 +162,9 @@ class Child:
         return self._process is not None and self._started_jobs is not None and self._started_jobs.registered
 
     @property
-    def starts_slowly(self) -> bool:
-        """Whether its process still loads the project after SLOW_START."""
-        return (
-            self._process is not None
-            and not (self._started_jobs is not None and self._started_jobs.is_set_up)
-            and monotonic() > self.started_at + SLOW_START
-        )
+    def is_slow(self) -> bool:
+        """Whether there is a process that has been in its state for longer than usual."""
+        return self._process is not None and monotonic() > self._since + self.state.told_after
 
     @property
     def begun(self) -> list[int] | None:
@@ -153,7 +196,7 @@ class Child:
         assert self._process is None
         self.started_at = monotonic()
         self._started_jobs = None
-        self._told_slow = False
+        self._enter(STARTING)
         self._killed_because = ""
         with ExitStack() as not_ours:
             self._started_jobs = StartedJobs.create(assignment.options.slots)
@@ -192,22 +235,38 @@ class Child:
         self._killed_because = because
         self.send_signal(signal.SIGKILL)
 
-    def look_at_start(self) -> None:
-        """Log that its process starts slowly, and kill it when the time to start is over: what its settings
-        wait for, such as a server of secrets, may never answer.
+    def look(self, jobs: Callable[[], object]) -> None:
+        """See what its process does. Log once if it is slow, and kill it at the deadline of the state.
+
+        ``jobs`` returns those that it runs, for the log.
         """
-        if not self.starts_slowly or self._killed_because or self._process is None:
+        if self._process is None or self._killed_because:
             return
-        if monotonic() > self.started_at + START_WITHIN:
-            self.kill(f"it had not loaded the settings and apps within {START_WITHIN:g} s")
-        elif not self._told_slow:
+        state = self._current_state()
+        if state is not self.state:
+            self._enter(state)
+        since = self._since
+        if state is DRAINING and self._started_jobs is not None:
+            since = self._started_jobs.drains_until
+        if monotonic() > since + state.killed_after:
+            self.kill(state.why % state.killed_after)
+            logger.error("killing process %s: %s", self._process.pid, self._killed_because)
+        elif self.is_slow and not self._told_slow:
             self._told_slow = True
-            logger.warning(
-                "process %s still loads the settings and apps after %g s; it is replaced after %g s",
-                self._process.pid,
-                SLOW_START,
-                START_WITHIN,
-            )
+            given = {"told": state.told_after, "killed": state.killed_after, "jobs": jobs()}
+            logger.warning(state.told, {"pid": self._process.pid, **given})
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self._since = monotonic()
+        self._told_slow = False
+
+    def _current_state(self) -> State:
+        if self._line is not None and has_spoken(self._line):
+            return ENDING
+        if self._started_jobs is None or not self._started_jobs.is_set_up:
+            return STARTING
+        return DRAINING if self._started_jobs.drains_until else WORKING
 
     def poll(self) -> End | None:
         """Return, once, how its process has ended; None if it has not."""
@@ -227,7 +286,7 @@ class Child:
     def _leave(self, process: subprocess.Popen[bytes]) -> End:
         assert self._line is not None
         farewell = last_words(self._line)
-        if self._killed_because:
+        if self._killed_because and farewell == Farewell():
             farewell = Farewell(cause=self._killed_because)
         # Race: another process may get its number, which is also the number of the group, as soon as it is
         # reaped. So the group is signaled before. A process that ended in an orderly way may have started
@@ -237,7 +296,7 @@ class Child:
         code = process.wait()
         self._line.close()
         self._process = self._line = None
-        return End(process.pid, code, farewell, monotonic() - self.started_at)
+        return End(process.pid, code, farewell, monotonic() - self.started_at, bool(self._killed_because))
 
     # -- the next process
 

@@ -105,7 +105,8 @@ class RunningJobs:
         names = list(self.names[:MOST_NAMED])
         if self.count > len(names):
             names.append(f"and {self.count - len(names)} more")
-        return f"{counted(self.count, 'running job')} ({', '.join(names)})"
+        jobs = counted(self.count, "running job")
+        return f"{jobs} ({', '.join(names)})" if names else jobs
 
     @property
     def them(self) -> str:

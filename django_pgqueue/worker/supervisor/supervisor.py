@@ -20,7 +20,7 @@ from ...formatting import counted, get_logger
 from ...postgres import settings
 from ..options import FINISHED, RECYCLED, RETIRED, Assignment, new_id
 from ..waker import Waker
-from .child import STILLBIRTHS, Child, is_init, reap_orphans
+from .child import DRAINING, ENDING, STARTING, STILLBIRTHS, Child, is_init, reap_orphans
 from .heartbeat import Heartbeat
 from .service import AliveFile, ServiceManager
 from .stop import RunningJobs, StopSignals, giving_up, stopping
@@ -162,7 +162,7 @@ class Supervisor:
             for number in numbers:
                 child.send_signal(number)
         # The signals go first: they must not wait until the database has named the jobs.
-        running = RunningJobs.of(begun, None if begun is None else self._heartbeat.running(begun))
+        running = self._running(begun)
         self._notify(stopping(running, grace, self._signals.last) if is_first else giving_up(running))
 
     def _begun(self) -> list[int] | None:
@@ -171,10 +171,13 @@ class Supervisor:
         known = [begun for begun in each if begun is not None]
         return None if len(known) < len(each) else [job for begun in known for job in begun]
 
+    def _running(self, begun: list[int] | None) -> RunningJobs:
+        return RunningJobs.of(begun, None if begun is None else self._heartbeat.running(begun))
+
     def _tell_manager(self, now: float) -> None:
         self._manager.sign_of_life(now)
         running = sum(child.pid is not None for child in self._children)
-        at_work = sum(child.registered for child in self._children)
+        at_work = sum(child.registered and child.state not in (DRAINING, ENDING) for child in self._children)
         if self._forwarded:
             self._tell(now, f"stopping; {counted(running, 'process', 'processes')} left")
             return
@@ -182,9 +185,11 @@ class Supervisor:
             self._manager.ready()
         where = "" if self._heartbeat.is_connected else "; no connection to the database"
         total = counted(len(self._children), "process", "processes")
-        slow = sum(child.starts_slowly for child in self._children)
+        slow = sum(child.state is STARTING and child.is_slow for child in self._children)
         starting = f"; {slow} slow to start" if slow else ""
-        self._tell(now, f"{at_work} of {total} at work{starting}{where}")
+        drains = sum(child.pid is not None and child.state is DRAINING for child in self._children)
+        draining = f"; {drains} draining" if drains else ""
+        self._tell(now, f"{at_work} of {total} at work{starting}{draining}{where}")
 
     def _tell(self, now: float, status: str) -> None:
         self._manager.status(status)
@@ -199,7 +204,7 @@ class Supervisor:
             return
         end = child.poll()
         if end is None:
-            child.look_at_start()
+            child.look(lambda: self._running(child.begun))
             self._kill_if_overdue(child)
             return
         if end.farewell.code not in (FINISHED, RECYCLED, RETIRED):
@@ -230,7 +235,10 @@ class Supervisor:
         stopped = self._signals.count and -end.code in (signal.SIGTERM, signal.SIGINT)
         level = logging.INFO if stopped else logging.ERROR
         logger.log(level, "process %s ended with %s after %.1f s", end.pid, end.how, end.lived)
-        self._heartbeat.process_ended(child, [] if stopped else None, f"its process ended with {end.how}")
+        blames_nobody = stopped or end.was_killed
+        self._heartbeat.process_ended(
+            child, [] if blames_nobody else None, f"its process ended with {end.how}"
+        )
         self._failed(child, end.how, end.lived)
 
     def _failed(self, child: Child, how: str, lived: float) -> None:

@@ -13,12 +13,14 @@ import pytest
 
 from django_pgqueue.worker.processes import popen
 from django_pgqueue.worker.processes.parent_link import LONGEST_CAUSE, Farewell, ParentLink, last_words
-from django_pgqueue.worker.processes.popen import START_WITHIN, has_ended, is_stopped
+from django_pgqueue.worker.processes.popen import END_WITHIN, START_WITHIN, has_ended, is_stopped
 from django_pgqueue.worker.processes.started_jobs import StartedJobs
 from django_pgqueue.worker.supervisor.child import (
+    DRAINING,
+    ENDING,
     LONGEST_BACKOFF,
     QUICK,
-    SLOW_START,
+    STARTING,
     Child,
 )
 from django_pgqueue.worker.supervisor.stop import StopSignals
@@ -164,43 +166,96 @@ def test_under_nohup_a_terminal_that_closes_is_ignored() -> None:
     assert signals.count == 0
 
 
-@pytest.fixture
-def starting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+class Place(Child):
     """A place whose process does not get as far as to load the project, and whose clock a test can set."""
-    child = Child()
-    child._process = subprocess.Popen(["sleep", "1000"], process_group=0)
-    child._line, other_end = socket.socketpair()
-    child._started_jobs = StartedJobs.private(1)
-    child.started_at = monotonic()
-    yield child
-    child.kill()
-    child.wait(5.0)
-    other_end.close()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = subprocess.Popen(["sleep", "1000"], process_group=0)
+        self._line, self.its_end = socket.socketpair()
+        self.memory = self._started_jobs = StartedJobs.private(1)
+        self._enter(STARTING)
+
+    def passes(self, seconds: float) -> None:
+        """Look again when this time has passed."""
+        self.look(lambda: "1 running job (x 9 s)")
+        self._since -= seconds
+        self.look(lambda: "1 running job (x 9 s)")
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    place = Place()
+    yield place
+    place.kill()
+    place.wait(5.0)
+    place.its_end.close()
 
 
 def test_a_process_that_hangs_while_it_starts_is_told_of_and_replaced(
-    starting: Child, caplog: pytest.LogCaptureFixture
+    place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its settings wait for something, such as a server of secrets."""
-    starting.look_at_start()
+    place.passes(STARTING.told_after / 2)
     assert caplog.messages == []
-    starting.started_at -= SLOW_START
-    for _ in range(2):
-        starting.look_at_start()
+    place.passes(STARTING.told_after)
     (said,) = caplog.messages
-    assert "still loads the settings and apps after 15 s" in said
-    assert starting.starts_slowly
-    starting.started_at -= START_WITHIN
-    starting.look_at_start()
-    end = starting.wait(5.0)
+    assert "still loads the settings and apps after 15 s; it is killed at 120 s" in said
+    assert (place.state, place.is_slow) == (STARTING, True)
+    place.passes(START_WITHIN)
+    end = place.wait(5.0)
     assert end is not None
     assert end.how == "signal SIGKILL (it had not loaded the settings and apps within 120 s)"
+    assert end.was_killed
 
 
-def test_one_that_has_loaded_the_project_may_wait_for_its_database(starting: Child) -> None:
-    assert starting._started_jobs is not None
-    starting._started_jobs.set_up()
-    starting.started_at -= 2 * START_WITHIN
-    starting.look_at_start()
-    assert not starting.starts_slowly
-    assert starting.lives
+def test_one_that_has_loaded_the_project_may_wait_for_its_database(place: Place) -> None:
+    place.memory.set_up()
+    place.passes(2 * START_WITHIN)
+    assert not place.is_slow
+    assert place.lives
+
+
+def test_one_that_waits_for_its_last_jobs_says_for_which_and_lets_them_run(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is replaced after ``--max-jobs``, and a job may run as long as it likes."""
+    place.memory.set_up()
+    place.memory.drain(float("inf"))
+    for _ in range(3):
+        place.passes(3600)
+    assert place.state is DRAINING
+    (said,) = caplog.messages
+    assert "claims no more jobs, and has waited 60 s for 1 running job (x 9 s). No other" in said
+    assert place.lives
+
+
+def test_one_that_does_not_notice_the_end_of_its_grace_period_is_killed(place: Place) -> None:
+    place.memory.set_up()
+    place.memory.drain(monotonic() - END_WITHIN + 60)
+    place.passes(3600)
+    assert place.lives
+    place.memory.drain(monotonic() - END_WITHIN)
+    place.passes(0.0)
+    end = place.wait(5.0)
+    assert end is not None
+    assert end.how == "signal SIGKILL (it did not end within 30 s after its grace period)"
+
+
+@pytest.mark.parametrize(("words", "farewell"), [
+    (b"exit 0", Farewell(code=0)), (b"failed LookupError: x", Farewell(cause="LookupError: x")),
+])  # fmt: skip
+def test_one_that_was_done_and_does_not_end_is_killed(
+    place: Place, caplog: pytest.LogCaptureFixture, words: bytes, farewell: Farewell
+) -> None:
+    """What it has said still holds."""
+    place.its_end.send(words)
+    place.passes(END_WITHIN / 2)
+    assert place.state is ENDING
+    assert place.lives
+    place.passes(END_WITHIN)
+    end = place.wait(5.0)
+    assert end is not None
+    assert (end.farewell, end.was_killed) == (farewell, True)
+    (said,) = caplog.messages
+    assert "it was done, but an exit handler or a thread kept it from ending within 30 s" in said
