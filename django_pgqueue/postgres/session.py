@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.db import connections
-from psycopg.pq import TransactionStatus
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping, TransactionStatus
 from psycopg.types.array import ListDumper
 from psycopg.types.string import StrDumperUnknown, TextLoader
 
@@ -39,6 +40,7 @@ __all__ = [
     "Session",
     "StalePreparedStatementError",
     "StandbyError",
+    "accepts_connections",
     "connect",
     "fetch_rows",
     "is_standby",
@@ -76,6 +78,7 @@ _SETTINGS = {
 #: PostgreSQL 17 and later: ends a transaction in which the process was stopped. It ends the whole session,
 #: not just the statement, and the server ignores the statement timeout if both are equal. So it is longer.
 _TRANSACTION_TIMEOUT = {"transaction_timeout": str(2 * STATEMENT_TIMEOUT)}
+PING_TIMEOUT = 2  # seconds; a server that takes longer does not answer
 #: Seconds between two lines of the log about side writes of one kind that are refused.
 TELL_EVERY = 60.0
 _told: dict[str, float] = {}
@@ -262,6 +265,15 @@ def is_standby(alias: str) -> bool:
     except psycopg.OperationalError:
         return False
     return row == (True,)
+
+
+def accepts_connections(alias: str) -> bool:
+    """Return whether a server answers and is not about to start or to shut down (57P03). It may still refuse
+    this role, or have no such database.
+    """
+    # Not by the error of a connection that failed: psycopg has no code there, and texts are in any language.
+    parameters = {**_parameters(alias), "connect_timeout": PING_TIMEOUT}
+    return PGconn.ping(make_conninfo(**parameters).encode()) not in (Ping.REJECT, Ping.NO_RESPONSE)
 
 
 def _parameters(alias: str, name: str = "pgqueue worker") -> dict[str, Any]:

@@ -155,8 +155,8 @@ class OneProcess:
         """
         self._signals.catch(signal.SIGTERM, signal.SIGINT)
         try:
-            self._keeper.start(check)
-            self._work()
+            if self._keeper.start(check, self._sleep, lambda: self._is_over):
+                self._work()
         except KeyboardInterrupt:
             pass  # the job was given back
         finally:
@@ -183,9 +183,12 @@ class OneProcess:
                     break
             _close_broken()
             if is_idle:
-                self._waker.sleep(pause, lambda: self._is_over)
+                self._sleep(pause)
         with suppress(*LOST_CONNECTION):
             self._worker.close()
+
+    def _sleep(self, seconds: float) -> None:
+        self._waker.sleep(seconds, lambda: self._is_over)
 
     def _asked(self) -> None:
         """A signal has asked for a stop. This is called in its handler."""
@@ -350,18 +353,26 @@ class Keeper:
         """Write what the running job tells, from now on."""
         self._progress = ProgressWriter(changed)
 
-    def start(self, check: Callable[[], None]) -> None:
+    def start(
+        self,
+        check: Callable[[], None],
+        wait: Callable[[float], None] = sleep,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Register the worker, and keep it alive from now on. ``check`` is called once the server is there.
+        Return False if ``stopped`` returns True before that.
 
         Raise what ``check`` raises, and ``psycopg.Error`` if the server cannot be used.
         """
-        self._heartbeat.enter(lambda seconds: self._waker.sleep(seconds, lambda: False), lambda: False)
+        if not self._heartbeat.enter(wait, stopped):
+            return False
         check()
         self._heartbeat.begin()
         if self._fires_once:
             self._heartbeat.fire_once()
         self._register()
         self._thread.start()
+        return True
 
     def stop(self) -> None:
         """Sign off. Jobs that the worker still holds are recovered by others."""

@@ -11,14 +11,13 @@ same message is logged only once a minute.
 from __future__ import annotations
 
 import random
-import re
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from ..formatting import get_logger
-from ..postgres.session import SUPERVISOR, StandbyError, connect, is_standby
+from ..postgres.session import SUPERVISOR, StandbyError, accepts_connections, connect, is_standby
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +32,6 @@ FIRST_PAUSE = 0.1  # seconds; with jitter from half of it
 LONGEST_PAUSE = 5.0
 SAY_AGAIN = 60.0
 PATIENCE = 60.0  # seconds for a server that starts together with the worker
-#: What is said of a server that starts (57P03), and where none listens yet. psycopg knows no code here.
-_COMING = re.compile("starting up|not yet accepting connections|connection refused", re.IGNORECASE)
 
 
 class Outage:
@@ -72,12 +69,12 @@ def wait_for_primary(
     alias: str, outage: Outage, sleep: Callable[[float], None], stopped: Callable[[], bool]
 ) -> Session | None:
     """Open the first session of a supervisor. Wait while the server is a standby, and for a minute while it
-    starts; return None if stopped.
+    starts or does not answer; return None if stopped.
 
-    Raise ``psycopg.OperationalError`` if the server refuses, or if none answers at the start. A server that
+    Raise ``psycopg.OperationalError`` if the server refuses, or if none answers in this time. A server that
     becomes unreachable later may be a standby that restarts in order to become the primary.
     """
-    waits = False
+    waits = accepts = False
     patient_until = monotonic() + PATIENCE
     while not stopped():
         try:
@@ -85,9 +82,12 @@ def wait_for_primary(
         except psycopg.OperationalError as error:
             standby = isinstance(error, StandbyError) or is_standby(alias)
             waits = waits or standby
-            coming = monotonic() < patient_until and _COMING.search(str(error))
+            # Race: it may have become ready after it had refused. So what counts is the next attempt.
+            accepted, accepts = accepts, accepts_connections(alias)
+            coming = monotonic() < patient_until and not (accepted and accepts)
             if not (waits or coming):
                 raise
-            outage.tell("no connection yet", StandbyError() if standby else error)
+            if standby or not accepts:
+                outage.tell("no connection yet", StandbyError() if standby else error)
             sleep(outage.pause())
     return None

@@ -18,9 +18,11 @@ from django.db import connection, transaction
 
 from django_pgqueue import enqueue, why
 from django_pgqueue.models import Worker
+from django_pgqueue.worker.reconnect import PATIENCE
 from tests.app import worker_tasks as tasks
 from tests.support.commands import ROOT, SLOW, Command, databases
 from tests.support.databases import fresh_database
+from tests.support.proxies import proxy
 from tests.support.workers import fresh, until
 
 Start = Callable[..., Command]
@@ -52,6 +54,30 @@ def test_no_database(start: Start) -> None:
     said = complaint(start(env=with_default(NAME="nowhere")))
     assert said.startswith("The database 'default' cannot be reached: ")
     assert '"nowhere" does not exist' in said
+
+
+@pytest.mark.parametrize("arguments", [(), ("--burst",), ("--one-process", "--burst"), ("--one-process",)])
+def test_a_server_that_starts_later(start: Start, arguments: tuple[str, ...]) -> None:
+    job = enqueue(tasks.noop)
+    parameters = connection.get_connection_params()
+    with proxy(parameters["host"], int(parameters["port"])) as door:
+        door.close_door()
+        command = start(*arguments, env=with_default(HOST="127.0.0.1", PORT=door.port))
+        command.logged("no connection yet")
+        assert fresh(job).status == "pending"
+        door.open_door()
+        until(lambda: fresh(job).status == "done", seconds=SLOW)
+        if "--burst" not in arguments:
+            command.send(signal.SIGTERM)
+        assert command.wait() == 0, command.log
+
+
+@pytest.mark.parametrize("arguments", [(), ("--one-process",)])
+def test_a_signal_ends_the_wait_for_a_server(start: Start, arguments: tuple[str, ...]) -> None:
+    command = start(*arguments, env=with_default(HOST="127.0.0.1", PORT=1))
+    command.logged("no connection yet")
+    command.send(signal.SIGTERM)
+    assert command.process.wait(PATIENCE / 2) == 0
 
 
 def test_missing_migrations(start: Start) -> None:

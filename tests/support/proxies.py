@@ -79,9 +79,14 @@ class Proxy:
         """Whether connections that are opened from now on are forgotten as well."""
         self.links: set[Link] = set()
         self._server = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=200)
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.port = 0
+        self.open_door()
+
+    def open_door(self) -> None:
+        """Accept connections, again at the same port."""
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=200)
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def close_door(self) -> None:
         """Accept no more connections."""
@@ -103,10 +108,10 @@ class Proxy:
             link.is_forgotten = True
         return forgotten
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
                 try:
                     server = socket.create_connection(self._server)
                 except OSError:
