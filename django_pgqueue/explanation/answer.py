@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 
 from .. import conf
 from ..jobs.control import locate
-from ..postgres.session import SUPERVISOR
+from ..monitoring.workers import one_is_starting
 from ..redaction import beginning, redact_text
 from ..tasks.task_results import public_id
 from .facts import plain
@@ -34,11 +34,6 @@ __all__ = ["FIXES", "Reason", "awhy", "fix", "why"]
 
 _SQL = "SELECT code, facts::text FROM pgqueue_why_v1(%s, %s, %s)"
 _MESSAGE = "SELECT left(errors -> -1 ->> 'message', %s) FROM pgqueue_job WHERE id = %s"
-# A supervisor writes no row. Its processes do so when they have loaded the project.
-_STARTING = """
-    SELECT count(*) > (SELECT count(DISTINCT supervisor) FROM pgqueue_worker) FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = %s
-"""
 _SHOWN = 500  # characters of the message of an error, as in sql/why_error_v1.sql
 _READ = 10_000
 
@@ -83,8 +78,7 @@ def why(job: Job | int | str | TaskResult[Any, Any], /, *, using: str | None = N
         code, text = cursor.fetchone()
         facts = json.loads(text)
         if code == "no_worker":
-            cursor.execute(_STARTING, [SUPERVISOR])
-            (facts["starting"],) = cursor.fetchone()
+            facts["starting"] = one_is_starting(alias)
         if _is_cut(facts.get("error")):
             cursor.execute(_MESSAGE, [_READ, pk])
             facts["error"]["message"] = (cursor.fetchone() or ("",))[0]

@@ -197,7 +197,9 @@ def _without_workers(crew: Crew, limit: Thresholds) -> list[Problem]:
         )
         return [Problem("few_workers", "", text % numbers)]
     text = _("no worker claims jobs")
-    if crew.count(Vital.DRAINING):
+    if crew.one_is_starting:
+        text = _("no worker claims jobs yet, but one is starting")
+    elif crew.count(Vital.DRAINING):
         text = _("no worker claims jobs, because all are stopping")
     return [Problem("no_worker", "", text)]
 

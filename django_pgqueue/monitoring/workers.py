@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
 from django.db.models import (
     Count,
     DurationField,
@@ -28,6 +29,7 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from .. import conf
 from ..models import LiveJob, Worker
+from ..postgres.session import SUPERVISOR
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -38,6 +40,7 @@ __all__ = [
     "busy_text",
     "is_dead",
     "listed",
+    "one_is_starting",
     "queues_text",
     "state_text",
     "vital",
@@ -104,6 +107,21 @@ def listed() -> QuerySet[Worker]:
     return Worker.objects.filter(heartbeat_at__gte=Now() - lease)
 
 
+# A supervisor writes no row. Its processes do so when they have loaded the project. Everybody may read this
+# column.
+_STARTING = """
+    SELECT count(*) > (SELECT count(DISTINCT supervisor) FROM pgqueue_worker) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = %s
+"""
+
+
+def one_is_starting(alias: str) -> bool:
+    """Return whether there is a supervisor, on any machine, none of whose processes has registered."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_STARTING, [SUPERVISOR])
+        return bool(cursor.fetchone()[0])
+
+
 def queues_text(worker: Worker) -> str:
     """Return the queues that a worker serves, in words: "all", "all but never", "mail, slow"."""
     if worker.queues:
@@ -141,12 +159,15 @@ def busy_text(worker: Any) -> str:
 
 
 class Crew:
-    """The workers, each with its state in ``vital``, read in one statement."""
+    """The workers, each with its state in ``vital``, read in one statement. If none of them runs, a second
+    statement asks whether one is starting.
+    """
 
     def __init__(self, alias: str) -> None:
         self.workers: list[Any] = list(with_vitals(Worker.objects.using(alias)).order_by("host", "pid", "pk"))
         for worker in self.workers:
             worker.vital = vital(worker)
+        self.one_is_starting = not self.count(Vital.RUNNING) and one_is_starting(alias)
 
     def count(self, state: Vital) -> int:
         """Return how many workers are in a state."""

@@ -19,6 +19,8 @@ from django_pgqueue.monitoring.queues import Depth, depths
 from django_pgqueue.monitoring.spans import DAY, HOUR, MONTH, SPANS, WEEK, Span, breakdown, series
 from django_pgqueue.monitoring.totals import totals
 from django_pgqueue.monitoring.workers import Crew, Vital, busy_text
+from django_pgqueue.postgres.session import SUPERVISOR
+from django_pgqueue.postgres.session import connect as open_session
 from django_pgqueue.postgres.timeout import TimeLimitReached
 from tests.app.tasks import noop
 from tests.support.factories import JobFactory, WorkerFactory
@@ -198,6 +200,18 @@ def test_missing_workers_are_told_once() -> None:
     JobFactory.create(queue_name="mail")
     assert health("default").problems == (Problem("no_worker", "", "no worker claims jobs"),)
     assert health("default").line == "unhealthy: no worker claims jobs"
+
+
+def test_a_worker_that_is_starting_is_told() -> None:
+    """Its supervisor is connected, but none of its processes has loaded the project."""
+    session = open_session("default", name=SUPERVISOR)
+    try:
+        assert health("default").line == "unhealthy: no worker claims jobs yet, but one is starting"
+        worker = WorkerFactory.create()
+        assert health("default").is_healthy
+        worker.delete()
+    finally:
+        session.close()
     assert health("default", workers=0).is_healthy
     WorkerFactory.create()
     assert health("default", workers=2).problems == (
