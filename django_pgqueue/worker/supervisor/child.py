@@ -74,7 +74,7 @@ STARTING = State(
 )
 #: It waits for its database, which it logs, or runs jobs, which may have a timeout (``Child.overdue``).
 WORKING = State(_NEVER, "", _NEVER, "")
-#: It claims no more jobs. After ``--max-jobs`` and ``--max-rss``, its grace period never ends.
+#: It claims no more jobs. After ``--max-jobs`` and ``--max-memory``, its grace period never ends.
 DRAINING = State(
     told_after=60.0,
     told="process %(pid)s claims no more jobs, and has waited %(told)g s for %(jobs)s. No other process "
