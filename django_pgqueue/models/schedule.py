@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
-from django.db import models
+from django.db import connections, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ..exceptions import JobExists
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..schedules.cron import LONGEST, SHORTEST, Timing
+from ..tasks.task import find_task
 from .fields import ArrayColumn
-
-if TYPE_CHECKING:
-    from .job import Job
+from .job import Job
 
 __all__ = ["MOST_CAUGHT_UP", "Schedule", "ScheduleRun", "definition_of", "differences"]
 
@@ -262,13 +262,39 @@ class Schedule(models.Model):
         ``job.enqueue_outcome``), or raise `JobExists` or `InvalidKey`. Raise ``Schedule.DoesNotExist`` if it
         was deleted.
         """
-        from ..schedules.control import enqueue_now
-
-        return enqueue_now(self, write_alias(self))
+        alias = write_alias(self)
+        stored = Schedule.objects.using(alias).get(pk=self.pk)
+        stored._refresh_policy(alias)
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SELECT id, outcome FROM pgqueue_enqueue_schedule_v1(%s)", (stored.pk,))
+            pk, outcome = cursor.fetchone()
+        options = (stored.policy or {}).get("options") or {}
+        if outcome == "existing" and options.get("on_conflict") == "raise":
+            raise JobExists(f"Job {pk} has the unique key of the schedule {stored.pk!r}.", pk)
+        # Within the window of the key, the other job may be gone.
+        job = Job.objects.using(alias).filter(pk=pk).first() or Job.from_db(alias, ["id"], [pk])
+        job.enqueue_outcome = outcome
+        return job
 
     async def aenqueue(self) -> Job:
         """Like `enqueue`, for async code."""
         return await sync_to_async(self.enqueue)()
+
+    def _refresh_policy(self, alias: str) -> None:
+        """Store the keys of the call as they are now, if this process can import the task.
+
+        Race: somebody may change the call at this moment. Then the policy of the old one is not written.
+        """
+        from ..schedules.policy import call_keys, known_policy
+
+        call = {"task_path": self.task_path, "args": self.args, "kwargs": self.kwargs}
+        policy = known_policy(**call)
+        if policy is not None and "problem" in policy:
+            call_keys(find_task(self.task_path), self.args, self.kwargs)  # raises what `enqueue` raises
+        if policy is None or policy == self.policy:
+            return
+        self.policy = policy
+        Schedule.objects.using(alias).filter(pk=self.pk, **call).update(policy=policy)
 
     def _change(self, *, paused_at: Now | None, **columns: str) -> bool:
         alias = write_alias(self)

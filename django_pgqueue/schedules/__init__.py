@@ -5,6 +5,6 @@ declare:      ``@schedule`` and ``PGQUEUE["SCHEDULES"]``, validated
 synchronize:  when a worker starts, what is declared becomes rows
 policy:       what the task says about its jobs, and their keys, as the row keeps it
 fire:         the round of a supervisor that turns due runs into jobs
-control:      enqueue one by hand, and how a supervisor hears of what people do
+news:         how a supervisor hears of what people do
 words:        a schedule in plain language, and the list of all
 """

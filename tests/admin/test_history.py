@@ -145,7 +145,7 @@ def test_the_batch_that_was_searched_is_in_the_history(root: Client) -> None:
     [
         ("pause", "Action: Pause. Reason: a holiday"),
         ("resume", "Action: Resume."),
-        ("run_now", "Action: Run now."),
+        ("enqueue", "Action: Run now."),
     ],
 )
 def test_who_did_it_to_a_schedule(name: str, words: str, root: Client) -> None:

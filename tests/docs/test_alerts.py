@@ -56,7 +56,7 @@ def test_each_receiver(webhook: tuple[str, list[Any]]) -> None:
 
     alerts = [
         alert(kind="age", text="mail: late", queue_name="mail"),
-        alert(kind="age", text="over: mail: late", queue_name="mail", is_finished=True),
+        alert(kind="age", text="over: mail: late", queue_name="mail", is_over=True),
         alert(kind="new_failure", text="new failure: Down", fingerprint="f00", count=1),
         alert(kind="job_failed", text="1 job failed: Down", fingerprint="f00", count=1),
     ]

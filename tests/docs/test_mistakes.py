@@ -139,7 +139,7 @@ def test_databases_that_are_not_ready(tmp_path: Path) -> None:
 def test_an_unknown_task_and_a_queue_without_a_worker() -> None:
     job = enqueue(example("tasks").send_receipt, 1)
     reason = why(job)
-    says(f"{why} {reason.fix}")
+    says(f"{reason} {reason.fix}")
     Job.objects.filter(pk=job.pk).update(task_path="shop.tasks.send_recipt")
     says(run(job).waiting_reason)
 

@@ -361,7 +361,7 @@ def test_the_reason(case: Case) -> None:
         assert cursor.fetchone() == (case.code,)
     reason = why(job)
     assert reason.code == case.code
-    assert re.search(case.text, str(why)), str(why)
+    assert re.search(case.text, str(reason)), str(reason)
     assert re.search(case.fix.replace("<job>", str(job)), reason.fix), reason.fix
     assert "%(" not in reason.text + reason.fix
     if "manage.py pgqueue" in reason.fix:

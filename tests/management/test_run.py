@@ -23,7 +23,7 @@ def test_what_must_not_be_shown_is_redacted(monkeypatch: pytest.MonkeyPatch) -> 
         failure=SimpleNamespace(error=ValueError(f"card {CARD} of ann")),
         ran=0.1,
     )
-    monkeypatch.setattr(subcommand, "run_now_job", lambda pk, alias: result)
+    monkeypatch.setattr(subcommand, "run_job", lambda pk, alias: result)
     options: dict[str, Any] = {"job": (None, 5), "database": "default"}
     printed: Any = StringIO()
     with pytest.raises(CommandError) as refused:

@@ -30,8 +30,8 @@ from tests.support.factories import JobFactory, WorkerFactory
 
 ROWS = 3_000
 TABLES = (
-    "job step edge progress tally batch queue schedule run limit rate pause window worker stat stat_rollup"
-    " failure_note failure_group failure_count"
+    "job step edge progress tally batch queue schedule schedule_run limit rate pause window worker stat"
+    " stat_rollup failure_note failure_group failure_count"
 )
 
 

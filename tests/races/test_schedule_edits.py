@@ -78,8 +78,8 @@ def test_a_schedule_that_is_being_retired_does_not_run(root: Client, worker: Con
     schedules.declare("nightly")
     worker.execute("UPDATE pgqueue_schedule SET retired_at = now()")
     data = {"names": '["nightly"]', "page": "", "confirmed": "1"}
-    response = meanwhile(worker, root, url("act", "run", model="schedule"), data)
+    response = meanwhile(worker, root, url("act", "enqueue", model="schedule"), data)
     assert response["Location"] == url("changelist", model="schedule")
     assert not Job.objects.exists()
-    message, level = post(root, url("act", "run", model="schedule"), **data)
+    message, level = post(root, url("act", "enqueue", model="schedule"), **data)
     assert (message.startswith("No job is enqueued: "), level) == (True, "warning")

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from django_pgqueue.models import Job, Schedule, ScheduleRun
+from tests.support.coroutines import run
 from tests.support.factories import ScheduleFactory
 from tests.support.schedules import ago, fire, jobs_of, outcomes, overdue
 from tests.support.sessions import Connect, Connection
@@ -83,7 +84,11 @@ def test_one_that_was_deleted(call: Any) -> None:
         call(schedule)
 
 
-async def test_async_twins() -> None:
+def test_async_twins() -> None:
+    run(_call_twins())
+
+
+async def _call_twins() -> None:
     schedule = await sync_to_async(ScheduleFactory.create)()
     assert await schedule.apause(reason="audit", author="kim") is True
     assert (schedule.pause_author, schedule.is_active) == ("kim", False)

@@ -31,7 +31,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias, pk = options["job"]
     reason = why(pk, using=alias or options["database"])
     if options.get("json"):
-        print_json(stdout, {**{name: getattr(why, name) for name in _NAMES}, "facts": reason.facts})
+        print_json(stdout, {**{name: getattr(reason, name) for name in _NAMES}, "facts": reason.facts})
     elif reason.code != "unknown":
         stdout.write(plain(f"Job {pk} ({reason.facts['task_path']}): {reason.text}"))
         if reason.fix:

@@ -6,7 +6,7 @@ The statement of a heartbeat also looks for workers of others whose heartbeats a
 there are any, at the moment when the first of them may be dead. While no job runs and nobody is late, every
 second heartbeat is left out. A row without started jobs therefore counts as late one interval later
 (``sql/allowed_silence_v1.sql``). The same statement asks when the next schedule is due. Of schedules that
-somebody changes, the supervisor hears between two heartbeats (``schedules/control.py``).
+somebody changes, the supervisor hears between two heartbeats (``schedules/news.py``).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ...maintenance.recovery import EndedProcess, EndedProcesses
 from ...maintenance.rounds import Rounds, tell_retention
 from ...postgres.arrays import number_array
 from ...postgres.session import LOST_CONNECTION, SUPERVISOR, connect
-from ...schedules.control import ScheduleNews
 from ...schedules.fire import NEXT_LOOK
+from ...schedules.news import ScheduleNews
 from ..reconnect import LONGEST_PAUSE, Outage, wait_for_primary
 
 if TYPE_CHECKING:

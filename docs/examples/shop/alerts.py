@@ -13,7 +13,7 @@ from django_pgqueue.alerts import Alert, alert_sent
 
 def mail(alert: Alert) -> None:
     """Mail problems that are raised, and new failures. The mail of a group has a link to its page."""
-    if alert.is_finished or alert.kind == "job_failed":
+    if alert.is_over or alert.kind == "job_failed":
         return
     lines = [alert.text, f"noticed {alert.at:%Y-%m-%d %H:%M:%S %Z} in the database {alert.database}"]
     if alert.fingerprint:
@@ -23,7 +23,7 @@ def mail(alert: Alert) -> None:
 
 def post_to_chat(alert: Alert) -> None:
     """Send everything to a webhook. Set a timeout: while a receiver waits, others do too."""
-    mark = "✅" if alert.is_finished else "🔴"
+    mark = "✅" if alert.is_over else "🔴"
     body = json.dumps({"text": f"{mark} {alert.text}"}).encode()
     request = Request(settings.CHAT_WEBHOOK, body, {"Content-Type": "application/json"})
     urlopen(request, timeout=5).close()

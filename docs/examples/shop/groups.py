@@ -2,7 +2,7 @@ from django.contrib.auth.models import Group, Permission
 
 VIEWER = [
     "view_job", "view_jobbatch", "view_queue", "view_pause", "view_limit", "view_schedule",
-    "view_scheduletick", "view_worker", "view_jobstat",
+    "view_schedulerun", "view_worker", "view_jobstat",
 ]  # fmt: skip
 OPERATOR = [
     *VIEWER,
