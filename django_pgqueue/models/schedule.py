@@ -24,7 +24,6 @@ from ..exceptions import JobExists
 from ..postgres.aliases import write_alias
 from ..postgres.clock import server_now
 from ..schedules.cron import LONGEST, SHORTEST, Timing
-from ..tasks.task import find_task
 from .fields import ArrayColumn
 from .job import Job
 
@@ -286,6 +285,7 @@ class Schedule(models.Model):
         Race: somebody may change the call at this moment. Then the policy of the old one is not written.
         """
         from ..schedules.policy import call_keys, known_policy
+        from ..tasks.task import find_task
 
         call = {"task_path": self.task_path, "args": self.args, "kwargs": self.kwargs}
         policy = known_policy(**call)

@@ -102,7 +102,7 @@ def test_the_overview_reads_little_of_a_long_history(root: Client) -> None:
     with CaptureQueriesContext(connection) as captured:
         assert root.get(url("overview")).status_code == 200
     about_jobs = [entry["sql"] for entry in captured if "pgqueue" in entry["sql"]]
-    assert len(about_jobs) == 13
+    assert len(about_jobs) == 14
     assert not any("pgqueue_job_past" in sql or '"pgqueue_job"' in sql for sql in about_jobs)
     assert_reads_little(about_jobs, most=500)
 

@@ -47,10 +47,10 @@ def test_a_refund_waits_for_a_decision(steps: Any) -> None:
 
 
 @in_shop
-def test_a_signal_from_sql(steps: Any) -> None:
+def test_an_event_from_sql(steps: Any) -> None:
     job = enqueue(steps.refund, 1)
     with connections["default"].cursor() as cursor:
-        cursor.execute(statements("event").replace("57", str(job.pk)))
+        cursor.execute(statements("send_event").replace("57", str(job.pk)))
         assert cursor.fetchone() == (True,)
     assert run(fresh(job)).result == "ann says yes"
 
