@@ -10,6 +10,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from django_pgqueue import RateLimit, RateLimiter
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -38,11 +40,11 @@ def made(what: str) -> Callable[[], object]:
 
     from django.db import connection
 
-    from django_pgqueue import rate_limit, set_limit
+    from django_pgqueue import set_limit
 
-    set_limit("generous", starts=GENEROUS, per=timedelta(seconds=1), burst=GENEROUS)
-    set_limit("strict", starts=1, per=timedelta(days=1))
-    generous, strict = rate_limit("generous", "acme"), rate_limit("strict", "acme")
+    set_limit(name="generous", rate_limit=RateLimit(GENEROUS, per=timedelta(seconds=1), burst=GENEROUS))
+    set_limit(name="strict", rate_limit=RateLimit(1, per=timedelta(days=1)))
+    generous, strict = RateLimiter("generous", "acme"), RateLimiter("strict", "acme")
     strict.take()
     cursor = connection.cursor()
     cursor.execute("INSERT INTO note (text) VALUES ('a note') RETURNING id")

@@ -27,8 +27,8 @@ __all__ = [
     "ParentGone",
     "Parents",
     "PgQueueError",
-    "Rate",
     "RateLimit",
+    "RateLimiter",
     "Reason",
     "RetryLater",
     "Schedule",
@@ -46,6 +46,7 @@ __all__ = [
     "aenqueue_many",
     "aextend",
     "apause",
+    "areset_limit",
     "aresume",
     "aretry",
     "asend_event",
@@ -60,7 +61,7 @@ __all__ = [
     "enqueue_many",
     "extend",
     "pause",
-    "rate_limit",
+    "reset_limit",
     "resume",
     "retry",
     "schedule",
@@ -94,7 +95,7 @@ if TYPE_CHECKING:
     from .jobs.control import acancel, adrain, aedit, aextend, aretry, cancel, drain, edit, extend, retry
     from .jobs.current import JobContext, current_job
     from .jobs.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
-    from .jobs.limits import RateLimit, aset_limit, rate_limit, set_limit
+    from .jobs.limits import RateLimiter, areset_limit, aset_limit, reset_limit, set_limit
     from .jobs.pause import apause, aresume, pause, resume
     from .jobs.steps import asend_event, send_event, step
     from .jobs.track import track
@@ -106,13 +107,13 @@ if TYPE_CHECKING:
     from .models.schedule import Schedule
     from .schedules.declare import schedule
     from .tasks.decorator import task
-    from .tasks.keys import Concurrency, Rate
+    from .tasks.keys import Concurrency, RateLimit
     from .tasks.task import BoundTask, Task
     from .tasks.unique import Unique
 else:
     _HOMES = {
         "compat": ("InvalidTask",),
-        "tasks.keys": ("Concurrency", "Rate"),
+        "tasks.keys": ("Concurrency", "RateLimit"),
         "tasks.decorator": ("task",),
         "tasks.task": ("BoundTask", "Task"),
         "exceptions": (
@@ -145,7 +146,7 @@ else:
             "drain",
         ),
         "jobs.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
-        "jobs.limits": ("aset_limit", "set_limit", "RateLimit", "rate_limit"),
+        "jobs.limits": ("areset_limit", "aset_limit", "reset_limit", "set_limit", "RateLimiter"),
         "jobs.pause": ("apause", "aresume", "pause", "resume"),
         "jobs.steps": ("asend_event", "send_event", "step"),
         "jobs.track": ("track",),

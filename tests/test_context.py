@@ -153,8 +153,8 @@ def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
     with translation.override("de"), acting_as(5):
         job = enqueue(tasks.look)
         tasks.look.enqueue()
-        enqueue_many([tasks.look.bind(), tasks.look.using(group="g").bind()])
-        enqueue(tasks.look.using(concurrency_key="k", group="g"))
+        enqueue_many([tasks.look.bind(), tasks.look.using(group_key="g").bind()])
+        enqueue(tasks.look.using(limit_key="k", group_key="g"))
     assert (job.context, job.user_id, job.traceparent) == (stored, 5, TRACE["traceparent"])
     assert (plain.context, plain.user_id) == ({"trace": TRACE}, None)
     jobs = Job.objects.exclude(pk=plain.pk)
@@ -170,7 +170,7 @@ def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
 def test_many_with_unique_keys_carry_it_too() -> None:
     unique = tasks.look.using(unique=Unique(on_conflict="replace"))
     with translation.override("de"):
-        ids = enqueue_many([unique.bind(), tasks.look.bind(), unique.using(group="g").bind()])
+        ids = enqueue_many([unique.bind(), tasks.look.bind(), unique.using(group_key="g").bind()])
     assert ids[0] == ids[2]
     assert [job.context for job in Job.objects.all()] == [{"language": "de"}] * 2
     enqueue_many([unique.bind()])

@@ -27,7 +27,6 @@ from django_pgqueue.models import (
     Limit,
     Pause,
     RaisedAlert,
-    Rate,
     Schedule,
     ScheduleRun,
     StatRollup,
@@ -35,6 +34,7 @@ from django_pgqueue.models import (
     UniqueWindow,
 )
 from django_pgqueue.models.fields import ArrayColumn
+from django_pgqueue.models.limit import RateState
 from tests.app.tasks import noop
 from tests.receipts.models import Order, Receipt
 from tests.support.factories import (
@@ -69,8 +69,8 @@ def make_a_row_of_every_model() -> None:
         wait_histogram=[0, 2**40], run_histogram=[], wait_seconds=0.1, run_seconds=0,
     )  # fmt: skip
     Pause.objects.create(kind="queue", name="mail")
-    Limit.objects.create(name="n", running=3)
-    Rate.objects.create(key="n/1", tat=now)
+    Limit.objects.create(name="n", concurrency=3)
+    RateState.objects.create(key="n/1", tat=now)
     UniqueWindow.objects.create(unique_key="k", job_id=parent.pk, until=now)
     FailureGroup.objects.create(
         fingerprint="f", error_class="E", message="m", traceback="t", sample_job=parent.pk, first_seen=now,

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
+from django.db import connections
 from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
 from .. import formatting
-from ..jobs.limits import set_limit, write_limit
+from ..jobs.limits import UNCHANGED, write_limit
 from ..models import Limit
-from ..tasks.keys import rate_problem
+from ..tasks.keys import RateLimit, rate_problem
 from . import display
 from .base import DatabaseAdmin
 from .jobs.texts import breakable
@@ -55,8 +56,13 @@ def rate_text(starts: int | None, period: timedelta | None, burst: int | None) -
 
 def declared_numbers(limit: Limit) -> str:
     """Return what the code declares."""
-    rate = rate_text(limit.declared_starts, limit.declared_period, limit.declared_burst)
-    return "; ".join(filter(None, ["" if limit.declared is None else display.number(limit.declared), rate]))
+    rate = rate_text(limit.declared_rate, limit.declared_per, limit.declared_burst)
+    return "; ".join(
+        filter(
+            None,
+            ["" if limit.declared_concurrency is None else display.number(limit.declared_concurrency), rate],
+        )
+    )
 
 
 class LimitForm(ModelForm):
@@ -66,10 +72,10 @@ class LimitForm(ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "on_conflict" in self.fields:
-            self.fields["on_conflict"].initial = Limit.OnConflict.WAIT
-        if self.instance.is_declared and "running" in self.fields:
-            self.fields["running"].help_text = _(
+        if "on_full" in self.fields:
+            self.fields["on_full"].initial = Limit.OnFull.WAIT
+        if self.instance.is_declared and "concurrency" in self.fields:
+            self.fields["concurrency"].help_text = _(
                 "Empty, and no starts: as the code declares (%(numbers)s)."
             ) % {"numbers": declared_numbers(self.instance)}
 
@@ -77,24 +83,26 @@ class LimitForm(ModelForm):
         """Refuse a limit of a queue, or a rate, that does not let jobs wait; and a rate that is not whole."""
         cleaned = super().clean() or self.cleaned_data
         name = cleaned.get("name") or self.instance.pk or ""
-        conflict = cleaned.get("on_conflict", self.instance.on_conflict)
+        conflict = cleaned.get("on_full", self.instance.on_full)
         if (name == "*" or name.startswith("queue:")) and conflict != "wait":
-            self.add_error("on_conflict", _("Jobs always wait for the limit of a queue or of all jobs."))
+            self.add_error("on_full", _("Jobs always wait for the limit of a queue or of all jobs."))
         if not self.errors:
             self._check_rate(cleaned, conflict)
         return cleaned
 
     def _check_rate(self, cleaned: dict[str, Any], conflict: str) -> None:
-        starts, period, burst = (cleaned.get(name) for name in ("starts", "period", "burst"))
-        if starts is None:
-            if (period, burst) != (None, None):
-                self.add_error("starts", _("A period and a burst need a number of starts."))
-            elif cleaned.get("running") is None and not self.instance.is_declared:
-                self.add_error("running", _("Enter how many jobs may run at once, or how many may start."))
-        elif period is None or period <= timedelta(0):
-            self.add_error("period", _("Enter a period greater than zero."))
+        rate, per, burst = (cleaned.get(name) for name in ("rate", "per", "burst"))
+        if rate is None:
+            if (per, burst) != (None, None):
+                self.add_error("rate", _("A period and a burst need a number of starts."))
+            elif cleaned.get("concurrency") is None and not self.instance.is_declared:
+                self.add_error(
+                    "concurrency", _("Enter how many jobs may run at once, or how many may start.")
+                )
+        elif per is None or per <= timedelta(0):
+            self.add_error("per", _("Enter a period greater than zero."))
         # Numbers below 1 are refused by the validators of the fields, later.
-        elif starts >= 1 <= (burst or 1) and rate_problem(starts, period, burst or 1):
+        elif rate >= 1 <= (burst or 1) and rate_problem(rate, per, burst or 1):
             self.add_error("burst", _("The period, or the time for the whole burst, is over 100 years."))
         elif conflict != "wait":
             self.add_error(None, _("Jobs always wait for a rate: no other choice is possible with it."))
@@ -112,12 +120,12 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     deleted."""
 
     form = LimitForm
-    list_display = ("named", "allowed", "rate", "busy", "on_conflict", "origin")
+    list_display = ("named", "allowed", "rated", "busy", "on_full", "origin")
     search_fields = ("name",)
     sortable_by = ()
     ordering = ("name",)
     actions = None
-    fields = ("name", "running", ("starts", "period", "burst"), "on_conflict")
+    fields = ("name", "concurrency", ("rate", "per", "burst"), "on_full")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Limit]:
         """The limits, with the number of jobs that hold their slots."""
@@ -137,12 +145,12 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     @admin.display(description=_("jobs at once"))
     def allowed(self, limit: Limit) -> str:
         """How many jobs may run at once, for each key."""
-        return "-" if limit.running is None else display.number(limit.running)
+        return "-" if limit.concurrency is None else display.number(limit.concurrency)
 
     @admin.display(description=_("rate"))
-    def rate(self, limit: Limit) -> str:
+    def rated(self, limit: Limit) -> str:
         """How many jobs may start in which time, for each key."""
-        return rate_text(limit.starts, limit.period, limit.burst) or "-"
+        return rate_text(limit.rate, limit.per, limit.burst) or "-"
 
     @admin.display(description=_("running, all keys"))
     def busy(self, limit: Any) -> str:
@@ -173,7 +181,7 @@ class LimitAdmin(DatabaseAdmin[Limit]):
         declares it."""
         if obj is None:
             return ()
-        return ("name", "on_conflict", "origin") if obj.is_declared else ("name", "origin")
+        return ("name", "on_full", "origin") if obj.is_declared else ("name", "origin")
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str | tuple[str, ...], ...]:
         """Show where an existing limit comes from."""
@@ -186,12 +194,17 @@ class LimitAdmin(DatabaseAdmin[Limit]):
     def save_model(self, request: HttpRequest, obj: Limit, form: Any, change: bool) -> None:
         """Set the limit in the database of this class. Without numbers, go back to what the code declares."""
         data = form.cleaned_data
-        running, rate = data.get("running"), (data.get("starts"), data.get("period"), data.get("burst"))
-        conflict: Any = obj.on_conflict if "on_conflict" in data else None
-        if running is None and rate[0] is None:
-            conflict = None
-        write_limit(obj.pk, running, conflict, rate, whole=True, using=self.writes_to)
+        number, rate = data.get("concurrency"), data.get("rate")
+        if number is None and rate is None:
+            self._reset(obj)
+            return
+        limit = None if rate is None else RateLimit(rate, per=data["per"], burst=data.get("burst") or 1)
+        write_limit(obj.pk, number, limit, data.get("on_full", UNCHANGED), using=self.writes_to)
 
     def delete_model(self, request: HttpRequest, obj: Limit) -> None:
         """Delete the limit, and release the lines of its keys as far as one job may run."""
-        set_limit(obj.pk, None, using=self.writes_to)
+        self._reset(obj)
+
+    def _reset(self, limit: Limit) -> None:
+        with connections[self.writes_to].cursor() as cursor:
+            cursor.execute("SELECT pgqueue_reset_limit_v1(%s)", [limit.pk])

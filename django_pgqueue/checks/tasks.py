@@ -331,7 +331,7 @@ def _limits() -> Iterator[CheckMessage]:
     from ..tasks.keys import limit_name, limit_numbers
     from ..tasks.task import declared_tasks
 
-    limited = {task.module_path: task for task in declared_tasks() if task.concurrency or task.rate}
+    limited = {task.module_path: task for task in declared_tasks() if task.concurrency or task.rate_limit}
     first: dict[str, Task[..., Any]] = {}
     for task in sorted(limited.values(), key=lambda task: task.module_path):
         name = limit_name(task)
@@ -340,14 +340,16 @@ def _limits() -> Iterator[CheckMessage]:
             yield CheckWarning(
                 f"{other.module_path} and {task.module_path} declare different limits under the name "
                 f"{name!r}. Only one of them can apply: {_declared(other)}, or {_declared(task)}.",
-                hint="Declare the same numbers and the same on_conflict, or give one limit another name.",
+                hint="Declare the same numbers and the same on_full, or give one limit another name.",
                 id=f"{TAG}.W006",
             )
 
 
 def _declared(task: Task[..., Any]) -> str:
     return " and ".join(
-        f"{name}={rule!r}" for name, rule in (("concurrency", task.concurrency), ("rate", task.rate)) if rule
+        f"{name}={rule!r}"
+        for name, rule in (("concurrency", task.concurrency), ("rate_limit", task.rate_limit))
+        if rule
     )
 
 

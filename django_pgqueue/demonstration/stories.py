@@ -116,14 +116,14 @@ def _waiting_for_a_signal(stage: Stage) -> None:
 
 def _limits(stage: Stage) -> None:
     """Jobs of one customer of which only two run at once, and a rate."""
-    stage.do("SELECT pgqueue_set_limit(%s, %s)", "demoshop.orders.charge_card", 2)
+    stage.do("SELECT pgqueue_set_limit('task', %s, %s)", "demoshop.orders.charge_card", 2)
     stage.do(
-        "SELECT pgqueue_set_limit(%s, starts => 100, per => interval '1 minute', burst => 10)",
+        "SELECT pgqueue_set_limit('limit', %s, rate => 100, per => interval '1 minute', burst => 10)",
         "demoshop.sync.fetch",
     )
     key = "demoshop.orders.charge_card/customer-7"
     for number in range(6):
-        stage.enqueue("demoshop.orders.charge_card", number, concurrency_key=key)
+        stage.enqueue("demoshop.orders.charge_card", number, limit_key=key)
     for claim in stage.claim(10):
         stage.age(claim.id, 12)
 
@@ -135,7 +135,7 @@ def _running(stage: Stage) -> None:
         ("demo-images", "demoshop.images.convert_video", 3),
     ):
         for number in range(count):
-            stage.enqueue(task, number, queue=queue, group=f"shop-{number}")
+            stage.enqueue(task, number, queue=queue, group_key=f"shop-{number}")
         for number, claim in enumerate(stage.claim(count, queue)):
             stage.age(claim.id, 20 + 70 * number)
             stage.do("SELECT pgqueue_progress(%s, %s, %s)", claim.id, 12 * number, 100)

@@ -224,8 +224,15 @@ def _resume(facts: Facts, job: int, alias: str) -> str:
 
 
 def _raise_limit(facts: Facts, job: int, alias: str) -> str:
-    call = f"set_limit({facts['limit']!r}, {facts['allowed'] + 1}{_using(alias)})"
+    call = f"set_limit({_target(facts['limit'])}, concurrency={facts['allowed'] + 1}{_using(alias)})"
     return _("It starts when another one ends. To let more run at once: %(call)s") % {"call": call}
+
+
+def _target(limit: str) -> str:
+    if limit == "*":
+        return "everything=True"
+    kind, is_queue, queue = limit.partition("queue:")
+    return f"queue={queue!r}" if is_queue and not kind else f"name={limit!r}"
 
 
 def _raise_rate(facts: Facts, job: int, alias: str) -> str:

@@ -67,7 +67,7 @@ def _in_line(facts: Facts) -> str:
 
 
 def _rate(facts: Facts) -> Sentence:
-    known = rate(facts["starts"], timedelta(seconds=facts["period"])) if facts["starts"] else ""
+    known = rate(facts["rate"], timedelta(seconds=facts["per"])) if facts["rate"] else ""
     return Sentence(
         _("The rate %(limit)s%(rate)s is used up: the next start is in %(period)s, at %(at)s.%(more)s"),
         {

@@ -105,9 +105,9 @@ class Call(NamedTuple):
             return None
         more: dict[str, Any] = {} if links is None else dict(links)
         if self.limit_key is not None:
-            more["concurrency_key"] = self.limit_key
+            more["limit_key"] = self.limit_key
         if self.group_key is not None:
-            more["group"] = self.group_key
+            more["group_key"] = self.group_key
         if unique is not None:
             more["unique_key"] = self.unique_key
             more["unique_scope"] = unique.scope
@@ -222,10 +222,10 @@ def prepare(
         payload = payload_of_call(task, options.alias, args, kwargs)
         call = Call(options, "[]", "{}", context=context, payload=payload)
     if options.unique is not None:
-        call = call._replace(unique_key=unique_key(options.unique, task, args, kwargs))
+        call = call._replace(unique_key=unique_key(options.unique, task.unique_key, task, args, kwargs))
     if call.payload is not None:
         args, kwargs = (), key_arguments(task, call.payload)
-    if task.concurrency is not None or task.rate is not None or task.concurrency_key is not None:
+    if task.concurrency is not None or task.rate_limit is not None or task.limit_key is not None:
         call = call._replace(limit_key=limit_key(task, args, kwargs))
     if task.group is not None or task.group_key is not None:
         call = call._replace(group_key=group_key(task, args, kwargs))

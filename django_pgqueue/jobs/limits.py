@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import sync_to_async
 from django.db import connections
@@ -13,166 +12,245 @@ from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
 from ..compat import is_task
-from ..tasks.keys import KEY_LENGTH, limit_name, name_problem, rate_problem
+from ..models import Limit
+from ..tasks import options
+from ..tasks.keys import KEY_LENGTH, RateLimit, limit_name, name_problem
 from ..tasks.routing import default_backend
 from ..tasks.task import adopt
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from django.db.models import QuerySet
 
-    from ..tasks.keys import OnConflict
+    from ..tasks.keys import OnFull
     from ..tasks.task import AnyTask
 
-__all__ = ["SQL", "RateLimit", "aset_limit", "rate_limit", "set_limit", "with_key", "write_limit"]
-
+__all__ = [
+    "SQL", "UNCHANGED", "RateLimiter", "areset_limit", "aset_limit", "reset_limit", "set_limit", "with_key",
+    "write_limit",
+]  # fmt: skip
 
 _MOST = 2**31 - 1
 
 
+class Unchanged:
+    """The default of what stays as it is: None means that there is no such limit."""
+
+    def __repr__(self) -> str:
+        return "<unchanged>"
+
+
+UNCHANGED: Final = Unchanged()
+
+
 def set_limit(
-    name: str | AnyTask[..., Any],
-    /,
-    running: int | None = None,
     *,
-    starts: int | None = None,
-    per: timedelta | None = None,
-    burst: int | None = None,
-    on_conflict: OnConflict | None = None,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    name: str | None = None,
+    everything: bool = False,
+    concurrency: int | Unchanged | None = UNCHANGED,
+    rate_limit: RateLimit | Unchanged | None = UNCHANGED,
+    on_full: OnFull | Unchanged = UNCHANGED,
     using: str | None = None,
-) -> None:
-    """Set how many jobs may run at once under a name, or start in a period. The change takes effect within a
-    second.
+) -> Limit:
+    """Set how many jobs may run at once, or start in a period. The change takes effect within a second.
 
-    ``name``: a task, or its path, for its jobs or for each of its keys; the name of a ``Concurrency`` or
-    ``Rate``; ``"queue:mail"`` for all jobs of a queue; or ``"*"`` for all jobs. ``running`` jobs may run at
-    once. So many ``starts`` are allowed in the period ``per``, of which a ``burst`` at once (the default is
-    1). If only one of ``running`` and ``starts`` is given, the other stays as it is; without both, the limit
-    goes back to what the code declares. ``on_conflict`` is what happens to a job that finds no room; None
-    leaves it as it is. ``using``: the alias of the database.
+    The target is one of: a ``queue``; a ``task`` (or its path), for its jobs or for each of its keys; the
+    ``name`` of a ``Concurrency`` or ``RateLimit``; or ``everything``. ``concurrency`` jobs may run at once,
+    and as many may start as the ``rate_limit`` says, which has no key and no name here. ``on_full``: what
+    happens to a job that finds no room. What is not given stays as it is, and None means: no such limit.
+    ``using``: the alias of the database.
 
-    What the code declares does not change this limit anymore. Running jobs are not stopped. Raise
-    ``ValueError`` or ``TypeError`` for a limit that makes no sense, such as 0: to let no job start, pause
-    the queue or the task.
+    What the code declares does not change this limit anymore, until `reset_limit`. Running jobs are not
+    stopped. Raise ``TypeError`` or ``ValueError`` for a limit that makes no sense, such as 0: to let no job
+    start, pause the queue or the task.
     """
-    text = _checked(limit_name(adopt(name)) if is_task(name) else name, running, on_conflict)
-    _check_rate(starts, per, burst, on_conflict)
-    write_limit(text, running, on_conflict, (starts, per, burst), using=using)
+    target = _target("set_limit", queue, task, name, everything)
+    _check(target, concurrency, rate_limit, on_full)
+    alias = using or default_backend().home()
+    write_limit(target, concurrency, rate_limit, on_full, using=alias)
+    return Limit.objects.using(alias).get(pk=target)
+
+
+async def aset_limit(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    name: str | None = None,
+    everything: bool = False,
+    concurrency: int | Unchanged | None = UNCHANGED,
+    rate_limit: RateLimit | Unchanged | None = UNCHANGED,
+    on_full: OnFull | Unchanged = UNCHANGED,
+    using: str | None = None,
+) -> Limit:
+    """Like ``set_limit()``, for async code."""
+    return await sync_to_async(set_limit)(
+        queue=queue, task=task, name=name, everything=everything, concurrency=concurrency,
+        rate_limit=rate_limit, on_full=on_full, using=using,
+    )  # fmt: skip
+
+
+def reset_limit(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    name: str | None = None,
+    everything: bool = False,
+    using: str | None = None,
+) -> bool:
+    """Let a limit be again what the code declares, or none. Return whether it was different.
+
+    The target is that of `set_limit`.
+    """
+    target = _target("reset_limit", queue, task, name, everything)
+    with connections[using or default_backend().home()].cursor() as cursor:
+        cursor.execute("SELECT pgqueue_reset_limit_v1(%s)", [target])
+        was_different: bool = cursor.fetchone()[0]
+    return was_different
+
+
+async def areset_limit(
+    *,
+    queue: str | None = None,
+    task: AnyTask[..., Any] | str | None = None,
+    name: str | None = None,
+    everything: bool = False,
+    using: str | None = None,
+) -> bool:
+    """Like ``reset_limit()``, for async code."""
+    return await sync_to_async(reset_limit)(
+        queue=queue, task=task, name=name, everything=everything, using=using
+    )
 
 
 def write_limit(
     name: str,
-    running: int | None,
-    on_conflict: str | None,
-    rate: tuple[int | None, timedelta | None, int | None],
+    concurrency: int | Unchanged | None,
+    rate_limit: RateLimit | Unchanged | None,
+    on_full: str | Unchanged,
     *,
-    whole: bool = False,
-    using: str | None = None,
+    using: str,
 ) -> None:
-    """Write a limit that was checked. If it is the ``whole`` limit, None means: no such number."""
-    parameters: list[Any] = [name, running, on_conflict, *rate, whole]
-    with connections[using or default_backend().home()].cursor() as cursor:
+    """Write a limit that was checked."""
+    rate = (None, None, None)
+    if isinstance(rate_limit, RateLimit):
+        rate = (rate_limit.limit, rate_limit.per, rate_limit.burst)  # type: ignore[assignment]
+    with connections[using].cursor() as cursor:
         cursor.execute(
-            "SELECT pgqueue_set_limit_v1(%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s)",
-            parameters,
-        )
+            "SELECT pgqueue_set_limit_v1("
+            "%s, %s::integer, %s, %s::integer, %s::interval, %s::integer, %s, %s)",
+            [
+                name, concurrency if isinstance(concurrency, int) else None,
+                on_full if isinstance(on_full, str) else None, *rate, concurrency is None, rate_limit is None,
+            ],
+        )  # fmt: skip
 
 
-async def aset_limit(
-    name: str | AnyTask[..., Any],
-    /,
-    running: int | None = None,
-    *,
-    starts: int | None = None,
-    per: timedelta | None = None,
-    burst: int | None = None,
-    on_conflict: OnConflict | None = None,
-    using: str | None = None,
-) -> None:
-    """Like ``set_limit()``, for async code."""
-    await sync_to_async(set_limit)(
-        name, running, starts=starts, per=per, burst=burst, on_conflict=on_conflict, using=using
-    )
+def _target(function: str, queue: Any, task: Any, name: Any, everything: Any) -> str:
+    """Return the name under which the limit is stored."""
+    if sum([queue is not None, task is not None, name is not None, bool(everything)]) != 1:
+        raise TypeError(f"{function}() takes exactly one of queue=, task=, name= and everything=True.")
+    if queue is not None:
+        return f"queue:{options.queue_name(queue)}"
+    if task is not None:
+        return limit_name(adopt(task)) if is_task(task) else options.task_path(task)
+    if name is None:
+        return "*"
+    if problem := name_problem(name):
+        raise ValueError(f"{function}(name=...) {problem} It is {name!r}.")
+    return str(name)
 
 
-def _check_rate(starts: Any, per: Any, burst: Any, on_conflict: Any) -> None:
-    """Raise ValueError unless it is no rate, or one that makes sense."""
-    if starts is None:
-        if (per, burst) != (None, None):
-            raise ValueError("set_limit(): a rate needs starts: set_limit(name, starts=100, per=...).")
-        return
-    if problem := rate_problem(starts, per, 1 if burst is None else burst):
-        raise ValueError(problem)
-    if on_conflict not in (None, "wait"):
-        raise ValueError("Jobs always wait for a rate: leave out on_conflict.")
-
-
-def _checked(name: Any, running: Any, on_conflict: Any) -> str:
-    """Return the name, if the limit makes sense."""
-    if not isinstance(name, str):
-        raise TypeError(f"set_limit(name, running) takes the name of a limit or a task, not {name!r}.")
-    if not 1 <= len(name) <= KEY_LENGTH or "/" in name or "\0" in name:
-        raise ValueError(
-            f"The name of a limit must be 1 to {KEY_LENGTH} characters without a slash: it applies to each "
-            f"of its keys. It is {name!r}."
-        )
-    if running is not None and (isinstance(running, bool) or not isinstance(running, int)):
-        raise TypeError(f"set_limit({name!r}, running) takes a whole number or None, not {running!r}.")
-    if running is not None and not 1 <= running <= _MOST:
-        raise ValueError(
-            f"set_limit({name!r}, running) takes a whole number of at least 1, not {running}. To let no job "
-            "start, pause the queue or the task."
-        )
-    if on_conflict not in (None, "wait", "skip", "cancel"):
-        raise ValueError(f"on_conflict must be 'wait', 'skip' or 'cancel', not {on_conflict!r}.")
-    if on_conflict not in (None, "wait") and (name == "*" or name.startswith("queue:")):
-        raise ValueError(f"Jobs always wait for the limit {name!r}: leave out on_conflict.")
-    return name
+def _check(target: str, concurrency: Any, rate_limit: Any, on_full: Any) -> None:
+    """Raise TypeError or ValueError unless the limit makes sense."""
+    if concurrency is UNCHANGED and rate_limit is UNCHANGED and on_full is UNCHANGED:
+        raise TypeError("set_limit() takes concurrency=, rate_limit= or on_full=. See also reset_limit().")
+    if concurrency is not UNCHANGED and concurrency is not None:
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int):
+            raise TypeError(f"set_limit(concurrency=...) takes a whole number or None, not {concurrency!r}.")
+        if not 1 <= concurrency <= _MOST:
+            raise ValueError(
+                f"set_limit(concurrency=...) takes a whole number of at least 1, not {concurrency}. To let "
+                "no job start, pause the queue or the task."
+            )
+    if rate_limit is not UNCHANGED and rate_limit is not None:
+        if not isinstance(rate_limit, RateLimit):
+            raise TypeError(
+                "set_limit(rate_limit=...) takes a RateLimit, such as RateLimit(100, per=60), not "
+                f"{rate_limit!r}."
+            )
+        if rate_limit.key is not None or rate_limit.name is not None:
+            raise ValueError("The RateLimit of set_limit() has no key and no name: the target says which.")
+        if on_full is not UNCHANGED and on_full != "wait":
+            raise ValueError("Jobs always wait for a rate: leave out on_full.")
+    if on_full is not UNCHANGED and on_full not in ("wait", "cancel_new", "cancel_old"):
+        raise ValueError(f"on_full must be 'wait', 'cancel_new' or 'cancel_old', not {on_full!r}.")
+    if on_full not in (UNCHANGED, "wait") and (target == "*" or target.startswith("queue:")):
+        raise ValueError("Jobs always wait for the limit of a queue or of all jobs: leave out on_full.")
 
 
 # ----------------------------------------------------------------------------
-# ``rate_limit``: take starts of a rate in application code, which shares it with the jobs of the same key.
+# ``RateLimiter``: take starts of a rate in application code, which shares it with the jobs of the same key.
 #
 # Each call is one short statement. In a transaction it holds the lock of the key until the end of that
 # transaction: a rollback gives the starts back, and nobody else may have been told meanwhile that they are
 # used.
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """The rate of one key. ``rate_limit()`` makes it; it reads the database only when it is asked."""
+class RateLimiter:
+    """The rate of a name and a key, for application code: ``RateLimiter("crm", tenant).take()``.
 
-    name: str
-    key: str
+    ``task_or_name``: the name of a ``RateLimit`` or of ``set_limit(name=...)``, or a task. ``key``: the value
+    of the key; "": all share the rate. Jobs with the same key and this code use the same starts. ``using``:
+    the alias of the database, which is read only by the methods. Raise ``ValueError`` for a bad name or key.
+    """
 
-    def take(self, n: int = 1, using: str | None = None) -> bool:
+    def __init__(
+        self, task_or_name: str | AnyTask[..., Any], key: str | int = "", *, using: str | None = None
+    ) -> None:
+        name: Any = limit_name(adopt(task_or_name)) if is_task(task_or_name) else task_or_name
+        if problem := name_problem(name):
+            raise ValueError(f"The name of a rate {problem} It is {name!r}.")
+        value = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+        if not isinstance(value, str) or "\0" in value or len(name) + 1 + len(value) > KEY_LENGTH:
+            raise ValueError(
+                "The key of a rate must be a string, or a whole number, and have at most "
+                f"{KEY_LENGTH} characters with the name of the rate. It is {key!r:.200}."
+            )
+        self.name: str = name
+        self.key: str = value
+        self._using = using
+
+    def __repr__(self) -> str:
+        return f"RateLimiter({self.name!r}, {self.key!r})"
+
+    def take(self, n: int = 1) -> bool:
         """Take `n` starts, and return True; or return False if so many are not allowed now.
 
         In a transaction, other callers and the jobs of the key wait until it ends. Raise ``ValueError`` if
         there is no such rate, or if its burst is less than `n`.
         """
-        return self._ask(n, using, only_look=False) == 0
+        return self._ask(n, only_look=False) == 0
 
-    def seconds_until(self, n: int = 1, using: str | None = None) -> float:
+    def seconds_until(self, n: int = 1) -> float:
         """Return in how many seconds `n` starts will be allowed, if nobody else takes them. Take nothing.
 
         0: they are allowed now.
         """
-        return self._ask(n, using, only_look=True)
+        return self._ask(n, only_look=True)
 
-    async def atake(self, n: int = 1, using: str | None = None) -> bool:
+    async def atake(self, n: int = 1) -> bool:
         """Like ``take()``, for async code."""
-        return await sync_to_async(self.take)(n, using)
+        return await sync_to_async(self.take)(n)
 
-    async def aseconds_until(self, n: int = 1, using: str | None = None) -> float:
+    async def aseconds_until(self, n: int = 1) -> float:
         """Like ``seconds_until()``, for async code."""
-        return await sync_to_async(self.seconds_until)(n, using)
+        return await sync_to_async(self.seconds_until)(n)
 
-    def _ask(self, n: int, using: str | None, *, only_look: bool) -> float:
+    def _ask(self, n: int, *, only_look: bool) -> float:
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**31:
             raise ValueError(f"The number of starts to take must be a whole number of at least 1, not {n!r}.")
-        alias = using or default_backend().home()
+        alias = self._using or default_backend().home()
         try:
             with connections[alias].cursor() as cursor:
                 cursor.execute(
@@ -183,24 +261,6 @@ class RateLimit:
             # The function refuses what makes no sense, and says how to mend it.
             raise ValueError(str(error).splitlines()[0]) from error
         return seconds
-
-
-def rate_limit(name: str | AnyTask[..., Any], /, key: str | int = "") -> RateLimit:
-    """Return the rate of a name and a key, for application code: ``rate_limit("crm", tenant).take()``.
-
-    ``name``: that of a ``Rate`` or of ``set_limit(name, starts=...)``, or a task. ``key``: the value of the
-    key; "": all share the rate. Jobs with the same key and this code use the same starts.
-    """
-    text: Any = limit_name(adopt(name)) if is_task(name) else name
-    if problem := name_problem(text):
-        raise ValueError(f"The name of a rate {problem} It is {text!r}.")
-    value = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
-    if not isinstance(value, str) or "\0" in value or len(text) + 1 + len(value) > KEY_LENGTH:
-        raise ValueError(
-            "The key of a rate must be a string, or a whole number, and have at most "
-            f"{KEY_LENGTH} characters with the name of the rate. It is {key!r:.200}."
-        )
-    return RateLimit(text, value)
 
 
 # ----------------------------------------------------------------------------

@@ -30,8 +30,8 @@ _DECLARED_SQL = "SELECT name, declared_by FROM pgqueue_limit WHERE declared_by <
 # Race: another worker may declare such a limit at this moment, in another module. It holds the row, so this
 # waits for it, and then leaves that row alone. Both lock rows in the order of their names.
 _WITHDRAW_SQL = """
-    UPDATE pgqueue_limit AS setting SET declared = NULL, declared_starts = NULL, declared_period = NULL,
-        declared_burst = NULL, declared_by = ''
+    UPDATE pgqueue_limit AS setting SET declared_concurrency = NULL, declared_rate = NULL,
+        declared_per = NULL, declared_burst = NULL, declared_by = ''
     WHERE setting.name = ANY (ARRAY(
         SELECT known.name FROM pgqueue_limit AS known
         JOIN unnest(%s::text[], %s::text[]) AS gone (name, module)
@@ -87,7 +87,7 @@ def _declared() -> dict[str, tuple[Any, ...]]:
     in the order of their paths counts.
     """
     tasks = sorted(declared_tasks(), key=lambda task: task.module_path)
-    return {limit_name(task): _columns(task) for task in tasks if task.concurrency or task.rate}
+    return {limit_name(task): _columns(task) for task in tasks if task.concurrency or task.rate_limit}
 
 
 def _columns(task: Task[..., Any]) -> tuple[Any, ...]:

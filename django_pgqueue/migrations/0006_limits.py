@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "running",
+                    "concurrency",
                     models.IntegerField(
                         blank=True,
                         null=True,
@@ -47,26 +47,26 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "on_conflict",
+                    "on_full",
                     models.CharField(
                         choices=[
                             ("wait", "it waits in line"),
-                            ("skip", "it is cancelled"),
-                            ("cancel", "it replaces older ones"),
+                            ("cancel_new", "it is cancelled"),
+                            ("cancel_old", "it replaces older ones"),
                         ],
                         db_default="wait",
-                        max_length=8,
+                        max_length=10,
                         verbose_name="a job that finds no room",
                     ),
                 ),
                 (
-                    "declared",
+                    "declared_concurrency",
                     models.IntegerField(
                         blank=True, editable=False, null=True, verbose_name="declared in code"
                     ),
                 ),
                 (
-                    "starts",
+                    "rate",
                     models.IntegerField(
                         blank=True,
                         null=True,
@@ -80,7 +80,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "period",
+                    "per",
                     models.DurationField(
                         blank=True,
                         help_text="The time in which so many jobs may start, such as 0:01:00.",
@@ -101,8 +101,8 @@ class Migration(migrations.Migration):
                         verbose_name="burst",
                     ),
                 ),
-                ("declared_starts", models.IntegerField(blank=True, editable=False, null=True)),
-                ("declared_period", models.DurationField(blank=True, editable=False, null=True)),
+                ("declared_rate", models.IntegerField(blank=True, editable=False, null=True)),
+                ("declared_per", models.DurationField(blank=True, editable=False, null=True)),
                 ("declared_burst", models.IntegerField(blank=True, editable=False, null=True)),
                 ("declared_by", models.CharField(blank=True, db_default="", editable=False, max_length=255)),
                 (
@@ -117,21 +117,19 @@ class Migration(migrations.Migration):
                 "required_db_vendor": "postgresql",
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(("running__gte", 1)), name="pgqueue_limit_running"
+                        condition=models.Q(("concurrency__gte", 1)), name="pgqueue_limit_concurrency"
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("burst", None), ("period", None), ("starts", None)),
-                            models.Q(
-                                ("burst__gte", 1), ("period__gt", datetime.timedelta(0)), ("starts__gte", 1)
-                            ),
+                            models.Q(("burst", None), ("per", None), ("rate", None)),
+                            models.Q(("burst__gte", 1), ("per__gt", datetime.timedelta(0)), ("rate__gte", 1)),
                             _connector="OR",
                         ),
                         name="pgqueue_limit_rate",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("on_conflict__in", ["wait", "skip", "cancel"])),
-                        name="pgqueue_limit_on_conflict",
+                        condition=models.Q(("on_full__in", ["wait", "cancel_new", "cancel_old"])),
+                        name="pgqueue_limit_on_full",
                     ),
                 ],
             },
@@ -150,5 +148,8 @@ class Migration(migrations.Migration):
         RunSQLFile("release_limit_v1.sql", "DROP FUNCTION pgqueue_release_limit_v1"),
         RunSQLFile("declare_limits_v1.sql", "DROP FUNCTION pgqueue_declare_limits_v1"),
         RunSQLFile("set_limit_v1.sql", "DROP FUNCTION pgqueue_set_limit_v1"),
+        RunSQLFile("limit_name_v1.sql", "DROP FUNCTION pgqueue_limit_name_v1"),
         RunSQLFile("set_limit.sql", "DROP FUNCTION pgqueue_set_limit"),
+        RunSQLFile("reset_limit_v1.sql", "DROP FUNCTION pgqueue_reset_limit_v1"),
+        RunSQLFile("reset_limit.sql", "DROP FUNCTION pgqueue_reset_limit"),
     ]

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
             database_operations=[RunSQLFile("rate_v1.sql", "DROP TABLE pgqueue_rate")],
             state_operations=[
                 migrations.CreateModel(
-                    name="Rate",
+                    name="RateState",
                     fields=[
                         (
                             "key",

@@ -18,7 +18,7 @@ from .current import CurrentJob
 from .failure import FailureCount, FailureGroup, FailureNote
 from .history import QueueStatus, Ring
 from .job import Job, JobQuerySet, LiveJob
-from .limit import Limit, Rate, UniqueWindow
+from .limit import Limit, RateState, UniqueWindow
 from .payload import JobPayload, PayloadTask
 from .progress import JobProgress, Step
 from .queue import Pause, Queue
@@ -46,7 +46,7 @@ __all__ = [
     "Queue",
     "QueueStatus",
     "RaisedAlert",
-    "Rate",
+    "RateState",
     "Ring",
     "Schedule",
     "ScheduleRun",

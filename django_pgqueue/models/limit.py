@@ -14,19 +14,19 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-__all__ = ["Limit", "Rate", "UniqueWindow"]
+__all__ = ["Limit", "RateState", "UniqueWindow"]
 
 
 class Limit(models.Model):
     """The number of jobs that may run at once, the rate at which they may start, and what happens to a job
     that finds no room."""
 
-    class OnConflict(models.TextChoices):
+    class OnFull(models.TextChoices):
         """What happens to a job that finds no room."""
 
         WAIT = "wait", _("it waits in line")
-        SKIP = "skip", _("it is cancelled")
-        CANCEL = "cancel", _("it replaces older ones")
+        CANCEL_NEW = "cancel_new", _("it is cancelled")
+        CANCEL_OLD = "cancel_old", _("it replaces older ones")
 
     name = models.CharField(
         _("name"),
@@ -37,7 +37,7 @@ class Limit(models.Model):
         ],
         help_text=_("The path of a task, a name in code, “queue:mail” for a queue, “*” for all jobs."),
     )
-    running = models.IntegerField(
+    concurrency = models.IntegerField(
         _("jobs at once"),
         null=True,
         blank=True,
@@ -46,13 +46,13 @@ class Limit(models.Model):
             MaxValueValidator(2**31 - 1),
         ],
     )
-    on_conflict = models.CharField(
+    on_full = models.CharField(
         _("a job that finds no room"),
-        max_length=8,
-        choices=OnConflict.choices,
-        db_default=OnConflict.WAIT.value,
+        max_length=10,
+        choices=OnFull.choices,
+        db_default=OnFull.WAIT.value,
     )
-    starts = models.IntegerField(
+    rate = models.IntegerField(
         _("starts"),
         null=True,
         blank=True,
@@ -61,7 +61,7 @@ class Limit(models.Model):
             MaxValueValidator(2**31 - 1),
         ],
     )
-    period = models.DurationField(
+    per = models.DurationField(
         _("in a period of"),
         null=True,
         blank=True,
@@ -74,9 +74,9 @@ class Limit(models.Model):
         validators=[MinValueValidator(1, _("At least 1.")), MaxValueValidator(2**31 - 1)],
         help_text=_("How many may start at once after a quiet time. Empty: 1."),
     )
-    declared = models.IntegerField(_("declared in code"), null=True, blank=True, editable=False)
-    declared_starts = models.IntegerField(null=True, blank=True, editable=False)
-    declared_period = models.DurationField(null=True, blank=True, editable=False)
+    declared_concurrency = models.IntegerField(_("declared in code"), null=True, blank=True, editable=False)
+    declared_rate = models.IntegerField(null=True, blank=True, editable=False)
+    declared_per = models.DurationField(null=True, blank=True, editable=False)
     declared_burst = models.IntegerField(null=True, blank=True, editable=False)
     declared_by = models.CharField(max_length=255, db_default="", blank=True, editable=False)
     """The module of a task that declares it; empty if the code does not declare it."""
@@ -88,15 +88,15 @@ class Limit(models.Model):
         verbose_name = _("limit")
         verbose_name_plural = _("limits")
         constraints = (
-            models.CheckConstraint(condition=models.Q(running__gte=1), name="pgqueue_limit_running"),
+            models.CheckConstraint(condition=models.Q(concurrency__gte=1), name="pgqueue_limit_concurrency"),
             models.CheckConstraint(
-                condition=models.Q(burst=None, period=None, starts=None)
-                | models.Q(burst__gte=1, period__gt=timedelta(0), starts__gte=1),
+                condition=models.Q(burst=None, per=None, rate=None)
+                | models.Q(burst__gte=1, per__gt=timedelta(0), rate__gte=1),
                 name="pgqueue_limit_rate",
             ),
             models.CheckConstraint(
-                condition=models.Q(on_conflict__in=["wait", "skip", "cancel"]),
-                name="pgqueue_limit_on_conflict",
+                condition=models.Q(on_full__in=["wait", "cancel_new", "cancel_old"]),
+                name="pgqueue_limit_on_full",
             ),
         )
 
@@ -106,7 +106,7 @@ class Limit(models.Model):
     @property
     def is_declared(self) -> bool:
         """Whether the code declares this limit."""
-        return self.declared is not None or self.declared_starts is not None
+        return self.declared_concurrency is not None or self.declared_rate is not None
 
     @property
     def is_left_over(self) -> bool:
@@ -115,10 +115,10 @@ class Limit(models.Model):
 
 
 # ----------------------------------------------------------------------------
-# ``Rate``: how many starts of a rate are in use. Only the claim and ``take()`` read and write it.
+# ``RateState``: how many starts of a rate are in use. Only the claim and ``take()`` read and write it.
 
 
-class Rate(models.Model):
+class RateState(models.Model):
     """The state of one key. ``pgqueue_charge_v1`` writes it, and upkeep deletes it when it is over."""
 
     key = models.CharField(_("concurrency key"), max_length=200, primary_key=True, db_collation="C")

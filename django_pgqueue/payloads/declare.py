@@ -73,10 +73,10 @@ def task_of_model(model: type[Any]) -> Any:
 
 def check_unique_of_call(task: Any, unique: Any) -> None:
     """Raise InvalidTask for a ``Unique`` of a call that names arguments: a payload is no JSON."""
-    if task.payload is not None and unique.key is None and not callable(unique.by):
+    if task.payload is not None and not callable(unique.key) and unique.key != ():
         raise InvalidTask(
             f"{task.module_path} takes a payload, so its calls have no arguments to compare. Use "
-            "using(unique_key=...), Unique(by=callable), which is called with the payload, or a "
+            "using(unique_key=...), Unique(key=callable), which is called with the payload, or a "
             "UniqueConstraint of its model."
         )
 
@@ -117,15 +117,16 @@ def _check_keys(path: str, task: Any) -> None:
             f"{path}: a row that is inserted is a job, so unique= cannot apply to it. Use a UniqueConstraint "
             "of the model, or unique= of a call: task.using(unique_key=...)."
         )
-    keys = {"concurrency": task.concurrency, "rate": task.rate}
+    keys = {"concurrency": task.concurrency, "rate_limit": task.rate_limit}
     for option, key in {
         **{name: getattr(rule, "key", None) for name, rule in keys.items()},
         "group": task.group,
     }.items():
-        if callable(key):
+        if callable(key) or (isinstance(key, tuple) and key):
+            what = "a callable" if callable(key) else "several fields"
             raise InvalidTask(
-                f"{path}: the key of {option} is a callable, but the database makes jobs of rows, too. Name "
-                "a column of the payload, or give the key to the call: task.using(...)."
+                f"{path}: the key of {option} is {what}, but the database makes jobs of rows, too. Name one "
+                "field of the payload, or give the key to the call: task.using(...)."
             )
 
 

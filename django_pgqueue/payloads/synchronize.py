@@ -94,7 +94,7 @@ def _policy(task: Task[..., Any]) -> dict[str, Any]:
     """Return the columns of a task, as an enqueue would fill in those of a job."""
     settings, model = conf.current(), task.payload
     assert model is not None
-    rule = task.concurrency or task.rate
+    rule = task.concurrency or task.rate_limit
     expires_after = task.expires_after
     return {
         "task_path": task.module_path,

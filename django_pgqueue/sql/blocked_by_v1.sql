@@ -27,18 +27,18 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     FROM pgqueue_job_live AS job
     CROSS JOIN LATERAL (
         SELECT own.name, own.limit_key, NULL::text AS queue_name,
-            coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END) AS allowed,
+            coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) AS allowed,
             pgqueue_next_start_v1(
                 (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = own.limit_key), clock_timestamp(),
-                setting.starts, setting.period, setting.burst, 1) AS next_start, 1 AS nth
+                setting.rate, setting.per, setting.burst, 1) AS next_start, 1 AS nth
         FROM (SELECT split_part(job.limit_key, '/', 1) AS name, job.limit_key::text AS limit_key) AS own
         LEFT JOIN pgqueue_limit AS setting ON setting.name = own.name
         WHERE own.limit_key IS NOT NULL
         UNION ALL
-        SELECT setting.name, NULL, CASE WHEN setting.name <> '*' THEN job.queue_name END, setting.running,
+        SELECT setting.name, NULL, CASE WHEN setting.name <> '*' THEN job.queue_name END, setting.concurrency,
             pgqueue_next_start_v1(
                 (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = setting.name), clock_timestamp(),
-                setting.starts, setting.period, setting.burst, 1),
+                setting.rate, setting.per, setting.burst, 1),
             CASE WHEN setting.name = '*' THEN 3 ELSE 2 END
         FROM pgqueue_limit AS setting WHERE setting.name IN ('*', 'queue:' || job.queue_name)
     ) AS rule

@@ -11,9 +11,9 @@ DECLARE
 BEGIN
     INSERT INTO pgqueue_rate AS rate (key, tat)
     SELECT used.key, moment + interval '1 second'
-        * (used.starts * extract(epoch FROM setting.period) / setting.starts)::double precision
+        * (used.starts * extract(epoch FROM setting.per) / setting.rate)::double precision
     FROM (SELECT given.key, count(*) AS starts FROM unnest(p_keys) AS given (key) GROUP BY given.key) AS used
-    JOIN pgqueue_limit AS setting ON setting.name = split_part(used.key, '/', 1) AND setting.starts IS NOT NULL
+    JOIN pgqueue_limit AS setting ON setting.name = split_part(used.key, '/', 1) AND setting.rate IS NOT NULL
     ORDER BY used.key
     ON CONFLICT (key) DO UPDATE SET tat = greatest(rate.tat, moment) + (excluded.tat - moment);
     GET DIAGNOSTICS charged = ROW_COUNT;

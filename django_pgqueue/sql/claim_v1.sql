@@ -57,7 +57,7 @@ BEGIN
         EXIT WHEN paused.everything OR mine.drain <> '';
         SELECT array_agg(CASE WHEN setting.name = '*' THEN '*' ELSE substr(setting.name, 7) END
                 ORDER BY setting.name) AS names,
-            array_agg(setting.running ORDER BY setting.name) AS limits
+            array_agg(setting.concurrency ORDER BY setting.name) AS limits
         INTO limited FROM pgqueue_limit AS setting WHERE setting.name = '*' OR setting.name LIKE 'queue:%';
         rooms := CASE WHEN limited.names IS NOT NULL THEN (
             SELECT jsonb_object_agg(room.queue_name, room.room)

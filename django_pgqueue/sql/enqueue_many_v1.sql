@@ -66,12 +66,12 @@ BEGIN
     END IF;
     IF p_options IS NOT NULL THEN
         statuses := ARRAY(
-            SELECT CASE WHEN given.is_due AND coalesce(setting.on_conflict, 'wait') = 'wait' AND row_number() OVER (
+            SELECT CASE WHEN given.is_due AND coalesce(setting.on_full, 'wait') = 'wait' AND row_number() OVER (
                 PARTITION BY given.key, given.queue_name, given.is_due ORDER BY given.priority DESC, given.place
             ) > 1 THEN 'blocked' ELSE 'pending' END
             FROM (
-                SELECT one.*, one.options ->> 'concurrency_key' AS key,
-                    one.options ? 'concurrency_key' AND NOT one.options ?| '{unique_key,after,after_items}'
+                SELECT one.*, one.options ->> 'limit_key' AS key,
+                    one.options ? 'limit_key' AND NOT one.options ?| '{unique_key,after,after_items}'
                         AND coalesce(one.run_after, now + one.delay * interval '1 second', now) <= now AS is_due
                 FROM unnest(p_options, p_queue_names, p_priorities, p_run_after, p_delays)
                     WITH ORDINALITY AS one (options, queue_name, priority, run_after, delay, place)
@@ -97,9 +97,9 @@ BEGIN
     )
     SELECT given.id, given.task_path, given.args, given.kwargs, given.metadata, given.queue_name,
         given.priority, timed.due, timed.due + given.expires_after * interval '1 second', now,
-        given.max_attempts, given.timeout, given.on_lost, given.options ->> 'concurrency_key',
-        CASE WHEN given.options ? 'concurrency_key' AND timed.due <= now AND given.reason IS NULL THEN given.id END,
-        given.options ->> 'group',
+        given.max_attempts, given.timeout, given.on_lost, given.options ->> 'limit_key',
+        CASE WHEN given.options ? 'limit_key' AND timed.due <= now AND given.reason IS NULL THEN given.id END,
+        given.options ->> 'group_key',
         coalesce(given.options -> 'context', p_context),
         CASE WHEN given.reason IS NOT NULL THEN 'blocked' ELSE coalesce(given.status, 'pending') END,
         CASE WHEN given.reason IS NOT NULL THEN given.reason

@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     IF p_options IS NOT NULL THEN
         problem := coalesce(problem, pgqueue_options_problem_v1(p_options));
-        limit_key := p_options ->> 'concurrency_key';
+        limit_key := p_options ->> 'limit_key';
     END IF;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION 'pgqueue: %', problem USING ERRCODE = 'invalid_parameter_value';
@@ -68,7 +68,7 @@ BEGIN
         waiting_reason, marks, batch, parents
     ) VALUES (
         id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, run_after, expires_at,
-        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, line, p_options ->> 'group',
+        enqueued_at, p_max_attempts, p_timeout, p_on_lost, limit_key, line, p_options ->> 'group_key',
         p_options -> 'context', CASE WHEN reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(reason, ''), marks,
         batch, parents
     );

@@ -42,8 +42,8 @@ BEGIN
     SELECT coalesce(array_agg(first.key), '{}') INTO locked
     FROM first WHERE pg_try_advisory_xact_lock(hashtextextended(prefix || first.key, 0));
 
-    SELECT coalesce(array_agg(each.key) FILTER (WHERE setting.on_conflict = 'cancel'), '{}'),
-        coalesce(array_agg(each.key) FILTER (WHERE setting.starts IS NOT NULL), '{}')
+    SELECT coalesce(array_agg(each.key) FILTER (WHERE setting.on_full = 'cancel_old'), '{}'),
+        coalesce(array_agg(each.key) FILTER (WHERE setting.rate IS NOT NULL), '{}')
     INTO replacing, rated
     FROM unnest(locked) AS each (key) JOIN pgqueue_limit AS setting ON setting.name = split_part(each.key, '/', 1);
     moved := 0;
@@ -73,7 +73,7 @@ BEGIN
             AND (replacing = '{}' OR EXISTS (SELECT FROM pgqueue_job_live AS job WHERE job.id = pick.id))
         GROUP BY pick.key, pick.queue_name ORDER BY pick.key, min(pick.place)
     ), verdict AS MATERIALIZED (
-        SELECT lane.key, lane.queue_name, lane.ids, coalesce(setting.on_conflict = 'skip', false) AS skips,
+        SELECT lane.key, lane.queue_name, lane.ids, coalesce(setting.on_full = 'cancel_new', false) AS skips,
             free.slots, free.starts, ARRAY(
             SELECT waiting.id FROM (
                 (SELECT job.id, job.priority, job.line, 0 AS place FROM pgqueue_job_live AS job
@@ -97,11 +97,11 @@ BEGIN
         ) AS busy
         -- What else limits the number of jobs that may start belongs here, as another argument of least().
         CROSS JOIN LATERAL (
-            SELECT coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END) - busy.running AS slots,
+            SELECT coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) - busy.running AS slots,
                 CASE WHEN lane.key = ANY (rated) THEN (
                     SELECT pgqueue_starts_left_v1(
                         (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = lane.key), clock_timestamp(),
-                        setting.starts, setting.period, setting.burst)
+                        setting.rate, setting.per, setting.burst)
                 ) END AS starts OFFSET 0
         ) AS allowed
         CROSS JOIN LATERAL (
@@ -245,7 +245,7 @@ BEGIN
         WITH due AS MATERIALIZED (
             SELECT free.id, pgqueue_next_start_v1(
                 (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = slow.key), clock_timestamp(),
-                setting.starts, setting.period, setting.burst, 1) AS at
+                setting.rate, setting.per, setting.burst, 1) AS at
             FROM unnest(judged.slow_keys, judged.slow_queues) AS slow (key, queue_name)
             JOIN pgqueue_limit AS setting ON setting.name = split_part(slow.key, '/', 1)
             CROSS JOIN LATERAL (

@@ -18,7 +18,7 @@ CREATE FUNCTION pgqueue_insert_unique_v1(
 DECLARE
     key text := p_options ->> 'unique_key';
     scope text := coalesce(p_options ->> 'unique_scope', 'waiting');
-    concurrency_key text := p_options ->> 'concurrency_key';
+    concurrency_key text := p_options ->> 'limit_key';
     left_key text;     -- the concurrency key of the twin before
     conflict text := coalesce(p_options ->> 'on_conflict', 'existing');
     windowed boolean;  -- the key is taken by its window, so it does not matter what became of the twin
@@ -48,7 +48,7 @@ BEGIN
                 p_id, p_task_path, p_args, p_kwargs, p_metadata, p_queue_name, p_priority, p_run_after,
                 p_expires_at, p_enqueued_at, p_max_attempts, p_timeout, p_on_lost, key, scope, concurrency_key,
                 CASE WHEN concurrency_key IS NOT NULL AND p_run_after <= p_enqueued_at AND p_reason IS NULL THEN p_id END,
-                p_options ->> 'group', p_options -> 'context',
+                p_options ->> 'group_key', p_options -> 'context',
                 CASE WHEN p_reason IS NULL THEN 'pending' ELSE 'blocked' END, coalesce(p_reason, ''), p_marks, p_batch,
                 p_parents
             ) ON CONFLICT DO NOTHING;
@@ -75,7 +75,7 @@ BEGIN
                 -- A twin in the line of its old concurrency key leaves it: the claim decides about the new one.
                 status = CASE WHEN job.status <> 'blocked' OR job.line IS NULL THEN job.status
                     WHEN job.attempts > 0 THEN 'retry' ELSE 'pending' END,
-                limit_key = concurrency_key, line = NULL, group_key = p_options ->> 'group',
+                limit_key = concurrency_key, line = NULL, group_key = p_options ->> 'group_key',
                 context = p_options -> 'context', task_path = p_task_path, args = p_args, kwargs = p_kwargs, metadata = p_metadata,
                 queue_name = p_queue_name, priority = p_priority, run_after = due, expires_at = p_expires_at,
                 max_attempts = p_max_attempts, timeout = p_timeout, on_lost = p_on_lost,

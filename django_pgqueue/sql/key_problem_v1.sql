@@ -2,10 +2,10 @@
 CREATE FUNCTION pgqueue_key_problem_v1(p_key text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN length(p_key) > 200
-            THEN format('concurrency_key has %s characters, but the limit is 200: shorten it, or use a hash',
+            THEN format('limit_key has %s characters, but the limit is 200: shorten it, or use a hash',
                 length(p_key))
         WHEN split_part(p_key, '/', 1) = '' OR split_part(p_key, '/', 1) = '*' OR p_key LIKE 'queue:%'
-            THEN format('concurrency_key %L must begin with the name of a limit, such as shop.tasks.sync/7. Limits of'
+            THEN format('limit_key %L must begin with the name of a limit, such as shop.tasks.sync/7. Limits of'
                 ' queues and of the installation apply to every job', p_key)
     END
 $$;

@@ -3,29 +3,29 @@
 CREATE FUNCTION pgqueue_options_problem_v1(p_options jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     unknown text;
-    others constant text[] := '{concurrency_key,group,context,after,after_items,if_failed,batch}';
+    others constant text[] := '{limit_key,group_key,context,after,after_items,if_failed,batch}';
     bounds jsonb := p_options -> 'unique_window';
 BEGIN
     IF jsonb_typeof(p_options) <> 'object' THEN
         RETURN 'options must be a JSON object';
     END IF;
     SELECT min(key) INTO unknown FROM jsonb_object_keys(p_options) AS key
-    WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict', 'concurrency_key', 'group',
+    WHERE key NOT IN ('unique_key', 'unique_scope', 'unique_window', 'on_conflict', 'limit_key', 'group_key',
         'context', 'after', 'after_items', 'if_failed', 'batch');
     RETURN CASE
         WHEN unknown IS NOT NULL
             THEN format('unknown option %s: use max_json_bytes, unique_key, unique_scope, unique_window, on_conflict,'
-                ' concurrency_key, group, context, after, if_failed or batch',
+                ' limit_key, group_key, context, after, if_failed or batch',
                 unknown)
-        WHEN p_options ? 'concurrency_key' AND jsonb_typeof(p_options -> 'concurrency_key') <> 'string'
-            THEN format('concurrency_key %s must be a string', p_options -> 'concurrency_key')
-        WHEN pgqueue_key_problem_v1(p_options ->> 'concurrency_key') IS NOT NULL
-            THEN pgqueue_key_problem_v1(p_options ->> 'concurrency_key')
-        WHEN p_options ? 'group' AND (jsonb_typeof(p_options -> 'group') <> 'string' OR p_options ->> 'group' = '')
-            THEN format('group %s must be a string that is not empty', p_options -> 'group')
-        WHEN length(p_options ->> 'group') > 200
-            THEN format('group has %s characters, but a job can store only 200: use a hash of it',
-                length(p_options ->> 'group'))
+        WHEN p_options ? 'limit_key' AND jsonb_typeof(p_options -> 'limit_key') <> 'string'
+            THEN format('limit_key %s must be a string', p_options -> 'limit_key')
+        WHEN pgqueue_key_problem_v1(p_options ->> 'limit_key') IS NOT NULL
+            THEN pgqueue_key_problem_v1(p_options ->> 'limit_key')
+        WHEN p_options ? 'group_key' AND (jsonb_typeof(p_options -> 'group_key') <> 'string' OR p_options ->> 'group_key' = '')
+            THEN format('group_key %s must be a string that is not empty', p_options -> 'group_key')
+        WHEN length(p_options ->> 'group_key') > 200
+            THEN format('group_key has %s characters, but a job can store only 200: use a hash of it',
+                length(p_options ->> 'group_key'))
         WHEN pgqueue_context_problem_v1(p_options -> 'context') IS NOT NULL
             THEN pgqueue_context_problem_v1(p_options -> 'context')
         WHEN p_options ?| '{after,after_items,if_failed,batch}' AND pgqueue_link_problem_v1(p_options) IS NOT NULL

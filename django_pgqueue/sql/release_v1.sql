@@ -59,7 +59,7 @@ BEGIN
             ) AS alarm
             WHERE lane.waiting_reason = 'waits for its rate limit' AND lane.run_after > clock_timestamp()
                 AND (p_wakes OR lane.run_after > clock_timestamp() + interval '1 second' + (
-                    SELECT interval '1 second' * (extract(epoch FROM setting.period) / setting.starts)::float8
+                    SELECT interval '1 second' * (extract(epoch FROM setting.per) / setting.rate)::float8
                     FROM pgqueue_limit AS setting WHERE setting.name = split_part(lane.key, '/', 1)))
         ))
         RETURNING job.id

@@ -31,7 +31,7 @@ BEGIN
     )
     SELECT count(*), CASE WHEN count(*) = p_limit THEN max(line.limit_key) END,
         array_agg(line.limit_key) FILTER (WHERE coalesce(
-            busy.running < coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END), true))
+            busy.running < coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END), true))
     INTO lines, reached, keys
     FROM line LEFT JOIN pgqueue_limit AS setting ON setting.name = split_part(line.limit_key, '/', 1)
     CROSS JOIN LATERAL (

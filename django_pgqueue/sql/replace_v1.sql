@@ -1,4 +1,4 @@
--- End older jobs of the keys in p_replacing, whose limits let a newer job replace older ones (on_conflict = 'cancel').
+-- End older jobs of the keys in p_replacing, whose limits let a newer job replace older ones (on_full = 'cancel_old').
 -- Of the jobs that run, wait in line, or were picked by the claim, the newest stay, as many as the limit allows. The
 -- others are cancelled, and those that run are asked to stop. The gate calls this (gate_v1.sql), so it must not wait:
 -- rows that others have locked are left for the next claim. Returns how many jobs it cancelled or asked to stop.
@@ -24,7 +24,7 @@ BEGIN
                     UNION
                     SELECT pick.id FROM unnest(p_ids, p_keys) AS pick (id, key) WHERE pick.key = given.key
                 ) AS rival
-                ORDER BY rival.id DESC OFFSET setting.running
+                ORDER BY rival.id DESC OFFSET setting.concurrency
             ) AS old
         ))
         FOR UPDATE SKIP LOCKED);

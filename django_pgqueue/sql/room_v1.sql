@@ -19,7 +19,7 @@ BEGIN
         SELECT setting.name FROM unnest(p_queues, locked) AS given (name, is_locked)
         JOIN pgqueue_limit AS setting
             ON setting.name = CASE WHEN given.name = '*' THEN '*' ELSE 'queue:' || given.name END
-        WHERE given.is_locked AND setting.starts IS NOT NULL);
+        WHERE given.is_locked AND setting.rate IS NOT NULL);
     IF rated <> '{}' THEN
         PERFORM pgqueue_settle_rates_v1(rated);
     END IF;
@@ -31,7 +31,7 @@ BEGIN
             ))::integer END,
             CASE WHEN rated <> '{}' THEN (
                 SELECT pgqueue_starts_left_v1(
-                    rate.tat, clock_timestamp(), setting.starts, setting.period, setting.burst)
+                    rate.tat, clock_timestamp(), setting.rate, setting.per, setting.burst)
                 FROM pgqueue_limit AS setting LEFT JOIN pgqueue_rate AS rate ON rate.key = setting.name
                 WHERE setting.name = ANY (rated)
                     AND setting.name = CASE WHEN given.name = '*' THEN '*' ELSE 'queue:' || given.name END

@@ -7,9 +7,9 @@ BEGIN
     UPDATE pgqueue_rate AS rate SET tat = bound.latest
     FROM (
         SELECT given.key, clock_timestamp() + interval '1 second'
-            * (setting.burst * extract(epoch FROM setting.period) / setting.starts)::double precision AS latest
+            * (setting.burst * extract(epoch FROM setting.per) / setting.rate)::double precision AS latest
         FROM unnest(p_keys) AS given (key)
-        JOIN pgqueue_limit AS setting ON setting.name = split_part(given.key, '/', 1) AND setting.starts IS NOT NULL
+        JOIN pgqueue_limit AS setting ON setting.name = split_part(given.key, '/', 1) AND setting.rate IS NOT NULL
     ) AS bound
     WHERE rate.key = bound.key AND rate.tat > bound.latest + interval '1 millisecond';
 END $$;

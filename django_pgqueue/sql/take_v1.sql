@@ -21,8 +21,8 @@ BEGIN
         problem := CASE
             WHEN whole IS NULL
                 THEN 'the key of a rate must not be NULL: leave it out'
-            WHEN setting.starts IS NULL
-                THEN format('there is no rate %L: set it with pgqueue_set_limit(%L, starts => 100, per => ''1 minute'')',
+            WHEN setting.rate IS NULL
+                THEN format('there is no rate %L: set it with pgqueue_set_limit(''limit'', %L, rate => 100, per => ''1 minute'')',
                     p_name, p_name)
             WHEN p_count IS NULL OR p_count < 1
                 THEN format('the number of starts to take from the rate %L must be at least 1, not %s', p_name,
@@ -41,7 +41,7 @@ BEGIN
     END IF;
     SELECT rate.tat INTO state FROM pgqueue_rate AS rate WHERE rate.key = whole;
     now := clock_timestamp();
-    IF pgqueue_starts_left_v1(state, now, setting.starts, setting.period, setting.burst) >= p_count THEN
+    IF pgqueue_starts_left_v1(state, now, setting.rate, setting.per, setting.burst) >= p_count THEN
         IF NOT p_only_look THEN
             PERFORM pgqueue_charge_v1(array_fill(whole, ARRAY[p_count]));
         END IF;
@@ -49,6 +49,6 @@ BEGIN
     END IF;
     RETURN least(
         extract(epoch FROM pgqueue_next_start_v1(
-            state, now, setting.starts, setting.period, setting.burst, p_count) - now),
-        p_count * extract(epoch FROM setting.period) / setting.starts)::double precision;
+            state, now, setting.rate, setting.per, setting.burst, p_count) - now),
+        p_count * extract(epoch FROM setting.per) / setting.rate)::double precision;
 END $$;

@@ -9,14 +9,14 @@ DECLARE
 BEGIN
     FOR rule IN
         SELECT own.name, own.limit_key,
-            coalesce(setting.running, CASE WHEN setting.starts IS NULL THEN 1 END) AS allowed,
-            setting.starts, setting.period, setting.burst, setting.name IS NOT NULL AS is_set,
+            coalesce(setting.concurrency, CASE WHEN setting.rate IS NULL AND setting.is_overridden IS NOT TRUE THEN 1 END) AS allowed,
+            setting.rate, setting.per, setting.burst, setting.name IS NOT NULL AS is_set,
             CASE WHEN p_job.status = 'blocked' THEN 0 ELSE 3 END AS nth
         FROM (SELECT split_part(p_job.limit_key, '/', 1) AS name, p_job.limit_key::text AS limit_key) AS own
         LEFT JOIN pgqueue_limit AS setting ON setting.name = own.name
         WHERE own.limit_key IS NOT NULL
         UNION ALL
-        SELECT setting.name, NULL, setting.running, setting.starts, setting.period, setting.burst, true,
+        SELECT setting.name, NULL, setting.concurrency, setting.rate, setting.per, setting.burst, true,
             CASE WHEN setting.name = '*' THEN 1 ELSE 2 END
         FROM pgqueue_limit AS setting WHERE setting.name IN ('*', 'queue:' || p_job.queue_name)
         ORDER BY nth
@@ -25,13 +25,13 @@ BEGIN
             rule.limit_key, CASE WHEN rule.name <> '*' THEN p_job.queue_name END, rule.allowed) AS holders;
         next_start := pgqueue_next_start_v1(
             (SELECT rate.tat FROM pgqueue_rate AS rate WHERE rate.key = coalesce(rule.limit_key, rule.name)), p_now,
-            rule.starts, rule.period, rule.burst, 1);
+            rule.rate, rule.per, rule.burst, 1);
         code := CASE WHEN held.running >= rule.allowed THEN 'limit' WHEN next_start > p_now THEN 'rate' END;
         IF code IS NOT NULL THEN
             facts := jsonb_build_object(
                 'limit', rule.name, 'is_set', rule.is_set, 'key', rule.limit_key, 'allowed', rule.allowed, 'running', held.running,
                 'holders', CASE WHEN code = 'limit' THEN held.jobs END,
-                'starts', rule.starts, 'period', extract(epoch FROM rule.period),
+                'rate', rule.rate, 'per', extract(epoch FROM rule.per),
                 'next_start', CASE WHEN next_start > p_now THEN next_start END,
                 'place', CASE WHEN rule.limit_key IS NOT NULL THEN pgqueue_why_place_v1(p_job, 1001) END);
             RETURN;

@@ -6,11 +6,10 @@ Declaring a task reads neither settings nor TASKS.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from .keys import Concurrency, Group, Rate
-from .options import Backoff, ExceptionTypes, LogLevel, OnLost
+from .keys import Concurrency, Key, RateLimit
+from .options import Backoff, Duration, ExceptionTypes, LogLevel, OnLost
 from .routing import IMPLICIT
 from .task import Task
 from .unique import Unique
@@ -69,18 +68,18 @@ def task(
     backend: str = ...,
     takes_context: Literal[True],
     max_attempts: int | None = ...,
-    timeout: int | None = ...,
+    timeout: Duration | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
-    expires_after: timedelta | None = ...,
+    expires_after: Duration | None = ...,
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
-    rate: Rate | None = ...,
-    group: Group | None = ...,
+    rate_limit: RateLimit | None = ...,
+    group: Key = ...,
     atomic: bool = ...,
     capture_logs: bool | LogLevel | None = ...,
-    unique: Unique | None = ...,
+    unique: Unique | bool | None = ...,
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
 ) -> _ContextDecorator: ...
@@ -92,18 +91,18 @@ def task(
     backend: str = ...,
     takes_context: Literal[False] = ...,
     max_attempts: int | None = ...,
-    timeout: int | None = ...,
+    timeout: Duration | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
-    expires_after: timedelta | None = ...,
+    expires_after: Duration | None = ...,
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
-    rate: Rate | None = ...,
-    group: Group | None = ...,
+    rate_limit: RateLimit | None = ...,
+    group: Key = ...,
     atomic: bool = ...,
     capture_logs: bool | LogLevel | None = ...,
-    unique: Unique | None = ...,
+    unique: Unique | bool | None = ...,
     database: str | None = ...,
     metadata: Mapping[str, Any] | None = ...,
 ) -> _Decorator: ...
@@ -116,15 +115,15 @@ def task(
     backend: str = ...,
     takes_context: Literal[True],
     max_attempts: int | None = ...,
-    timeout: int | None = ...,
+    timeout: Duration | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
-    expires_after: timedelta | None = ...,
+    expires_after: Duration | None = ...,
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
-    rate: Rate | None = ...,
-    group: Group | None = ...,
+    rate_limit: RateLimit | None = ...,
+    group: Key = ...,
     atomic: bool = ...,
     capture_logs: bool | LogLevel | None = ...,
     database: str | None = ...,
@@ -139,15 +138,15 @@ def task(
     backend: str = ...,
     takes_context: Literal[False] = ...,
     max_attempts: int | None = ...,
-    timeout: int | None = ...,
+    timeout: Duration | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
-    expires_after: timedelta | None = ...,
+    expires_after: Duration | None = ...,
     on_lost: OnLost = ...,
     concurrency: Concurrency | int | None = ...,
-    rate: Rate | None = ...,
-    group: Group | None = ...,
+    rate_limit: RateLimit | None = ...,
+    group: Key = ...,
     atomic: bool = ...,
     capture_logs: bool | LogLevel | None = ...,
     database: str | None = ...,
@@ -162,18 +161,18 @@ def task(
     backend: str = IMPLICIT,
     takes_context: bool = False,
     max_attempts: int | None = None,
-    timeout: int | None = None,
+    timeout: Duration | None = None,
     backoff: Backoff | None = None,
     retry_on: Any = None,
     fail_on: Any = None,
-    expires_after: timedelta | None = None,
+    expires_after: Duration | None = None,
     on_lost: OnLost = "rerun",
     concurrency: Concurrency | int | None = None,
-    rate: Rate | None = None,
-    group: Group | None = None,
+    rate_limit: RateLimit | None = None,
+    group: Key = None,
     atomic: bool = False,
     capture_logs: bool | LogLevel | None = None,
-    unique: Unique | None = None,
+    unique: Unique | bool | None = None,
     database: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     payload: Any = None,
@@ -183,17 +182,19 @@ def task(
     Where and when: `queue_name`; `priority` (-100 to 100, higher first); `backend` (an alias in TASKS);
     `database` (an alias in DATABASES); `metadata` (a JSON object that is stored with the job).
 
-    Policy: `max_attempts`; `timeout` in whole seconds; `backoff`: seconds, a sequence of seconds whose last
-    value is used for all further retries, or a callable ``(exc, result)`` that returns seconds, or None for
-    no retry; `retry_on` and `fail_on`: exception classes; `expires_after`: cancel a job that could not start
-    within this time; `on_lost`: "rerun" or "fail" a job whose worker died; `concurrency`: how many of its
-    jobs may run at once, or a `Concurrency` with a key; `rate`: how many may start in a period (see `Rate`);
-    `group`: whose jobs take turns (the name of an argument, or a callable);
-    `atomic`: run the function and the finish of its job in one transaction; `unique`: which calls are not
-    enqueued again (see `Unique`); `capture_logs`: True, or a level such as "WARNING", to keep what its jobs
-    log with them. With `takes_context` the function receives a JobContext as its first argument, `context`.
-    With `payload`, a model that inherits from `JobPayload`, the function takes an instance of it, and each
-    row of its table is a job.
+    Policy (durations are seconds or timedeltas): `max_attempts`; `timeout`, in whole seconds; `backoff`: a
+    duration, a sequence of durations whose last one is used for all further retries, or a callable
+    ``(exc, result)`` that returns one, or None for no retry; `retry_on` and `fail_on`: exception classes;
+    `expires_after`: cancel a job that could not start within this time; `on_lost`: "rerun" or "fail" a job
+    whose worker died; `concurrency`: how many of its jobs may run at once, or a `Concurrency` with a key;
+    `rate_limit`: how many may start in a period (see `RateLimit`); `group`: whose jobs take turns (the name
+    of an argument, several, or a callable); `atomic`: run the function and the finish of its job in one
+    transaction; `unique`: which calls are not enqueued again (see `Unique`); `capture_logs`: True, or a level
+    such as "WARNING", to keep what its jobs log with them.
+
+    With `takes_context` the function receives a JobContext as its first argument, `context`. With `payload`,
+    a model that inherits from `JobPayload`, the function takes an instance of it, and each row of its table
+    is a job.
 
     Raise InvalidTask for a function that a worker could not find, and for invalid values.
     """
@@ -206,18 +207,18 @@ def task(
             backend=backend,
             takes_context=takes_context,
             max_attempts=max_attempts,
-            timeout=timeout,
+            timeout=timeout,  # type: ignore[arg-type]  # the task converts these
             backoff=backoff,
             retry_on=retry_on,
             fail_on=fail_on,
-            expires_after=expires_after,
+            expires_after=expires_after,  # type: ignore[arg-type]
             on_lost=on_lost,
-            concurrency=concurrency,  # type: ignore[arg-type]  # the task makes a Concurrency of a number
-            rate=rate,
+            concurrency=concurrency,  # type: ignore[arg-type]
+            rate_limit=rate_limit,
             group=group,
             atomic=atomic,
             capture_logs=capture_logs,
-            unique=unique,
+            unique=unique,  # type: ignore[arg-type]
             database=database,
             metadata={} if metadata is None else metadata,
             payload=payload,

@@ -20,10 +20,12 @@ from ..compat import InvalidTask
 from ..conf import log_level
 from ..exceptions import InvalidJSON, moment
 
+Duration = float | timedelta
+"""Seconds, or a timedelta."""
 OnLost = Literal["rerun", "fail"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
-Backoff = float | Sequence[float] | Callable[[Any, Any], float | None]
-"""Seconds; a sequence of seconds, whose last value repeats; or ``(exc, result) -> seconds or None``."""
+Backoff = Duration | Sequence[Duration] | Callable[[Any, Any], Duration | None]
+"""A duration; a sequence of them, whose last one repeats; or ``(exc, result) -> duration or None``."""
 
 ExceptionTypes = type[BaseException] | Sequence[type[BaseException]]
 
@@ -117,6 +119,26 @@ def whole(name: str, value: Any) -> int | None:
     return value
 
 
+def length(name: str, value: Any) -> timedelta:
+    """Accept seconds or a timedelta, greater than zero, and return a timedelta."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and is_delay(value):
+        value = timedelta(seconds=value)
+    if not isinstance(value, timedelta) or not timedelta(0) < value <= CENTURY:
+        raise InvalidTask(
+            f"{name} must be seconds or a timedelta, greater than zero and within 100 years. It is {value!r}."
+        )
+    return value
+
+
+def timeout(value: Any) -> int | None:
+    """Accept None, or whole seconds, also as a timedelta."""
+    if isinstance(value, timedelta):
+        if value.microseconds:
+            raise InvalidTask(f"timeout must be whole seconds. It is {value!r}.")
+        value = int(value.total_seconds())
+    return whole("timeout", value)
+
+
 def backoff(value: Any) -> Backoff | None:
     """Accept what the type says; return a sequence as a tuple."""
     if value is None:
@@ -151,12 +173,8 @@ def exception_types(name: str, value: Any) -> tuple[type[BaseException], ...] | 
 
 
 def expires_after(value: Any) -> timedelta | None:
-    """Accept None, or a timedelta greater than zero."""
-    if value is not None and (not isinstance(value, timedelta) or not timedelta(0) < value <= CENTURY):
-        raise InvalidTask(
-            f"expires_after must be a timedelta greater than zero and within 100 years. It is {value!r}."
-        )
-    return value
+    """Accept None, or seconds or a timedelta, greater than zero."""
+    return None if value is None else length("expires_after", value)
 
 
 def on_lost(value: Any) -> OnLost:
@@ -207,9 +225,11 @@ def metadata(value: Any) -> dict[str, Any]:
 
 
 def _delay(value: Any) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     if not is_delay(value):
         raise InvalidTask(
-            "backoff must be seconds from 0 to 100 years, a sequence of seconds, or a callable "
+            "backoff must be seconds or a timedelta from 0 to 100 years, a sequence of them, or a callable "
             f"(exc, result). It is {value!r}."
         )
     return float(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..formatting import get_logger
@@ -63,7 +64,7 @@ def delay_before_retry(
         delay: float = backoff[min(attempt, len(backoff)) - 1]
         return delay
     if not callable(backoff):
-        return backoff  # type: ignore[return-value]  # a sequence is kept as a tuple
+        return backoff  # type: ignore[return-value]  # a task keeps seconds, and a sequence as a tuple
     try:
         answer = backoff(exc, job_result_factory())
     except BaseException:  # SystemExit, too: the attempt is over, and only its outcome matters
@@ -71,9 +72,11 @@ def delay_before_retry(
         return exponential(attempt, base, ceiling)
     if answer is None:
         return None
+    if isinstance(answer, timedelta):
+        answer = answer.total_seconds()
     if not is_delay(answer):
         logger.error(
-            "backoff of %s returned %.100r instead of seconds or None; using the default backoff",
+            "backoff of %s returned %.100r, which is no duration and not None; using the default backoff",
             task.module_path,
             answer,
         )

@@ -22,14 +22,14 @@ from django.utils import timezone
 from ..compat import DjangoTask, GenericTask, InvalidTask, is_task
 from ..payloads import declare as payloads
 from . import keys, links, options
-from .keys import Concurrency, Group, Rate, checked_rate
+from .keys import Concurrency, Key, RateLimit, checked_rate_limit
 from .links import BatchLike, Links
 from .misuse import Habits
 from .options import Backoff, OnLost
 from .paths import AT_SETUP, check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
 from .signatures import check_call
-from .unique import Unique, check_unique, with_key
+from .unique import Unique, check_unique, checked_unique_key
 
 if TYPE_CHECKING:
     from typing import Self
@@ -99,16 +99,18 @@ class Task(Habits, GenericTask[P, R]):
     """Whether the function and the finish of its job run in one transaction."""
     unique: Unique | None = None
     """Which calls are not enqueued again, and how long; None: every call is."""
+    unique_key: str | None = None
+    """The unique key of a call, instead of the one that `unique` computes."""
     database: str | None = None
     """The database alias to enqueue on; None: that of the backend, or the one that the router returns."""
     concurrency: Concurrency | None = None
     """How many of its jobs, or of the jobs of each of its keys, may run at once; None: any number."""
-    concurrency_key: str | None = None
-    """The value of the key of a call, instead of the one that `concurrency` or `rate` computes."""
-    rate: Rate | None = None
+    limit_key: str | None = None
+    """The value of the key of a call, instead of the one that `concurrency` or `rate_limit` computes."""
+    rate_limit: RateLimit | None = None
     """How many of its jobs, or of the jobs of each of its keys, may start in a period; None: any number."""
-    group: Group | None = None
-    """Whose job a call is: the name of an argument, or a callable; None: it has no group."""
+    group: Key = None
+    """Whose job a call is: the names of arguments, or a callable; None: it has no group."""
     group_key: str | None = None
     """The group of a call, instead of the one that `group` computes."""
     links: Links | None = None
@@ -142,9 +144,9 @@ class Task(Habits, GenericTask[P, R]):
         backend: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         database: str | None = None,
-        concurrency_key: str | None = None,
-        group: str | None = None,
-        unique: Unique | None = None,
+        limit_key: str | None = None,
+        group_key: str | None = None,
+        unique: Unique | bool | None = None,
         unique_key: str | None = None,
         after: After | None = None,
         if_failed: IfFailed | None = None,
@@ -154,7 +156,7 @@ class Task(Habits, GenericTask[P, R]):
 
         `run_after` is a datetime (aware, unless USE_TZ is off), or a timedelta that is counted from the
         enqueue, so that a stored variant never becomes outdated. `metadata` is merged key by key.
-        `unique_key` takes the place of `by` and `key` in `unique`, and `group` that of the computed one.
+        The values `unique_key`, `limit_key` and `group_key` take the place of those that are computed.
 
         `after`: jobs and batches (or their ids) that must be over before the job runs. If one of them has
         failed, the job waits for its retry ("hold"), is cancelled ("cancel") or runs ("run"), as `if_failed`
@@ -162,7 +164,7 @@ class Task(Habits, GenericTask[P, R]):
         """
         changes = changed_values(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
-            metadata=metadata, database=database, concurrency_key=concurrency_key, group=group,
+            metadata=metadata, database=database, limit_key=limit_key, group_key=group_key,
             unique=unique, unique_key=unique_key, after=after, if_failed=if_failed, batch=batch,
         )  # fmt: skip
         variant = self.with_values(changes)
@@ -346,18 +348,21 @@ def checked_values(task: Any) -> dict[str, Any]:
         "run_after": run_after,
         "run_after_delta": options.run_after(task.run_after_delta)[1] if delta is None else delta,
         "max_attempts": options.whole("max_attempts", task.max_attempts),
-        "timeout": options.whole("timeout", task.timeout),
+        "timeout": options.timeout(task.timeout),
         "backoff": options.backoff(task.backoff),
         "retry_on": options.exception_types("retry_on", task.retry_on),
         "fail_on": options.exception_types("fail_on", task.fail_on),
         "expires_after": options.expires_after(task.expires_after),
         "on_lost": options.on_lost(task.on_lost),
         "concurrency": keys.checked_concurrency(task.concurrency, func, takes_context=takes_context),
-        "concurrency_key": keys.checked_concurrency_key(task.concurrency_key),
-        "rate": checked_rate(task.rate, task.concurrency, func, takes_context=takes_context),
+        "limit_key": keys.checked_limit_key(task.limit_key),
+        "rate_limit": checked_rate_limit(
+            task.rate_limit, task.concurrency, func, takes_context=takes_context
+        ),
         "group": keys.checked_group(task.group, func, takes_context=takes_context),
         "group_key": keys.checked_group_key(task.group_key),
         "unique": check_unique(task.unique, task.func, takes_context=takes_context),
+        "unique_key": None if task.unique_key is None else checked_unique_key(task.unique_key),
         "links": links.check_links(task.links),
         "capture_logs": options.capture_logs(task.capture_logs),
         "metadata": options.metadata(task.metadata),
@@ -371,9 +376,10 @@ def changed_values(task: DjangoTask[..., Any], *, unique_key: str | None, **give
     for name, value in given.items():
         if value is not None:
             changes.update(_CHANGES[name](task, value))
-    # Not in the table: the key goes into the new `unique` of the call, or into that of the task.
+    # Not in the table: a key needs a `unique`, that of the call or that of the task.
     if unique_key is not None:
-        changes["unique"] = with_key(changes.get("unique", getattr(task, "unique", None)), unique_key)
+        unique = changes.get("unique", getattr(task, "unique", None))
+        changes.update(unique=unique or Unique(), unique_key=checked_unique_key(unique_key))
     changes = links.changed_links(task, changes)
     links.check_conflict(
         changes.get("links", getattr(task, "links", None)),
@@ -399,14 +405,21 @@ def _run_after(task: Any, value: Any) -> Mapping[str, Any]:
     return {"run_after": moment, "run_after_delta": delta}
 
 
+def _limit_key(task: Any, value: Any) -> Mapping[str, Any]:
+    key = keys.checked_limit_key(value)
+    if key is not None:
+        keys.check_limit_key(task, key)
+    return {"limit_key": key}
+
+
 _CHANGES: dict[str, Any] = {
     "priority": lambda task, value: {"priority": options.priority(value)},
     "queue_name": lambda task, value: {"queue_name": options.queue_name(value)},
     "run_after": _run_after,
     "backend": lambda task, value: {"backend": options.alias("backend", value)},
     "metadata": lambda task, value: {"metadata": {**task.metadata, **options.metadata(value)}},
-    "concurrency_key": lambda task, value: {"concurrency_key": keys.checked_concurrency_key(value)},
-    "group": lambda task, value: {"group_key": keys.checked_group_key(value)},
+    "limit_key": _limit_key,
+    "group_key": lambda task, value: {"group_key": keys.checked_group_key(value)},
     "unique": _unique,
     "database": lambda task, value: {"database": options.alias("database", value)},
     "after": lambda task, value: {"after": links.after(value)},

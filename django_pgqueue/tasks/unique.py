@@ -10,18 +10,28 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..compat import InvalidTask
 from ..exceptions import InvalidKey
+from .keys import Key, as_text, check_key, key_problem, key_value
+from .options import length
 from .signatures import bind_call, parameters_of_call
 
 if TYPE_CHECKING:
     from ..compat import DjangoTask
 
-__all__ = ["EnqueueOutcome", "OnConflict", "Scope", "Unique", "check_unique", "unique_key", "with_key"]
+__all__ = [
+    "EnqueueOutcome",
+    "OnConflict",
+    "Scope",
+    "Unique",
+    "check_unique",
+    "checked_unique_key",
+    "unique_key",
+]
 
 Scope = Literal["waiting", "live"]
 OnConflict = Literal["existing", "replace", "earliest", "raise"]
@@ -29,7 +39,6 @@ EnqueueOutcome = Literal["created", "existing", "replaced"]
 """What an enqueue returned: a new job, the other job as it is, or the other job with the new arguments."""
 
 MAX_KEY = 200  # characters
-_CENTURY = timedelta(days=36525)
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
@@ -37,37 +46,43 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, 
 class Unique:
     """Says that a call of a task is not enqueued again while there is a job of the same call.
 
-    `by`: what makes calls the same. None: the task and all arguments; a tuple of argument names: the task and
-    these arguments; a callable: the task and what it returns for the arguments of the call. `key` is a
-    string instead, which is used as it is: tasks with the same key exclude each other.
+    `key`: what makes calls the same. None: all arguments; the name of an argument, or a tuple of names: these
+    arguments; ``()``: any call; a callable: what it returns for the arguments of the call. `name`: that of
+    the key, in place of the path of the task: tasks with the same name and values exclude each other.
 
-    `scope`: "waiting" until the job starts, "live" until it is over. `window`: also for this long after it
-    was enqueued, whatever became of it. `on_conflict`: "existing" returns the other job, "replace" gives it
-    the arguments and options of this call if it has not started, "earliest" makes it due at the earlier of
-    the two times, and "raise" raises `JobExists`.
+    `scope`: "waiting" until the job starts, "live" until it has finished. `window`: also for this long
+    (seconds or a timedelta) after it was enqueued, whatever became of it. `on_conflict`: "existing" returns
+    the other job, "replace" gives it the arguments and options of this call if it has not started, "earliest"
+    makes it due at the earlier of the two times, and "raise" raises `JobExists`.
     """
 
-    by: tuple[str, ...] | Callable[..., Any] | None = None
-    key: str | None = None
+    key: Key = None
+    name: str | None = None
     scope: Scope = "waiting"
     window: timedelta | None = None
     on_conflict: OnConflict = "existing"
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            key: Key = None,
+            name: str | None = None,
+            scope: Scope = "waiting",
+            window: timedelta | float | None = None,
+            on_conflict: OnConflict = "existing",
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by", _by(self.by))
-        if self.key is not None:
-            if self.by is not None:
-                raise InvalidTask("Unique() takes either by or key, not both.")
-            _key(self.key)
+        if problem := key_problem("Unique(key=...)", self.key):
+            raise InvalidTask(problem)
+        if self.name is not None:
+            _literal("The name of Unique()", self.name)
         if self.scope not in ("waiting", "live"):
             raise InvalidTask(f"scope must be 'waiting' or 'live'. It is {self.scope!r}.")
-        if self.window is not None and (
-            not isinstance(self.window, timedelta) or not timedelta(0) < self.window <= _CENTURY
-        ):
-            raise InvalidTask(
-                "window must be a timedelta greater than zero and within 100 years, or None for no window. "
-                f"It is {self.window!r}."
-            )
+        if self.window is not None:
+            object.__setattr__(self, "window", length("window", self.window))
         if self.on_conflict not in ("existing", "replace", "earliest", "raise"):
             raise InvalidTask(
                 "on_conflict must be 'existing', 'replace', 'earliest' or 'raise'. "
@@ -76,71 +91,80 @@ class Unique:
 
 
 def check_unique(value: Any, func: Callable[..., Any], *, takes_context: bool) -> Unique | None:
-    """Return the value for the task with this function. Raise InvalidTask if it does not fit the function."""
-    if value is None:
+    """Return the value for the task with this function; True is ``Unique()``. Raise InvalidTask if it does
+    not fit the function.
+    """
+    if value is None or value is False:
         return None
+    if value is True:
+        value = Unique()
     if not isinstance(value, Unique):
-        raise InvalidTask(f"unique must be a Unique(...), such as Unique(scope='live'). It is {value!r}.")
-    if value.key is not None or callable(value.by):
+        raise InvalidTask(
+            f"unique must be True or a Unique(...), such as Unique(scope='live'). It is {value!r}."
+        )
+    if callable(value.key) or value.key == ():
         return value
     path = f"{func.__module__}.{func.__qualname__}"
     parameters = parameters_of_call(func, takes_context=takes_context)
     if parameters is None:
         raise InvalidTask(
             f"The signature of {path} cannot be read, so its arguments have no names. Use "
-            "Unique(by=callable), which is called with the arguments, or Unique(key=...)."
+            "Unique(key=callable), which is called with the arguments, or Unique(key=())."
         )
-    for name in value.by or parameters:
-        if name not in parameters:
-            raise InvalidTask(
-                f"by names the argument {name!r}, but {path} has {', '.join(parameters) or 'no arguments'}. "
-                "Correct the name, or use a callable."
-            )
-        _check_default(path, parameters[name])
+    check_key(value.key, "Unique(key=...)", func, takes_context=takes_context)
+    named = (value.key,) if isinstance(value.key, str) else value.key
+    for name in parameters if named is None else named:
+        if name in parameters:
+            _check_default(path, parameters[name])
     return value
 
 
-def with_key(value: Unique | None, key: Any) -> Unique:
-    """Return `value`, or the default, with a key in place of the arguments."""
-    return replace(value or Unique(), by=None, key=_key(key))
-
-
 def unique_key(
-    unique: Unique, task: DjangoTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    unique: Unique,
+    given: str | None,
+    task: DjangoTask[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> str:
     """Return the key of a call, whose arguments have been checked. Raise InvalidKey if there is none.
 
-    It is readable (``shop.tasks.reindex(document_id=7)``) unless it would be longer than a job can store.
-    Then a hash takes the place of its end.
+    It is readable (``shop.tasks.reindex/7``) unless it would be longer than a job can store. Then a hash
+    takes the place of its end. ``given``: the key that was given for this call, as it is.
     """
-    if unique.key is not None:
-        return unique.key
-    path = task.module_path
-    if callable(unique.by):
-        return _short(f"{path}[{_of_callable(unique.by, path, args, kwargs)}]")
-    bound = bind_call(task, args, kwargs)
-    names = bound if unique.by is None else [name for name in bound if name in unique.by]
-    return _short(f"{path}({', '.join(f'{name}={_encode(bound[name])}' for name in names)})")
-
-
-def _of_callable(by: Callable[..., Any], path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    try:
-        value = by(*args, **kwargs)
-    except Exception as error:
+    if given is not None:
+        return given
+    name = task.module_path if unique.name is None else unique.name
+    if unique.key == ():
+        return _short(name)
+    if unique.key is None:
+        bound = bind_call(task, args, kwargs)
+        return _short(f"{name}({', '.join(f'{each}={_encode(value)}' for each, value in bound.items())})")
+    value = key_value(task, "unique key", unique.key, args, kwargs)
+    if value is None and callable(unique.key):
         raise InvalidKey(
-            f"by of {path} raised {type(error).__name__}: {error}. The job was not enqueued. It is called "
-            "with the arguments of the call: correct it, or the arguments."
-        ) from error
-    if value is None:
-        raise InvalidKey(f"by of {path} returned None. Return what the job is unique by, such as a string.")
+            f"The callable for the unique key of {task.module_path} returned None. Return what the job is "
+            "unique by, such as a string."
+        )
+    return _short(f"{name}/{_text(task, value)}")
+
+
+def checked_unique_key(value: Any) -> str:
+    """Accept the unique key of a call as a string that can be stored."""
+    return _literal("A unique key", value)
+
+
+def _text(task: DjangoTask[..., Any], value: object) -> str:
     try:
-        text = _encode(value)
+        text = as_text(value)
+        text = _encode(value) if text is None else text
         text.encode()  # a lone surrogate cannot be stored
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidKey(
-            f"by of {path} returned {value!r:.100}, which cannot be written as JSON ({error}). Return a "
-            "string or a number, or a list of them."
+            f"The unique key of {task.module_path} is {value!r:.100}, which cannot be written as JSON "
+            f"({error}). Use a callable that returns a string or a number, or a list of them: key=lambda ..."
         ) from error
+    if "\0" in text:
+        raise InvalidKey(f"The unique key of {task.module_path} has a null character: {text!r:.100}.")
     return text
 
 
@@ -151,32 +175,17 @@ def _short(key: str) -> str:
     return f"{key[: MAX_KEY - len(digest) - 1]}#{digest}"
 
 
-def _by(value: Any) -> Any:
-    if value is None or callable(value):
-        return value
-    if isinstance(value, str):
-        raise InvalidTask(f"by must be a tuple of argument names, such as by=({value!r},). It is {value!r}.")
-    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(name, str) for name in value):
-        raise InvalidTask(
-            f"by must be a tuple of argument names, a callable, or None for all arguments. It is {value!r}."
-        )
-    return tuple(value)
-
-
-def _key(value: Any) -> str:
+def _literal(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise InvalidTask(f"A unique key must be a string, not empty and without NUL. It is {value!r}.")
+        raise InvalidTask(f"{what} must be a string, not empty and without NUL. It is {value!r}.")
     if len(value) > MAX_KEY:
         raise InvalidTask(
-            f"A unique key may have {MAX_KEY} characters. {value[:40]!r}... has {len(value)}: use a hash "
-            "of it."
+            f"{what} may have {MAX_KEY} characters. {value[:40]!r}... has {len(value)}: use a hash of it."
         )
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidTask(
-            f"The unique key {value!r} has a lone surrogate, which UTF-8 cannot encode."
-        ) from None
+        raise InvalidTask(f"{what}, {value!r}, has a lone surrogate, which UTF-8 cannot encode.") from None
     return value
 
 
@@ -188,6 +197,6 @@ def _check_default(path: str, parameter: inspect.Parameter) -> None:
     except (TypeError, ValueError, RecursionError):
         raise InvalidTask(
             f"The default of {parameter.name!r} of {path}, {parameter.default!r:.100}, cannot be written as "
-            "JSON, so it cannot be part of a unique key. Name the other arguments with by=(...), or use None "
-            "as the default."
+            "JSON, so it cannot be part of a unique key. Name the other arguments with key=(...), or use "
+            "None as the default."
         ) from None

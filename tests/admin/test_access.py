@@ -47,7 +47,7 @@ VALUES = {"name": "pause"}
 SENT = {
     "action": "cancel_jobs", "select_across": "1", "index": "0", "confirmed": "1", "post": "yes",
     "names": '["nightly"]', "_save": "1", "name": "mail", "kind": "queue", "cron": "* * * * *",
-    "task_path": "tests.app.tasks.noop", "reason": "a test", "running": "1", "on_conflict": "wait",
+    "task_path": "tests.app.tasks.noop", "reason": "a test", "concurrency": "1", "on_full": "wait",
     "priority": "9", "status": "failed", "backoff_base": "5",
 }  # fmt: skip
 _TABLES = """
@@ -61,7 +61,7 @@ _TABLES = """
 def rows() -> dict[str, Model]:
     """One row of each kind on which there is something to do."""
     pause(queue="mail")
-    set_limit("acme", 1)
+    set_limit(name="acme", concurrency=1)
     batch = BatchFactory.create()
     made: list[Any] = [
         JobFactory.create(failed=True, batch_id=batch.pk), batch, QueueFactory.create(name="mail"),

@@ -177,7 +177,7 @@ def test_a_row_of_a_payload_says_nothing_of_its_hidden_job() -> None:
 def test_the_jobs_that_hold_a_limit_are_linked_only_if_they_are_shown(
     root: Client, restricted: Client
 ) -> None:
-    set_limit("acme", 1)
+    set_limit(name="acme", concurrency=1)
     holder = hidden(running=True, limit_key="acme")
     job = JobFactory.create(limit_key="acme", status="blocked", waiting_reason="at most 1 at once")
     link = f'href="{url("change", holder.pk)}"'

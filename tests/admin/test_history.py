@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 WAIT = "First wait before a retry, in seconds"
 QUEUE = {"keep_done": "", "keep_failed": "", "backoff_base": "5", "backoff_ceiling": ""}
-LIMIT = {"running": "3", "starts": "", "period": "", "burst": "", "on_conflict": "wait"}
+LIMIT = {"concurrency": "3", "rate": "", "per": "", "burst": "", "on_full": "wait"}
 
 
 def job(**options: Any) -> Any:
@@ -44,7 +44,7 @@ def paused(**options: Any) -> Any:
 
 
 def limit() -> Any:
-    set_limit("acme", 1)
+    set_limit(name="acme", concurrency=1)
     return Limit.objects.get()
 
 

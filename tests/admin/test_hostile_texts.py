@@ -154,7 +154,7 @@ def rows() -> dict[str, Any]:
         Pause.objects.create(kind=kind, name=name, reason=HOSTILE, author=HOSTILE)
         for kind, name in (("queue", SHORT), ("task", HOSTILE), ("all", ""))
     ]
-    limit = Limit.objects.create(name=HOSTILE, running=1, declared_by=HOSTILE, declared=2)
+    limit = Limit.objects.create(name=HOSTILE, concurrency=1, declared_by=HOSTILE, declared_concurrency=2)
     schedule = ScheduleFactory.create(
         name=HOSTILE, task_path=HOSTILE, args=[HOSTILE], kwargs=value(), queue_name=SHORT,
         pause_reason=HOSTILE, pause_author=HOSTILE, declared={"cron": HOSTILE, "kwargs": value()},

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from django_pgqueue import enqueue, enqueue_many, set_limit
+from django_pgqueue import RateLimit, enqueue, enqueue_many, set_limit
 from django_pgqueue.models import Job, Limit
 from tests.app import limit_tasks as tasks
 from tests.app.tasks import noop
@@ -21,10 +21,10 @@ from .helpers import body, listed, staff, url
 pytestmark = pytest.mark.django_db
 
 
-def declare(name: str, running: int, on_conflict: str = "wait") -> None:
+def declare(name: str, concurrency: int, on_full: str = "wait") -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pgqueue_declare_limits_v1(ARRAY[%s], ARRAY[%s], ARRAY[%s])", [name, running, on_conflict]
+            "SELECT pgqueue_declare_limits_v1(ARRAY[%s], ARRAY[%s], ARRAY[%s])", [name, concurrency, on_full]
         )
 
 
@@ -37,14 +37,19 @@ def start(job: int) -> None:
 
 
 def test_a_limit_is_added_changed_and_deleted(root: Client) -> None:
-    given = {"name": "tenant", "running": "3", "on_conflict": "skip"}
+    given = {"name": "tenant", "concurrency": "3", "on_full": "cancel_new"}
     assert root.post(url("add", model="limit"), given).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.name, limit.running, limit.on_conflict, limit.is_overridden) == ("tenant", 3, "skip", True)
-    changed = {**given, "name": "renamed", "running": "4", "on_conflict": "wait"}
+    assert (limit.name, limit.concurrency, limit.on_full, limit.is_overridden) == (
+        "tenant",
+        3,
+        "cancel_new",
+        True,
+    )
+    changed = {**given, "name": "renamed", "concurrency": "4", "on_full": "wait"}
     assert root.post(url("change", "tenant", model="limit"), changed).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.name, limit.running, limit.on_conflict) == ("tenant", 4, "wait")
+    assert (limit.name, limit.concurrency, limit.on_full) == ("tenant", 4, "wait")
     assert root.post(url("delete", "tenant", model="limit"), {"post": "yes"}).status_code == 302
     assert not Limit.objects.exists()
 
@@ -52,26 +57,26 @@ def test_a_limit_is_added_changed_and_deleted(root: Client) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"running": "0"}, "At least 1. To let no job start, pause the queue or the task."),
-        ({"running": ""}, "Enter how many jobs may run at once, or how many may start."),
-        ({"starts": "0", "period": "60"}, "At least 1. To let no job start, pause the queue or the task."),
-        ({"starts": "1"}, "Enter a period greater than zero."),
-        ({"starts": "1", "period": "0"}, "Enter a period greater than zero."),
-        ({"starts": "1", "period": "-5"}, "Enter a period greater than zero."),
-        ({"starts": "1", "period": "60", "burst": "0"}, "At least 1."),
-        ({"starts": "1", "period": "60", "burst": "2000000000"}, "is over 100 years"),
+        ({"concurrency": "0"}, "At least 1. To let no job start, pause the queue or the task."),
+        ({"concurrency": ""}, "Enter how many jobs may run at once, or how many may start."),
+        ({"rate": "0", "per": "60"}, "At least 1. To let no job start, pause the queue or the task."),
+        ({"rate": "1"}, "Enter a period greater than zero."),
+        ({"rate": "1", "per": "0"}, "Enter a period greater than zero."),
+        ({"rate": "1", "per": "-5"}, "Enter a period greater than zero."),
+        ({"rate": "1", "per": "60", "burst": "0"}, "At least 1."),
+        ({"rate": "1", "per": "60", "burst": "2000000000"}, "is over 100 years"),
         ({"burst": "3"}, "A period and a burst need a number of starts."),
-        ({"starts": "1", "period": "60", "on_conflict": "skip"}, "Jobs always wait for a rate"),
+        ({"rate": "1", "per": "60", "on_full": "cancel_new"}, "Jobs always wait for a rate"),
         ({"name": "a/b"}, "Leave out the slash"),
         ({"name": "x" * 201}, "at most 200 characters"),
         ({"name": "taken"}, "A limit with this name already exists."),
-        ({"name": "queue:mail", "on_conflict": "skip"}, "Jobs always wait for the limit of a queue"),
+        ({"name": "queue:mail", "on_full": "cancel_new"}, "Jobs always wait for the limit of a queue"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(root: Client, given: dict[str, str], said: str) -> None:
-    set_limit("taken", 1)
+    set_limit(name="taken", concurrency=1)
     response = root.post(
-        url("add", model="limit"), {"name": "k", "running": "1", "on_conflict": "wait", **given}
+        url("add", model="limit"), {"name": "k", "concurrency": "1", "on_full": "wait", **given}
     )
     assert response.status_code == 200
     assert said in response.content.decode()
@@ -79,22 +84,27 @@ def test_limits_that_make_no_sense_are_refused(root: Client, given: dict[str, st
 
 
 def test_a_limit_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
-    declare("tenant", 3, "skip")
+    declare("tenant", 3, "cancel_new")
     address = url("change", "tenant", model="limit")
     assert "as the code declares (3)." in body(root, address)
-    assert root.post(address, {"running": "7"}).status_code == 302
+    assert root.post(address, {"concurrency": "7"}).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.running, limit.declared, limit.on_conflict, limit.is_overridden) == (7, 3, "skip", True)
+    assert (limit.concurrency, limit.declared_concurrency, limit.on_full, limit.is_overridden) == (
+        7,
+        3,
+        "cancel_new",
+        True,
+    )
     assert "set by hand; the code declares 3" in body(root, url("changelist", model="limit"))
-    assert root.post(address, {"running": ""}).status_code == 302
+    assert root.post(address, {"concurrency": ""}).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.running, limit.is_overridden) == (3, False)
+    assert (limit.concurrency, limit.is_overridden) == (3, False)
     assert "declared in code" in body(root, url("changelist", model="limit"))
     assert root.post(url("delete", "tenant", model="limit"), {"post": "yes"}).status_code == 403
 
 
 def test_a_limit_that_the_code_no_longer_declares_says_so_and_can_be_deleted(root: Client) -> None:
-    Limit.objects.create(name="removed", running=3)
+    Limit.objects.create(name="removed", concurrency=3)
     words = "no longer declared in code; it can be deleted"
     assert words in body(root, url("changelist", model="limit"))
     page = body(root, url("change", "removed", model="limit"))
@@ -105,9 +115,11 @@ def test_a_limit_that_the_code_no_longer_declares_says_so_and_can_be_deleted(roo
 
 
 def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None:
-    for name in ("k", "queue:default", "queue:mail", "*"):
-        set_limit(name, 5)
-    jobs = enqueue_many(tasks.two.using(concurrency_key=key).bind("a") for key in ("1", "2"))
+    set_limit(name="k", concurrency=5)
+    set_limit(queue="default", concurrency=5)
+    set_limit(queue="mail", concurrency=5)
+    set_limit(everything=True, concurrency=5)
+    jobs = enqueue_many(tasks.two.using(limit_key=key).bind("a") for key in ("1", "2"))
     Job.objects.filter(pk=jobs[0]).update(limit_key="k/1")
     Job.objects.filter(pk=jobs[1]).update(limit_key="k2/1", queue_name="mail")
     for job in jobs:
@@ -119,14 +131,14 @@ def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None
 
 
 def test_who_may_see_and_change_limits() -> None:
-    set_limit("k", 5)
+    set_limit(name="k", concurrency=5)
     assert staff().get(url("changelist", model="limit")).status_code == 403
     viewer = staff("view_limit")
     assert viewer.get(url("change", "k", model="limit")).status_code == 200
-    assert viewer.post(url("change", "k", model="limit"), {"running": "1"}).status_code == 403
+    assert viewer.post(url("change", "k", model="limit"), {"concurrency": "1"}).status_code == 403
     editor = staff("view_limit", "change_limit")
     assert (
-        editor.post(url("change", "k", model="limit"), {"running": "1", "on_conflict": "wait"}).status_code
+        editor.post(url("change", "k", model="limit"), {"concurrency": "1", "on_full": "wait"}).status_code
         == 302
     )
     assert editor.get(url("add", model="limit")).status_code == 403
@@ -139,7 +151,7 @@ def lines(client: Client, job: Any) -> str:
 def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: Client) -> None:
     first, second, third = enqueue_many(tasks.ship.bind(7) for _ in range(3))
     start(first)
-    set_limit("queue:default", 9)
+    set_limit(queue="default", concurrency=9)
     page = lines(root, third)
     key = f"{url('changelist')}?q=key%3Atests.app.limit_tasks.ship%2F7"
     assert f'1 of 1 run, <a href="{key}">1 before it</a>' in page
@@ -164,19 +176,19 @@ def test_the_page_of_a_job_without_limits_does_not_mention_them(root: Client) ->
 
 
 def test_a_rate_is_added_changed_and_removed(root: Client) -> None:
-    given = {"name": "crm", "starts": "100", "period": "0:01:00", "burst": "10", "on_conflict": "wait"}
+    given = {"name": "crm", "rate": "100", "per": "0:01:00", "burst": "10", "on_full": "wait"}
     assert root.post(url("add", model="limit"), given).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.running, limit.starts, limit.period, limit.burst) == (None, 100, timedelta(minutes=1), 10)
+    assert (limit.concurrency, limit.rate, limit.per, limit.burst) == (None, 100, timedelta(minutes=1), 10)
     assert "100 a minute, burst 10" in body(root, url("changelist", model="limit"))
-    changed = {"running": "5", "starts": "7", "period": "90", "burst": "", "on_conflict": "wait"}
+    changed = {"concurrency": "5", "rate": "7", "per": "90", "burst": "", "on_full": "wait"}
     assert root.post(url("change", "crm", model="limit"), changed).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.running, limit.starts, limit.period, limit.burst) == (5, 7, timedelta(seconds=90), 1)
-    changed = {"running": "5", "starts": "", "period": "", "burst": "", "on_conflict": "wait"}
+    assert (limit.concurrency, limit.rate, limit.per, limit.burst) == (5, 7, timedelta(seconds=90), 1)
+    changed = {"concurrency": "5", "rate": "", "per": "", "burst": "", "on_full": "wait"}
     assert root.post(url("change", "crm", model="limit"), changed).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.running, limit.starts, limit.period, limit.burst) == (5, None, None, None)
+    assert (limit.concurrency, limit.rate, limit.per, limit.burst) == (5, None, None, None)
 
 
 def test_a_rate_that_the_code_declares_is_overridden_and_set_back(root: Client) -> None:
@@ -186,19 +198,19 @@ def test_a_rate_that_the_code_declares_is_overridden_and_set_back(root: Client) 
         )
     address = url("change", "crm", model="limit")
     assert "as the code declares (9 a minute, burst 2)" in body(root, address)
-    assert root.post(address, {"starts": "3", "period": "10"}).status_code == 302
+    assert root.post(address, {"rate": "3", "per": "10"}).status_code == 302
     assert "set by hand; the code declares 9 a minute, burst 2" in body(
         root, url("changelist", model="limit")
     )
     assert root.post(address, {}).status_code == 302
     limit = Limit.objects.get()
-    assert (limit.starts, limit.burst, limit.is_overridden) == (9, 2, False)
+    assert (limit.rate, limit.burst, limit.is_overridden) == (9, 2, False)
     assert root.post(url("delete", "crm", model="limit"), {"post": "yes"}).status_code == 403
 
 
 def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Client) -> None:
-    set_limit("k", starts=1, per=timedelta(hours=1))
-    job = enqueue(tasks.sync.using(concurrency_key="x"), "a")
+    set_limit(name="k", rate_limit=RateLimit(1, per=timedelta(hours=1)))
+    job = enqueue(tasks.sync.using(limit_key="x"), "a")
     Job.objects.filter(pk=job.pk).update(limit_key="k/x")
     assert "waits for its rate limit" not in lines(root, job)
     with connection.cursor() as cursor:
@@ -212,12 +224,12 @@ def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Cli
 @override_settings(ROOT_URLCONF="tests.admin.sites")
 @pytest.mark.django_db(databases=["default", "other"])
 def test_another_site_has_the_limits_of_its_database(root: Client) -> None:
-    set_limit("k", 5)
-    given = {"name": "k", "running": "3", "on_conflict": "wait"}
+    set_limit(name="k", concurrency=5)
+    given = {"name": "k", "concurrency": "3", "on_full": "wait"}
     assert root.post(reverse("ops:django_pgqueue_limit_add"), given).status_code == 302
-    assert [limit.running for limit in Limit.objects.using("other").all()] == [3]
+    assert [limit.concurrency for limit in Limit.objects.using("other").all()] == [3]
     assert (
         root.post(reverse("ops:django_pgqueue_limit_delete", args=["k"]), {"post": "yes"}).status_code == 302
     )
     assert not Limit.objects.using("other").exists()
-    assert Limit.objects.get().running == 5
+    assert Limit.objects.get().concurrency == 5

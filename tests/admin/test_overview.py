@@ -16,7 +16,7 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from django_pgqueue import pause, set_limit
+from django_pgqueue import RateLimit, pause, set_limit
 from django_pgqueue.admin.overview import page as page_module
 from django_pgqueue.models import Pause
 from django_pgqueue.monitoring import health
@@ -88,10 +88,10 @@ def test_the_limits_of_queues(root: Client) -> None:
     JobFactory.create_batch(2, queue_name="mail", running=True)
     JobFactory.create(queue_name="slow", running=True)
     assert limits_on(page_of(root)) == []
-    set_limit("queue:mail", 5, starts=100, per=timedelta(minutes=1))
-    set_limit("queue:idle", 1)
-    set_limit("tests.app.tasks.noop", 7)
-    set_limit("*", 40)
+    set_limit(queue="mail", concurrency=5, rate_limit=RateLimit(100, per=timedelta(minutes=1)))
+    set_limit(queue="idle", concurrency=1)
+    set_limit(task="tests.app.tasks.noop", concurrency=7)
+    set_limit(everything=True, concurrency=40)
     page = page_of(root)
     assert limits_on(page) == [
         (url("change", quote("queue:mail"), model="limit"), "2 of 5 run, at most 100 a minute"),

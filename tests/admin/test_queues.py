@@ -166,7 +166,7 @@ def test_the_page_of_a_queue(root: Client) -> None:
     JobStatFactory.create(queue_name="mail", task_path="shop.<b>.a", done=3, failed=0)
     JobStatFactory.create(queue_name="mail", task_path="shop.tasks.b", done=1, failed=0)
     pause(queue="mail", author="ann", reason="bounces")
-    set_limit("queue:mail", 7)
+    set_limit(queue="mail", concurrency=7)
     page = body(root, url("change", "mail", model="queue"))
     said = tiles(page)
     now = ("Ready", "Scheduled", "Backing off", "Running of slots", "Lost")

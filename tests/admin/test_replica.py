@@ -53,7 +53,7 @@ def paused() -> Pause:
 
 
 def limited() -> Limit:
-    set_limit("acme", 1)
+    set_limit(name="acme", concurrency=1)
     return Limit.objects.get()
 
 
@@ -91,7 +91,7 @@ CHANGES: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
     "add a queue": ("queue", None, "add", {"name": "mail"}),
     "change a queue": ("queue", lambda: QueueFactory.create(name="mail"), "change", {"backoff_base": "9"}),
     "delete a queue": ("queue", lambda: QueueFactory.create(name="mail"), "delete", {"post": "yes"}),
-    "change a limit": ("limit", limited, "change", {"running": "3", "on_conflict": "wait"}),
+    "change a limit": ("limit", limited, "change", {"concurrency": "3", "on_full": "wait"}),
     "delete a limit": ("limit", limited, "delete", {"post": "yes"}),
     "add a schedule": ("schedule", None, "add", SCHEDULE),
     "change a schedule": ("schedule", ScheduleFactory.create, "change", {**SCHEDULE, "cron": "5 5 * * *"}),

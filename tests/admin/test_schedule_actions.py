@@ -98,7 +98,7 @@ def test_run_now_says_that_another_job_has_the_unique_key(root: Client) -> None:
 
 def test_a_schedule_without_a_key_says_why_it_cannot_run(root: Client) -> None:
     schedules.create("nightly", task_path="tests.app.limit_tasks.sync", args=[5])
-    why = "The callable for the concurrency key of tests.app.limit_tasks.sync raised AttributeError"
+    why = "The callable for the limit key of tests.app.limit_tasks.sync raised AttributeError"
     [effect] = effects(ask(root, "enqueue", "nightly"))
     assert effect.startswith(f"nightly cannot run: {why}")
     for page in (url("changelist", model="schedule"), url("change", "nightly", model="schedule")):

@@ -19,7 +19,7 @@ from django_pgqueue.admin.tasks import list as list_module
 from django_pgqueue.admin.tasks import page as page_module
 from django_pgqueue.admin.tasks.page import policy
 from django_pgqueue.postgres.timeout import TimeLimitReached
-from django_pgqueue.tasks.keys import Concurrency, Rate
+from django_pgqueue.tasks.keys import Concurrency, RateLimit
 from django_pgqueue.tasks.unique import Unique
 from tests.app.tasks import mail, noop
 from tests.support.factories import BatchFactory, JobFactory, JobStatFactory, ScheduleFactory
@@ -184,7 +184,7 @@ def test_the_page_of_a_task(root: Client) -> None:
     pause(task="tests.app.tasks.mail", reason="bounces", author="ann")
     pause(queue="mail")
     pause(queue="slow")
-    set_limit("queue:mail", 7)
+    set_limit(queue="mail", concurrency=7)
     page = body(root, f"{TASKS}task/tests.app.tasks.mail/", span="24h")
     said = facts(page)
     assert said["Source"].startswith("tests/app/tasks.py:")
@@ -241,8 +241,8 @@ def test_what_enqueues_a_task(root: Client) -> None:
 
 
 @task(
-    unique=Unique(by=("order",), scope="live", on_conflict="raise"),
-    rate=Rate(10, per=timedelta(minutes=1), burst=5, key="order", name="orders"),
+    unique=Unique(key="order", scope="live", on_conflict="raise"),
+    rate_limit=RateLimit(10, per=timedelta(minutes=1), burst=5, key="order", name="orders"),
     concurrency=Concurrency(2, key="order", name="orders"),
     group="order",
     backoff=(1, 60),

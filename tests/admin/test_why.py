@@ -36,7 +36,7 @@ def paused() -> Job:
 
 
 def limited() -> Job:
-    set_limit("send", 1)
+    set_limit(name="send", concurrency=1)
     JobFactory.create(running=True, limit_key="send/a b")
     return JobFactory.create(limit_key="send/a b", line=1)
 

@@ -8,7 +8,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection, transaction
 
-from django_pgqueue import CancelJob, Concurrency, Rate, RetryLater, Snooze, current_job, enqueue, task
+from django_pgqueue import CancelJob, Concurrency, RateLimit, RetryLater, Snooze, current_job, enqueue, task
 
 from .models import Entry
 
@@ -96,7 +96,7 @@ def one_at_a_time(number: int) -> None:
     SEEN.append(number)
 
 
-@task(rate=Rate(1, per=timedelta(hours=1)))
+@task(rate_limit=RateLimit(1, per=timedelta(hours=1)))
 def rated(number: int) -> None:
     SEEN.append(f"rated {number}")
 

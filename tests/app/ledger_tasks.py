@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from django_pgqueue import Concurrency, EventTimeout, Rate, RetryLater, Snooze, current_job, task
+from django_pgqueue import Concurrency, EventTimeout, RateLimit, RetryLater, Snooze, current_job, task
 from tests.app import gil
 from tests.app.models import Entry
 from tests.chaos.harness.ledger import about_to_die, first_time, recorded
@@ -179,7 +179,7 @@ async def ten(number: int, key: int, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-@task(rate=Rate(25, per=timedelta(seconds=1), burst=5, key="key"))
+@task(rate_limit=RateLimit(25, per=timedelta(seconds=1), burst=5, key="key"))
 def rated(number: int, key: int, seconds: float) -> None:
     _limited(number, seconds)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django_pgqueue import Concurrency, Rate, task
+from django_pgqueue import Concurrency, RateLimit, task
 
 from .worker_tasks import DEADLINE, SEEN, gate
 
@@ -29,22 +29,22 @@ def sync(tenant: str, name: str = "") -> None:
     _run(name)
 
 
-@task(concurrency=Concurrency(1, key="key", on_conflict="skip"))
+@task(concurrency=Concurrency(1, key="key", on_full="cancel_new"))
 def refresh(key: str, name: str = "") -> None:
     _run(name)
 
 
-@task(concurrency=Concurrency(1, key="key", on_conflict="cancel"))
+@task(concurrency=Concurrency(1, key="key", on_full="cancel_old"))
 def build(key: str, name: str = "") -> None:
     _run(name)
 
 
-@task(rate=Rate(1, per=timedelta(hours=1), burst=2))
+@task(rate_limit=RateLimit(1, per=timedelta(hours=1), burst=2))
 def hourly(name: str) -> None:
     _run(name)
 
 
-@task(rate=Rate(20, per=timedelta(seconds=1), key="tenant", name="quick"))
+@task(rate_limit=RateLimit(20, per=timedelta(seconds=1), key="tenant", name="quick"))
 def quick(tenant: int, name: str = "") -> None:
     _run(name)
 

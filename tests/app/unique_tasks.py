@@ -9,7 +9,7 @@ from django_pgqueue import Snooze, Unique, current_job, task
 from .worker_tasks import DEADLINE, gate
 
 
-@task(unique=Unique(by=("document_id",)))
+@task(unique=Unique(key="document_id"))
 def index(document_id: int, force: bool = False) -> None:
     """Wait once for each document."""
 
@@ -24,7 +24,7 @@ def remind(user_id: int) -> None:
     """Be enqueued at most once in an hour for each user."""
 
 
-@task(unique=Unique(by=("document_id",), on_conflict="replace"), expires_after=timedelta(hours=1))
+@task(unique=Unique(key="document_id", on_conflict="replace"), expires_after=timedelta(hours=1))
 def render(document_id: int, text: str = "") -> None:
     """Wait once for each document, with the newest text."""
 

@@ -212,13 +212,13 @@ def test_a_limit(look: str, window: Open) -> None:
     page.fill("[name=running]", "3")
     press(page, "^save$", "Enter")
     made = Limit.objects.get(pk=name)
-    assert made.running == 3
+    assert made.concurrency == 3
     page.goto(change(made))
     page.fill("[name=running]", "")
-    page.fill("[name=starts]", "100")
-    page.fill("[name=period]", "00:01:00")
+    page.fill("[name=rate]", "100")
+    page.fill("[name=per]", "00:01:00")
     press(page, "^save$")
-    assert Limit.objects.filter(pk=name, running=None, starts=100, period=timedelta(minutes=1)).exists()
+    assert Limit.objects.filter(pk=name, concurrency=None, rate=100, per=timedelta(minutes=1)).exists()
     page.goto(change(made))
     delete(page)
     assert not Limit.objects.filter(pk=name).exists()

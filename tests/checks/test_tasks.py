@@ -20,7 +20,7 @@ from django.db import connections
 from django.test import override_settings
 
 import django_pgqueue
-from django_pgqueue import Concurrency, Rate, compat, conf, task
+from django_pgqueue import Concurrency, RateLimit, compat, conf, task
 from django_pgqueue.checks import backends
 from django_pgqueue.checks import tasks as checks
 from django_pgqueue.tasks import task as task_module
@@ -486,18 +486,18 @@ MINUTE = timedelta(minutes=1)
         ),
         (
             {"concurrency": Concurrency(1, name="crm")},
-            {"concurrency": Concurrency(1, name="crm", on_conflict="skip")},
-            "on_conflict='skip'",
+            {"concurrency": Concurrency(1, name="crm", on_full="cancel_new")},
+            "on_full='cancel_new'",
         ),
         (
-            {"rate": Rate(1, per=MINUTE, name="crm")},
-            {"rate": Rate(1, per=MINUTE, burst=2, name="crm")},
+            {"rate_limit": RateLimit(1, per=MINUTE, name="crm")},
+            {"rate_limit": RateLimit(1, per=MINUTE, burst=2, name="crm")},
             "burst=2",
         ),
         (
             {"concurrency": Concurrency(1, name="crm")},
-            {"rate": Rate(1, per=MINUTE, name="crm")},
-            "or rate=Rate(starts=1",
+            {"rate_limit": RateLimit(1, per=MINUTE, name="crm")},
+            "or rate_limit=RateLimit(limit=1",
         ),
     ],
 )
@@ -519,9 +519,11 @@ def test_tasks_that_declare_the_same_limit_may_share_it(monkeypatch: pytest.Monk
     declared = [
         limited("a", concurrency=Concurrency(2, key="key", name="crm")),
         limited("b", concurrency=Concurrency(2, name="crm")),
-        limited("both", concurrency=Concurrency(2, name="both"), rate=Rate(1, per=MINUTE, name="both")),
+        limited(
+            "both", concurrency=Concurrency(2, name="both"), rate_limit=RateLimit(1, per=MINUTE, name="both")
+        ),
         limited("c", concurrency=3),
-        limited("d", rate=Rate(1, per=MINUTE)),
+        limited("d", rate_limit=RateLimit(1, per=MINUTE)),
     ]
     assert found(checks.check_tasks([])) == []
     del declared

@@ -26,13 +26,13 @@ def test_limits_of_tasks_and_keys() -> None:
     assert {job.limit_key for job in jobs} == {"crm-requests/example.com"}
     assert run(jobs[0]).status == "done"
     crm = Limit.objects.get(name="crm-requests")
-    assert (crm.running, crm.declared) == (3, 3)
+    assert (crm.concurrency, crm.declared_concurrency) == (3, 3)
 
 
 @in_shop
 def test_limits_are_changed() -> None:
     example("concurrency").change_limits()
-    assert dict(Limit.objects.values_list("name", "running")) == {
+    assert dict(Limit.objects.values_list("name", "concurrency")) == {
         "shop.concurrency.make_thumbnails": 8, "queue:mail": 20, "*": 100,
     }  # fmt: skip
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.db import connections
 
-from django_pgqueue import set_limit
+from django_pgqueue import RateLimit, set_limit
 from django_pgqueue.models import Job, Limit
 
 from .shop import EXAMPLES, example, in_shop, work
@@ -24,15 +24,15 @@ def test_jobs_start_at_their_rate() -> None:
     assert 10 <= len(done) <= 12
     assert done == [job.pk for job in jobs][: len(done)]
     crm = Limit.objects.get(name="crm")
-    assert (crm.running, crm.starts, crm.period, crm.burst) == (None, 100, timedelta(minutes=1), 10)
+    assert (crm.concurrency, crm.rate, crm.per, crm.burst) == (None, 100, timedelta(minutes=1), 10)
     labels = Limit.objects.get(name="shop.rates.print_label")
-    assert (labels.running, labels.starts, labels.burst) == (2, 30, 1)
+    assert (labels.concurrency, labels.rate, labels.burst) == (2, 30, 1)
 
 
 @in_shop
 def test_application_code_takes_starts() -> None:
     shop = example("rates")
-    set_limit("crm", starts=2, per=timedelta(hours=1), burst=2)
+    set_limit(name="crm", rate_limit=RateLimit(2, per=timedelta(hours=1), burst=2))
     assert [shop.search_crm("acme", "pens") for _ in range(2)] == ["Found pens."] * 2
     assert shop.search_crm("acme", "pens") in ("Try again in 1800 seconds.", "Try again in 1799 seconds.")
     assert shop.search_crm("other", "pens") == "Found pens."
@@ -42,7 +42,7 @@ def test_application_code_takes_starts() -> None:
 def test_rates_are_changed() -> None:
     example("rates").change_rates()
     assert {name: (starts, burst) for name, starts, burst in Limit.objects.values_list(
-        "name", "starts", "burst")} == {"queue:mail": (1000, 50), "*": (500, 100)}  # fmt: skip
+        "name", "rate", "burst")} == {"queue:mail": (1000, 50), "*": (500, 100)}  # fmt: skip
 
 
 @in_shop

@@ -15,6 +15,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_pgqueue import (
+    RateLimit,
     RetryLater,
     Snooze,
     awhy,
@@ -63,9 +64,15 @@ def keyed(place: int, **values: Any) -> int:
     return waiting(status="blocked", waiting_reason=reason, limit_key="send/5", line=place, **values)
 
 
+def target(limit: str) -> Any:
+    if limit == "*":
+        return {"everything": True}
+    return {"queue": limit[6:]} if limit.startswith("queue:") else {"name": limit}
+
+
 def rate(name: str, key: str) -> None:
     """Set a rate, and use it up for a minute."""
-    set_limit(name, starts=1, per=MINUTE)
+    set_limit(**target(name), rate_limit=RateLimit(1, per=MINUTE))
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO pgqueue_rate VALUES (%s, clock_timestamp() + interval '1 minute')", [key])
 
@@ -102,7 +109,7 @@ def limited() -> int:
 
 def limited_queue(name: str, **values: Any) -> Callable[[], int]:
     def make() -> int:
-        set_limit(name, 1)
+        set_limit(**target(name), concurrency=1)
         running(**values)
         return waiting(queue_name="mail")
 
@@ -301,7 +308,7 @@ CASES = {
     "limit": Case(
         "limit", limited,
         r"The limit send/5 is full: 1 of 1 jobs run \(job \d+ \(tests.app.tasks.add, for 5 min\)\)\. "
-        "1 job of its key is before it\\.", r"set_limit\('send', 2\)",
+        "1 job of its key is before it\\.", r"set_limit\(name='send', concurrency=2\)",
     ),
     "limit of a queue": Case(
         "limit", limited_queue("queue:mail", queue_name="mail"), "The limit queue:mail is full"

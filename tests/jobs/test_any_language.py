@@ -313,7 +313,10 @@ def test_python_and_sql_workers_share_a_queue(one: Connection, worker: int) -> N
         ),
         ("pgqueue_why(1, lease => 1e300)", "heartbeat and lease must be"),
         ("pgqueue_why(1, lease => NULL)", "not 1 and NULL seconds"),
-        ("pgqueue_set_limit('a', NULL, NULL, 1, '178000000 years')", "the period of the rate 'a' must be"),
+        (
+            "pgqueue_set_limit('limit', 'a', NULL, NULL, 1, '178000000 years')",
+            "the period of the rate 'a' must be",
+        ),
         ("pgqueue_enqueue('a.b', options => '5')", "options must be a JSON object"),
         (
             "pgqueue_enqueue('a.b', options => '{\"max_json_bytes\": 1.5}')",

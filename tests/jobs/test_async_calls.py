@@ -13,6 +13,8 @@ import pytest
 
 import django_pgqueue
 from django_pgqueue import (
+    RateLimit,
+    RateLimiter,
     acancel,
     achain,
     adrain,
@@ -21,13 +23,13 @@ from django_pgqueue import (
     aenqueue_many,
     aextend,
     apause,
+    areset_limit,
     aresume,
     aretry,
     asend_event,
     aset_limit,
     awhy,
     enqueue,
-    rate_limit,
 )
 from django_pgqueue.jobs.control import arun_now
 from django_pgqueue.models import Job
@@ -61,7 +63,8 @@ CALLS: dict[str, Callable[[Given], Awaitable[Any]]] = {
     "aextend": lambda given: aextend(given.job, 60),
     "apause": lambda given: apause(queue="some"),
     "aresume": lambda given: aresume(queue="some"),
-    "aset_limit": lambda given: aset_limit("some", 2),
+    "aset_limit": lambda given: aset_limit(name="some", concurrency=2),
+    "areset_limit": lambda given: areset_limit(name="other"),
     "asend_event": lambda given: asend_event(given.job, "approved"),
     "adrain": lambda given: adrain(7),
     "achain": lambda given: achain(noop.bind(), noop.bind()),
@@ -71,8 +74,8 @@ CALLS: dict[str, Callable[[Given], Awaitable[Any]]] = {
     "QuerySet.acancel": lambda given: Job.objects.filter(pk=given.job.pk).acancel(),
     "QuerySet.aretry": lambda given: Job.objects.filter(pk=given.job.pk).aretry(),
     "QuerySet.aedit": lambda given: Job.objects.filter(pk=given.job.pk).aedit(priority=2),
-    "RateLimit.atake": lambda given: rate_limit("some").atake(),
-    "RateLimit.aseconds_until": lambda given: rate_limit("some").aseconds_until(),
+    "RateLimiter.atake": lambda given: RateLimiter("some").atake(),
+    "RateLimiter.aseconds_until": lambda given: RateLimiter("some").aseconds_until(),
 }
 
 
@@ -82,7 +85,7 @@ def test_every_public_coroutine_function_is_here() -> None:
 
 
 def test_the_loop_goes_on_while_a_call_waits_for_the_database(connect: Connect) -> None:
-    django_pgqueue.set_limit("some", starts=100, per=timedelta(seconds=1))
+    django_pgqueue.set_limit(name="some", rate_limit=RateLimit(100, per=timedelta(seconds=1)))
     given = Given(enqueue(noop), noop.enqueue())
     observer, holder = connect(autocommit=True), connect()
     answered: list[str] = []

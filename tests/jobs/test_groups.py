@@ -27,13 +27,13 @@ def one(connect: Connect) -> Connection:
 
 def grouped(connection: Connection, *names: str, **options: Any) -> list[int]:
     """Enqueue one job for each name."""
-    return [add(connection, options=json.dumps({"group": name}), **options)[0] for name in names]
+    return [add(connection, options=json.dumps({"group_key": name}), **options)[0] for name in names]
 
 
 def test_each_way_to_enqueue_stores_the_group() -> None:
     single = enqueue(tasks.serve, "acme", 1)
     many = enqueue_many([tasks.serve.bind("acme", 2), tasks.plain.bind(3), tasks.serve.bind("tiny", 4)])
-    unique = enqueue(tasks.serve.using(unique=Unique(by=("number",))), "acme", 5)
+    unique = enqueue(tasks.serve.using(unique=Unique(key="number")), "acme", 5)
     assert single.group_key == fresh(single).group_key == "acme"
     stored = Job.objects.in_bulk([*many, unique.pk])
     assert [stored[pk].group_key for pk in (*many, unique.pk)] == ["acme", None, "tiny", "acme"]
@@ -41,8 +41,8 @@ def test_each_way_to_enqueue_stores_the_group() -> None:
 
 def test_a_job_that_takes_the_place_of_its_twin_brings_its_group() -> None:
     first = enqueue(tasks.serve.using(unique_key="x"), "acme", 1)
-    replace = Unique(by=("number",), on_conflict="replace")
-    enqueue(tasks.serve.using(unique=replace, unique_key="x", group="tiny"), "acme", 1)
+    replace = Unique(key="number", on_conflict="replace")
+    enqueue(tasks.serve.using(unique=replace, unique_key="x", group_key="tiny"), "acme", 1)
     assert fresh(first).group_key == "tiny"
 
 
@@ -62,11 +62,11 @@ def test_a_job_keeps_its_group_for_its_whole_life(one: Connection) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"group": ""}, 'group "" must be a string that is not empty'),
-        ({"group": 5}, "group 5 must be a string"),
-        ({"group": "x" * 201}, "group has 201 characters, but a job can store only 200"),
-        ({"groups": "x"}, "unknown option groups: .*concurrency_key, group, context"),
-        ({"group": "x", "unique_scope": "live"}, "the option unique_scope needs unique_key"),
+        ({"group_key": ""}, 'group_key "" must be a string that is not empty'),
+        ({"group_key": 5}, "group_key 5 must be a string"),
+        ({"group_key": "x" * 201}, "group_key has 201 characters, but a job can store only 200"),
+        ({"groups": "x"}, "unknown option groups: .*limit_key, group_key, context"),
+        ({"group_key": "x", "unique_scope": "live"}, "the option unique_scope needs unique_key"),
     ],
 )
 def test_bad_groups_are_refused_in_sql(one: Connection, options: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import DataError, connection
 
-from django_pgqueue import Unique, aset_limit, enqueue, enqueue_many, retry, set_limit
+from django_pgqueue import Unique, aset_limit, enqueue, enqueue_many, reset_limit, retry, set_limit
 from django_pgqueue.exceptions import InvalidKey
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.models import Job, Limit
@@ -23,7 +23,7 @@ SHIP = "tests.app.limit_tasks.ship"
 
 def limits() -> dict[str, tuple[int | None, str, int | None, bool]]:
     return {
-        each.name: (each.running, each.on_conflict, each.declared, each.is_overridden)
+        each.name: (each.concurrency, each.on_full, each.declared_concurrency, each.is_overridden)
         for each in Limit.objects.all()
     }
 
@@ -65,7 +65,7 @@ def test_many_jobs_of_a_key_stand_behind_the_first_one() -> None:
 
 
 def test_many_jobs_are_not_blocked_if_the_limit_skips() -> None:
-    set_limit(tasks.refresh, 1, on_conflict="skip")
+    set_limit(task=tasks.refresh, concurrency=1, on_full="cancel_new")
     ids = enqueue_many(tasks.refresh.bind("a") for _ in range(3))
     assert {job.status for job in Job.objects.filter(pk__in=ids)} == {"pending"}
 
@@ -81,7 +81,7 @@ def test_a_key_that_cannot_be_computed_is_refused_before_anything_is_inserted() 
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("x" * 201, "concurrency_key has 201 characters, but the limit is 200"),
+        ("x" * 201, "limit_key has 201 characters, but the limit is 200"),
         ("", "must begin with the name of a limit"),
         ("/7", "must begin with the name of a limit"),
         ("*", "must begin with the name of a limit"),
@@ -90,14 +90,12 @@ def test_a_key_that_cannot_be_computed_is_refused_before_anything_is_inserted() 
 )
 def test_sql_refuses_a_key_that_makes_no_sense(key: str, words: str) -> None:
     with connection.cursor() as cursor, pytest.raises(DataError, match=words):
-        cursor.execute(
-            "SELECT pgqueue_enqueue('a.b', options => jsonb_build_object('concurrency_key', %s))", [key]
-        )
+        cursor.execute("SELECT pgqueue_enqueue('a.b', options => jsonb_build_object('limit_key', %s))", [key])
 
 
 def test_sql_takes_the_whole_key() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_enqueue('a.b', options => '{\"concurrency_key\": \"tenant/7\"}')")
+        cursor.execute("SELECT pgqueue_enqueue('a.b', options => '{\"limit_key\": \"tenant/7\"}')")
     assert Job.objects.get().limit_key == "tenant/7"
 
 
@@ -114,61 +112,69 @@ def test_a_retry_joins_the_line_at_the_end() -> None:
 
 def test_a_limit_is_set_and_goes_back_to_what_the_code_declares() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_declare_limits_v1('{a,b}', '{3,4}', '{wait,skip}')")
+        cursor.execute("SELECT pgqueue_declare_limits_v1('{a,b}', '{3,4}', '{wait,cancel_new}')")
         assert cursor.fetchone() == (2,)
-        set_limit("a", 7)
-        cursor.execute("SELECT pgqueue_declare_limits_v1('{a,b}', '{5,4}', '{wait,skip}')")
+        set_limit(name="a", concurrency=7)
+        cursor.execute("SELECT pgqueue_declare_limits_v1('{a,b}', '{5,4}', '{wait,cancel_new}')")
         assert cursor.fetchone() == (1,)
-    assert limits() == {"a": (7, "wait", 5, True), "b": (4, "skip", 4, False)}
-    set_limit("a", None)
+    assert limits() == {"a": (7, "wait", 5, True), "b": (4, "cancel_new", 4, False)}
+    reset_limit(name="a")
     assert limits()["a"] == (5, "wait", 5, False)
-    set_limit("c", 2, on_conflict="cancel")
-    set_limit("c", 3)
-    assert limits()["c"] == (3, "cancel", None, True)
-    set_limit("c", None)
+    set_limit(name="c", concurrency=2, on_full="cancel_old")
+    set_limit(name="c", concurrency=3)
+    assert limits()["c"] == (3, "cancel_old", None, True)
+    reset_limit(name="c")
     assert "c" not in limits()
 
 
 def test_a_limit_is_set_from_async_code() -> None:
-    async_to_sync(aset_limit)(tasks.sync, 4)
+    async_to_sync(aset_limit)(task=tasks.sync, concurrency=4)
     assert Limit.objects.get().name == "tenant"
 
 
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        (("a", 0), ValueError, "at least 1, not 0. To let no job start, pause"),
-        (("a", True), TypeError, "a whole number or None"),
-        (("a", 1.0), TypeError, "a whole number or None"),
-        (("a", 2**31), ValueError, "at least 1"),
-        (("a/1", 1), ValueError, "without a slash"),
-        (("", 1), ValueError, "1 to 200 characters"),
-        (("x" * 201, 1), ValueError, "1 to 200 characters"),
-        ((7, 1), TypeError, "takes the name of a limit or a task"),
+        ({"concurrency": 0}, ValueError, "at least 1, not 0. To let no job start, pause"),
+        ({"concurrency": True}, TypeError, "a whole number or None"),
+        ({"concurrency": 1.0}, TypeError, "a whole number or None"),
+        ({"concurrency": 2**31}, ValueError, "at least 1"),
+        ({"rate_limit": 5}, TypeError, r"takes a RateLimit, such as RateLimit\(100, per=60\)"),
+        ({"name": "a/1", "concurrency": 1}, ValueError, "must not contain a slash"),
+        ({"name": "", "concurrency": 1}, ValueError, "1 to 200 characters"),
+        ({"name": "x" * 201, "concurrency": 1}, ValueError, "1 to 200 characters"),
+        ({"name": "queue:mail", "concurrency": 1}, ValueError, "limits of the installation and of queues"),
+        ({"name": 7, "concurrency": 1}, ValueError, "must be a string"),
+        ({"queue": "mail", "concurrency": 1}, TypeError, "exactly one of"),
+        ({}, TypeError, "takes concurrency=, rate_limit= or on_full="),
+        ({"on_full": "wait"}, DataError, "the limit 'a' has no number: give concurrency or rate"),
     ],
 )
 def test_a_limit_that_makes_no_sense_is_refused(given: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        set_limit(*given)
+        set_limit(**{"name": "a", **given})
 
 
 def test_what_happens_without_room_is_checked() -> None:
-    with pytest.raises(ValueError, match="'wait', 'skip' or 'cancel'"):
-        set_limit("a", 1, on_conflict="fail")  # type: ignore[arg-type]
-    for name in ("*", "queue:mail"):
+    with pytest.raises(ValueError, match="'wait', 'cancel_new' or 'cancel_old'"):
+        set_limit(name="a", concurrency=1, on_full="fail")  # type: ignore[arg-type]
+    for target in ({"everything": True}, {"queue": "mail"}):
         with pytest.raises(ValueError, match="Jobs always wait"):
-            set_limit(name, 1, on_conflict="skip")
+            set_limit(**target, concurrency=1, on_full="cancel_new")
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ("'a', 0", "must let at least 1 job run, not 0. To let none start, pause"),
-        ("'a/1', 1", "must not contain a slash"),
-        ("'', 1", "1 to 200 characters"),
-        ("NULL, 1", "1 to 200 characters"),
-        ("'a', 1, 'fail'", "must be 'wait', 'skip' or 'cancel'"),
-        ("'*', 1, 'skip'", "jobs always wait"),
+        ("'limit', 'a', 0", "must let at least 1 job run, not 0. To let none start, pause"),
+        ("'limit', 'a/1', 1", "must not contain a slash"),
+        ("'limit', '', 1", "the limit of kind limit needs a name"),
+        ("'limit', NULL, 1", "the limit of kind limit needs a name"),
+        ("'all', 'a', 1", "the limit of kind all has no name"),
+        ("'a', 'b', 1", "must be queue, task, limit or all, not 'a'"),
+        ("'limit', '*', 1", "is the limit of a queue or of all jobs"),
+        ("'limit', 'a', 1, 'fail'", "must be 'wait', 'cancel_new' or 'cancel_old'"),
+        ("'all', '', 1, 'cancel_new'", "jobs always wait"),
     ],
 )
 def test_sql_refuses_a_limit_that_makes_no_sense(call: str, words: str) -> None:
@@ -177,7 +183,7 @@ def test_sql_refuses_a_limit_that_makes_no_sense(call: str, words: str) -> None:
 
 
 def test_a_unique_job_has_a_concurrency_key_too() -> None:
-    unique = tasks.ship.using(unique=Unique(by=("order_id",), scope="live", on_conflict="replace"))
+    unique = tasks.ship.using(unique=Unique(key="order_id", scope="live", on_conflict="replace"))
     first = enqueue(unique, 7, "a")
     assert (first.limit_key, Job.objects.get(pk=first.pk).line) == (f"{SHIP}/7", first.pk)
     ids = enqueue_many([unique.bind(7, "b"), unique.bind(8, "c"), tasks.ship.bind(8), tasks.ship.bind(8)])
@@ -190,7 +196,7 @@ def test_a_unique_job_has_a_concurrency_key_too() -> None:
 def test_a_blocked_job_that_is_replaced_is_claimable_again_and_leaves_its_line() -> None:
     head, *blocked = enqueue_many(tasks.ship.bind(7) for _ in range(3))
     Job.objects.filter(pk=blocked[0]).update(unique_key="u", unique_scope="waiting")
-    other = tasks.sync.using(unique=Unique(key="u", on_conflict="replace"))
+    other = tasks.sync.using(unique=Unique(name="u", key=(), on_conflict="replace"))
     assert enqueue(other, "acme").pk == blocked[0]
     replaced = Job.objects.get(pk=blocked[0])
     assert (replaced.status, replaced.limit_key, replaced.line) == ("pending", "tenant/acme", None)

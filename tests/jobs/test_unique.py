@@ -71,7 +71,7 @@ def test_the_key_and_its_scope_are_in_the_row() -> None:
     assert Job.objects.filter(pk=job.pk).values().get() == {
         field.name: getattr(job, field.name) for field in Job._meta.concrete_fields
     }
-    assert (job.unique_key, job.unique_scope) == ("tests.app.unique_tasks.index(document_id=7)", "waiting")
+    assert (job.unique_key, job.unique_scope) == ("tests.app.unique_tasks.index/7", "waiting")
     assert Job.objects.get(pk=job.pk).enqueue_outcome is None
 
 
@@ -116,7 +116,7 @@ def test_a_cancelled_job_frees_its_key(unique_task: Any) -> None:
 
 def test_scopes_do_not_see_each_other_and_tasks_share_a_key_of_the_call() -> None:
     first = enqueue(noop.using(unique_key="k"), 1)
-    assert outcomes(enqueue(noop.using(unique=Unique(key="k", scope="live")), 1)) == ["created"]
+    assert outcomes(enqueue(noop.using(unique=Unique(name="k", key=(), scope="live")), 1)) == ["created"]
     second = enqueue(index.using(unique_key="k"), 1)
     assert (second.pk, second.task_path) == (first.pk, "tests.app.tasks.noop")
 
@@ -202,7 +202,7 @@ def test_replace_cannot_change_a_job_that_runs() -> None:
 
 
 def test_replace_within_a_window_changes_only_a_job_that_waits() -> None:
-    windowed = render.using(unique=Unique(by=("document_id",), window=HOUR, on_conflict="replace"))
+    windowed = render.using(unique=Unique(key="document_id", window=HOUR, on_conflict="replace"))
     first = enqueue(windowed, 7, "old")
     second = enqueue(windowed, 7, "new")
     assert (second.pk, second.enqueue_outcome, second.args) == (first.pk, "replaced", [7, "new"])
@@ -232,9 +232,11 @@ def test_raise_names_the_job_and_leaves_the_transaction_usable() -> None:
 
 def test_a_broken_callable_enqueues_nothing() -> None:
     with pytest.raises(InvalidKey, match="raised ZeroDivisionError"):
-        enqueue(noop.using(unique=Unique(by=lambda x: 1 / 0)), 5)
-    with pytest.raises(InvalidKey, match=r"^item 1: by of .* raised ZeroDivisionError"):
-        enqueue_many([noop.bind(1), noop.using(unique=Unique(by=lambda x: 1 / 0)).bind(5)])
+        enqueue(noop.using(unique=Unique(key=lambda x: 1 / 0)), 5)
+    with pytest.raises(
+        InvalidKey, match=r"^item 1: The callable for the unique key of .* raised ZeroDivisionError"
+    ):
+        enqueue_many([noop.bind(1), noop.using(unique=Unique(key=lambda x: 1 / 0)).bind(5)])
     assert not Job.objects.exists()
 
 
@@ -399,7 +401,7 @@ def test_a_task_may_read_its_own_key() -> None:
 
 
 def test_a_replaced_job_loses_the_steps_of_its_former_arguments() -> None:
-    replaced = index.using(unique=Unique(key="k", on_conflict="replace"))
+    replaced = index.using(unique=Unique(name="k", key=(), on_conflict="replace"))
     job = enqueue(replaced, 7)
     assert send_event(job, "approved")
     assert enqueue(replaced, 8).pk == job.pk

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import set_limit
+from django_pgqueue import reset_limit
 from django_pgqueue.maintenance import limits
 from django_pgqueue.maintenance.limits import DeclaredLimits
 from django_pgqueue.models import Limit
@@ -32,7 +32,7 @@ def session(transactional_db: None) -> Iterator[Session]:
 
 def add(name: str, module: str = HERE, **columns: Any) -> None:
     """Add a limit that other code has declared."""
-    Limit.objects.create(name=name, running=3, declared=3, declared_by=module, **columns)
+    Limit.objects.create(name=name, concurrency=3, declared_concurrency=3, declared_by=module, **columns)
 
 
 def withdrawn(session: Session) -> set[str]:
@@ -45,13 +45,13 @@ def withdrawn(session: Session) -> set[str]:
 def test_a_limit_that_was_removed_from_code_keeps_its_number_and_can_be_deleted(session: Session) -> None:
     DeclaredLimits().write(session)
     two = Limit.objects.get(name=limit_tasks.two.module_path)
-    assert (two.running, two.declared_by) == (2, HERE)
+    assert (two.concurrency, two.declared_by) == (2, HERE)
     add("removed")
     assert withdrawn(session) == {"removed"}
     left = Limit.objects.get(name="removed")
-    assert (left.running, left.is_declared, left.is_left_over) == (3, False, True)
+    assert (left.concurrency, left.is_declared, left.is_left_over) == (3, False, True)
     assert withdrawn(session) == set()
-    set_limit("removed", None)
+    reset_limit(name="removed")
     assert not Limit.objects.filter(name="removed").exists()
 
 
@@ -59,7 +59,12 @@ def test_a_limit_that_was_set_by_hand_is_only_that_afterwards(session: Session) 
     add("removed", is_overridden=True)
     assert withdrawn(session) == {"removed"}
     left = Limit.objects.get(name="removed")
-    assert (left.running, left.is_declared, left.is_overridden, left.is_left_over) == (3, False, True, False)
+    assert (left.concurrency, left.is_declared, left.is_overridden, left.is_left_over) == (
+        3,
+        False,
+        True,
+        False,
+    )
 
 
 def test_a_limit_comes_back_when_the_code_declares_it_again(session: Session) -> None:
@@ -68,7 +73,7 @@ def test_a_limit_comes_back_when_the_code_declares_it_again(session: Session) ->
     columns = "'{removed}', '{5}', '{wait}', '{NULL}', '{NULL}', '{NULL}', '{tests.app.tasks}'"
     assert session.value(f"SELECT pgqueue_declare_limits_v1({columns})") == 1
     back = Limit.objects.get(name="removed")
-    assert (back.running, back.declared, back.declared_by, back.is_left_over) == (
+    assert (back.concurrency, back.declared_concurrency, back.declared_by, back.is_left_over) == (
         5,
         5,
         "tests.app.tasks",
@@ -120,4 +125,4 @@ def test_a_limit_that_another_worker_declares_meanwhile_stays(
     other.commit()
     withdrawing.result()
     moved = Limit.objects.get()
-    assert (moved.declared, moved.declared_by) == (3, "tests.app.new")
+    assert (moved.declared_concurrency, moved.declared_by) == (3, "tests.app.new")

@@ -238,7 +238,7 @@ def test_run_now_says_that_another_job_has_the_unique_key() -> None:
 
 def test_a_key_that_cannot_be_computed() -> None:
     schedules.create("nightly", task_path="tests.app.limit_tasks.sync", args=[5])
-    assert "It cannot run: The callable for the concurrency key" in run("schedules", "show", "nightly")
+    assert "It cannot run: The callable for the limit key" in run("schedules", "show", "nightly")
     with pytest.raises(CommandError, match="raised AttributeError"):
         run("schedules", "enqueue", "nightly")
 

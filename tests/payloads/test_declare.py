@@ -11,7 +11,7 @@ import pytest
 from django.db import models
 from django.test.utils import isolate_apps
 
-from django_pgqueue import Concurrency, JobPayload, Rate, Unique, task
+from django_pgqueue import Concurrency, JobPayload, RateLimit, Unique, task
 from django_pgqueue.compat import InvalidTask
 from tests.receipts.models import Mail, Receipt, SignedCharge, Visit
 from tests.receipts.tasks import send
@@ -85,7 +85,7 @@ def test_functions(function: Callable[..., Any], fresh: Any) -> None:
     [
         ({"unique": Unique()}, "unique= cannot apply to it. Use a UniqueConstraint"),
         ({"concurrency": Concurrency(1, key=lambda row: 1)}, "the key of concurrency is a callable"),
-        ({"rate": Rate(1, per=timedelta(1), key=lambda row: 1)}, "the key of rate is a"),
+        ({"rate_limit": RateLimit(1, per=timedelta(1), key=lambda row: 1)}, "the key of rate_limit is a"),
         ({"group": lambda row: "x"}, "the key of group is a callable"),
         ({"concurrency": Concurrency(1, key="number")}, "no argument 'number'.* Its arguments are: code"),
         ({"group": "row"}, "no argument 'row', which group names. Its arguments are: code"),

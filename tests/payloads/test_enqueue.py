@@ -33,7 +33,7 @@ def receipt(order: Order, email: str = "A@b.c", **fields: Any) -> Receipt:
 def test_the_options_of_a_call(order: Order) -> None:
     row = receipt(order)
     delayed = send.using(
-        priority=9, queue_name="slow", run_after=timedelta(hours=2), concurrency_key="k", group="g",
+        priority=9, queue_name="slow", run_after=timedelta(hours=2), limit_key="k", group_key="g",
         metadata={"by": "ann"},
     )  # fmt: skip
     job = enqueue(delayed, row)
@@ -151,14 +151,14 @@ class TestUnique:
         assert (again.pk, again.enqueue_outcome, second._state.adding) == (job.pk, "existing", True)
         assert Receipt.objects.get().email == "a@b.c"
         with pytest.raises(JobExists):
-            enqueue(send.using(unique=Unique(key="one", on_conflict="raise")), second)
+            enqueue(send.using(unique=Unique(name="one", key=(), on_conflict="raise")), second)
         assert enqueue_many([send.using(unique_key="one").bind(second)], outcomes=True) == [
             (job.pk, "existing")
         ]
 
     @pytest.mark.parametrize("many", [False, True])
     def test_a_replaced_job_gets_the_new_payload(self, order: Order, many: bool) -> None:
-        replacing = send.using(unique=Unique(by=lambda receipt: receipt.order_id, on_conflict="replace"))
+        replacing = send.using(unique=Unique(key=lambda receipt: receipt.order_id, on_conflict="replace"))
         job = enqueue(replacing, receipt(order))
         second = receipt(order, "Second@b.c")
         if many:
@@ -168,10 +168,10 @@ class TestUnique:
         assert (second.pk, Receipt.objects.get().email) == (job.pk, "second@b.c")
 
     def test_there_are_no_arguments_to_compare(self) -> None:
-        for unique in (Unique(), Unique(by=("receipt",))):
+        for unique in (Unique(), Unique(key="receipt")):
             with pytest.raises(InvalidTask, match="its calls have no arguments to compare"):
                 send.using(unique=unique)
-        broken = send.using(unique=Unique(by=lambda receipt: receipt.nothing))
+        broken = send.using(unique=Unique(key=lambda receipt: receipt.nothing))
         with pytest.raises(InvalidKey, match="has no attribute 'nothing'"):
             enqueue(broken, Receipt(email="a@b.c"))
 

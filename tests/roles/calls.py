@@ -29,7 +29,7 @@ _BY_TYPE = {
 }
 _BY_NAME = {
     "task_path": "'a.b'", "args": "'[]'", "outcome": "'done'", "how": "'stop'", "kind": "'queue'",
-    "on_conflict": "'wait'", "error": "'{}'", "errors": "'[]'", "logs": "'[]'", "unknown": "NULL",
+    "on_full": "'wait'", "error": "'{}'", "errors": "'[]'", "logs": "'[]'", "unknown": "NULL",
     "expires_at": "NULL", "on_lost": "'fail'", "delay": "NULL", "options": "NULL", "run_after": "NULL",
     "until": "NULL", "condition": "'true'", "priorities": "1", "batch": "NULL", "context": "NULL",
 }  # fmt: skip

@@ -33,7 +33,8 @@ HARMLESS = {
     "they compute from their arguments, and read no table": {
         "pgqueue_add_histograms_v1", "pgqueue_add_log_v1", "pgqueue_allowed_silence_v1", "pgqueue_channel_v1",
         "pgqueue_context_problem_v1", "pgqueue_enqueue_only_v1", "pgqueue_fingerprint_v1",
-        "pgqueue_key_problem_v1", "pgqueue_limit_problem_v1", "pgqueue_link_problem_v1",
+        "pgqueue_key_problem_v1", "pgqueue_limit_name_v1", "pgqueue_limit_problem_v1",
+        "pgqueue_link_problem_v1",
         "pgqueue_lock_key_v1", "pgqueue_next_start_v1",
         "pgqueue_options_problem_v1", "pgqueue_problem_v1", "pgqueue_random_v1", "pgqueue_shelf_v1",
         "pgqueue_starts_left_v1", "pgqueue_why_error_v1", "pgqueue_why_is_unknown_v1",
@@ -108,7 +109,7 @@ def test_a_bulk_and_a_forged_name_are_marked_too(installed: Roles, login: Login)
             ARRAY[0, 0], '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}', '{NULL,NULL}',
             '{NULL,NULL}', NULL, %s::jsonb[], %s::jsonb)
     """
-    ids = value(web, many, None, None) + value(web, many, [None, '{"group": "g"}'], '{"user": 5}')
+    ids = value(web, many, None, None) + value(web, many, [None, '{"group_key": "g"}'], '{"user": 5}')
     assert {json.dumps(job.context) for job in Job.objects.filter(pk__in=ids[:2])} == {
         json.dumps({"role": installed.web})
     }
@@ -136,7 +137,7 @@ def test_options_that_touch_jobs_of_others_are_refused(
     given = options.replace("%s", str(batch if "batch" in options else others_job.pk))
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="may only enqueue"):
         web.execute("SELECT pgqueue_enqueue('a.b', options => %s)", (given,))
-    allowed = '{"unique_key": "k", "on_conflict": "existing", "concurrency_key": "a/1", "group": "g"}'
+    allowed = '{"unique_key": "k", "on_conflict": "existing", "limit_key": "a/1", "group_key": "g"}'
     first = value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", allowed)
     assert value(web, "SELECT pgqueue_enqueue('a.b', options => %s)", allowed) == first
 

@@ -164,7 +164,7 @@ def test_a_lock_that_a_stranger_holds_is_named(
     """By health, the verdict and the log. A worker's own locks, and those of other applications, are not."""
     owner = connect(autocommit=True)
     job = enqueue(ship, 7)
-    owner.execute("SELECT pgqueue_set_limit('queue:slow', 5)")
+    owner.execute("SELECT pgqueue_set_limit('queue', 'slow', 5)")
     WorkerFactory.create(id=7, heartbeat_at=timezone.now())
     name = {"limit": fresh(job).limit_key, "room": "slow", "worker": "7"}.get(kind, "x")
     owner.execute("SELECT pg_advisory_lock(pgqueue_lock_key_v1('limit', 'a key that has no line'))")

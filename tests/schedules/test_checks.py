@@ -79,9 +79,7 @@ def test_e008_code_that_declares_an_invalid_schedule(app: Any) -> None:
     assert f"The schedule '{app.module}.report' of {app.module}.report is wrong: " in message.msg
 
 
-WHY = (
-    "would not fire: The callable for the concurrency key of tests.app.limit_tasks.sync raised AttributeError"
-)
+WHY = "would not fire: The callable for the limit key of tests.app.limit_tasks.sync raised AttributeError"
 
 
 def test_e015_a_key_that_cannot_be_computed_in_settings() -> None:

@@ -108,7 +108,7 @@ def test_a_schedule_that_was_made_with_sql_gets_its_keys_from_the_round(one: Con
     )
     fire(one)
     (job,) = jobs_of("sql")
-    assert job.unique_key == f"{INDEX}(document_id=7)"
+    assert job.unique_key == f"{INDEX}/7"
     policy = Schedule.objects.get().policy
     assert policy is not None
     assert policy["options"]["unique_key"] == job.unique_key
@@ -118,7 +118,7 @@ def test_arguments_that_were_changed_with_sql_have_other_keys(one: Connection) -
     schedule = overdue(task_path=INDEX, args=[7])
     one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
     fire(one)
-    assert jobs_of(schedule)[0].unique_key == f"{INDEX}(document_id=8)"
+    assert jobs_of(schedule)[0].unique_key == f"{INDEX}/8"
 
 
 def test_keys_of_other_arguments_do_not_apply(one: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_round_of_another_project_uses_the_stored_keys(
     schedule = overdue(task_path=INDEX, args=[7])
     monkeypatch.setattr(fire_module, "known_policy", lambda *call: None)
     fire(one)
-    assert jobs_of(schedule)[0].unique_key == f"{INDEX}(document_id=7)"
+    assert jobs_of(schedule)[0].unique_key == f"{INDEX}/7"
 
 
 def test_a_deployment_that_makes_the_task_unique(app: App, one: Connection) -> None:
@@ -262,7 +262,7 @@ def test_a_waiting_run_that_meets_its_twin_makes_room_for_the_next(one: Connecti
 def test_run_now_returns_the_twin_and_says_so() -> None:
     schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
     job = schedule.enqueue()
-    assert (job.enqueue_outcome, job.unique_key) == ("created", f"{INDEX}(document_id=7)")
+    assert (job.enqueue_outcome, job.unique_key) == ("created", f"{INDEX}/7")
     again = schedule.enqueue()
     assert (again.pk, again.enqueue_outcome) == (job.pk, "existing")
     assert outcomes(schedule) == ["manual", "existing"]
@@ -279,7 +279,7 @@ def test_run_now_raises_what_enqueue_raises() -> None:
 def test_run_now_uses_the_arguments_that_sql_has_changed(one: Connection) -> None:
     schedule = ScheduleFactory.create(task_path=INDEX, args=[7])
     one.execute("""UPDATE pgqueue_schedule SET args = '[8]'""")
-    assert schedule.enqueue().unique_key == f"{INDEX}(document_id=8)"
+    assert schedule.enqueue().unique_key == f"{INDEX}/8"
 
 
 # -- a key that cannot be computed
@@ -307,9 +307,7 @@ def test_a_key_that_cannot_be_computed_fires_nothing_until_it_is_corrected(
         fire(one, broken)
         fire(one, broken)
     (record,) = caplog.records
-    assert (
-        "schedule 'wrong' does not fire: pgqueue: The callable for the concurrency key" in record.getMessage()
-    )
+    assert "schedule 'wrong' does not fire: pgqueue: The callable for the limit key" in record.getMessage()
     assert (len(jobs_of(wrong)), len(jobs_of(other))) == (0, 1)
     with pytest.raises(InvalidKey, match="raised AttributeError"):
         wrong.enqueue()

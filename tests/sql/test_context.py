@@ -21,7 +21,7 @@ def enqueue(options: dict[str, Any]) -> Job:
         return Job.objects.get(pk=cursor.fetchone()[0])
 
 
-@pytest.mark.parametrize("more", [{}, {"group": "g"}, {"unique_key": "k"}, {"concurrency_key": "a/b"}])
+@pytest.mark.parametrize("more", [{}, {"group_key": "g"}, {"unique_key": "k"}, {"limit_key": "a/b"}])
 def test_it_is_stored_with_all_other_options(more: dict[str, str]) -> None:
     context = {"trace": TRACE, "language": "pt-br", "user": "u-5", "vars": {"a.b": None}}
     job = enqueue({"context": context, **more})

@@ -87,7 +87,7 @@ def test_a_key_has_a_line_in_each_queue(one: Connection) -> None:
 
 
 def test_a_job_that_finds_no_room_is_skipped(one: Connection) -> None:
-    set_limit(one, "k", 1, "skip")
+    set_limit(one, "k", 1, "cancel_new")
     first, second = add_keyed(one, 2)
     rows, refusals = claim_and_ask(one)
     assert ([row.id for row in rows], refusals) == ([first], (1, 0))
@@ -102,7 +102,7 @@ def test_a_job_that_finds_no_room_is_skipped(one: Connection) -> None:
 
 
 def test_a_newer_job_replaces_older_ones(one: Connection) -> None:
-    set_limit(one, "k", 1, "cancel")
+    set_limit(one, "k", 1, "cancel_old")
     (first,) = add_keyed(one)
     claim(one)
     (second,) = add_keyed(one)
@@ -120,7 +120,7 @@ def test_a_newer_job_replaces_older_ones(one: Connection) -> None:
 
 
 def test_newer_jobs_in_one_claim_replace_older_ones(one: Connection) -> None:
-    set_limit(one, "k", 2, "cancel")
+    set_limit(one, "k", 2, "cancel_old")
     jobs = add_keyed(one, 5)
     rows, refusals = claim_and_ask(one)
     assert ([row.id for row in rows], refusals) == (jobs[3:], (3, 0))

@@ -147,7 +147,7 @@ def test_a_limit_that_changes_lets_the_next_one_start_at_once(one: Connection) -
     assert claim(one, lease=2) == []  # the state was an hour ahead; now it is one second
     assert wait_of(one, second) <= 1.001
     assert state_ahead(one, "k") <= 1.001
-    set_limit(one, "k", None)
+    assert value(one, "SELECT pgqueue_reset_limit('limit', 'k')")
     assert ids(claim(one, lease=3)) == []  # a key without a limit allows one at once
     assert finish(one, [first]) == [first]
     assert ids(claim(one, lease=4)) == [second]
@@ -279,21 +279,21 @@ def test_sql_refuses_to_take_what_makes_no_sense(one: Connection, call: str, wor
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ("'a', starts => 0, per => '1 s'", "at least 1 start, not 0. To let none start, pause"),
-        ("'a', starts => 1", "has no period"),
-        ("'a', per => '1 s'", "no number of starts"),
-        ("'a', burst => 1", "no number of starts"),
-        ("'a', starts => 1, per => '0'", "more than 0 seconds"),
-        ("'a', starts => 1, per => '-1 s'", "more than 0 seconds"),
-        ("'a', starts => 1, per => '101 years'", "at most 100 years"),
-        ("'a', starts => 1, per => '1 s', burst => 0", "burst of the rate 'a' must be at least 1"),
-        ("'a', starts => 1, per => '1 year', burst => 200", "more than 100 years"),
-        ("'skips', starts => 1, per => '1 s'", "jobs always wait for the rate"),
-        ("'a', starts => 1, per => '1 s', on_conflict => 'skip'", "jobs always wait for the rate"),
+        ("'limit', 'a', rate => 0, per => '1 s'", "at least 1 start, not 0. To let none start, pause"),
+        ("'limit', 'a', rate => 1", "has no period"),
+        ("'limit', 'a', per => '1 s'", "no number of starts"),
+        ("'limit', 'a', burst => 1", "no number of starts"),
+        ("'limit', 'a', rate => 1, per => '0'", "more than 0 seconds"),
+        ("'limit', 'a', rate => 1, per => '-1 s'", "more than 0 seconds"),
+        ("'limit', 'a', rate => 1, per => '101 years'", "at most 100 years"),
+        ("'limit', 'a', rate => 1, per => '1 s', burst => 0", "burst of the rate 'a' must be at least 1"),
+        ("'limit', 'a', rate => 1, per => '1 year', burst => 200", "more than 100 years"),
+        ("'limit', 'skips', rate => 1, per => '1 s'", "jobs always wait for the rate"),
+        ("'limit', 'a', rate => 1, per => '1 s', on_full => 'cancel_new'", "jobs always wait for the rate"),
     ],
 )
 def test_sql_refuses_a_rate_that_makes_no_sense(one: Connection, call: str, words: str) -> None:
-    set_limit(one, "skips", 3, "skip")
+    set_limit(one, "skips", 3, "cancel_new")
     with pytest.raises(psycopg.DataError, match=words):
         one.execute(f"SELECT pgqueue_set_limit({call})")
-    assert value(one, "SELECT count(*) FROM pgqueue_limit WHERE starts IS NOT NULL") == 0
+    assert value(one, "SELECT count(*) FROM pgqueue_limit WHERE rate IS NOT NULL") == 0

@@ -13,13 +13,13 @@ __all__ = ["add_keyed", "add_many", "line", "release", "repair", "running", "set
 
 def add_keyed(connection: Connection, count: int = 1, key: str = "k", **options: Any) -> list[int]:
     """Enqueue jobs with a concurrency key one by one."""
-    return add(connection, count, options=json.dumps({"concurrency_key": key}), **options)
+    return add(connection, count, options=json.dumps({"limit_key": key}), **options)
 
 
 def add_many(connection: Connection, *keys: str | None) -> list[int]:
     """Enqueue jobs with these keys in one statement."""
     count = len(keys)
-    options = [None if key is None else json.dumps({"concurrency_key": key}) for key in keys]
+    options = [None if key is None else json.dumps({"limit_key": key}) for key in keys]
     nothing = [None] * count
     ids: list[int] = value(
         connection,
@@ -33,9 +33,9 @@ def add_many(connection: Connection, *keys: str | None) -> list[int]:
     return ids
 
 
-def set_limit(connection: Connection, name: str, running: int | None, on_conflict: str | None = None) -> None:
+def set_limit(connection: Connection, name: str, concurrency: int | None, on_full: str | None = None) -> None:
     """Run the statement of ``set_limit()``."""
-    connection.execute("SELECT pgqueue_set_limit_v1(%s, %s, %s)", (name, running, on_conflict))
+    connection.execute("SELECT pgqueue_set_limit_v1(%s, %s, %s)", (name, concurrency, on_full))
 
 
 def release(connection: Connection, *keys: str) -> int:

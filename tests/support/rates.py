@@ -14,7 +14,7 @@ __all__ = ["most_in_window", "move_state", "set_rate", "starts_of", "state_ahead
 def set_rate(
     connection: Connection, name: str, starts: int, per: timedelta, burst: int = 1, **more: Any
 ) -> None:
-    """Run the statement of ``set_limit(name, starts=..)``."""
+    """Run the statement of ``set_limit(name=.., rate_limit=..)``."""
     connection.execute(
         "SELECT pgqueue_set_limit_v1(%s, %s::integer, NULL, %s, %s, %s)",
         (name, more.get("running"), starts, per, burst),

@@ -36,10 +36,10 @@ def test_the_group_is_the_value_of_the_argument(value: Any, key: str | None) -> 
 
 
 def test_the_call_can_name_it_whatever_the_task_does() -> None:
-    assert group_key(tasks.serve.using(group="vip"), ("acme", 1), {}) == "vip"
-    assert group_key(tasks.plain.using(group="vip"), (1,), {}) == "vip"
+    assert group_key(tasks.serve.using(group_key="vip"), ("acme", 1), {}) == "vip"
+    assert group_key(tasks.plain.using(group_key="vip"), (1,), {}) == "vip"
     assert group_key(tasks.plain, (1,), {}) is None
-    assert pickle.loads(pickle.dumps(tasks.serve.using(group="vip"))).group_key == "vip"  # noqa: S301
+    assert pickle.loads(pickle.dumps(tasks.serve.using(group_key="vip"))).group_key == "vip"  # noqa: S301
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,15 @@ def test_a_function_that_raises_is_named() -> None:
         ),
         (
             lambda: task(group=5)(tasks.serve.func),  # type: ignore[call-overload]
-            "group must be the name of an argument, or a callable",
+            "group must be the name of an argument, a tuple of names, or a callable",
         ),
-        (lambda: task(group="")(tasks.serve.func), "group must be the name of an argument, or a callable"),
-        (lambda: tasks.serve.using(group=""), "group must be a string that is not empty"),
-        (lambda: tasks.serve.using(group=7), "group must be a string that is not empty"),  # type: ignore[arg-type]
-        (lambda: tasks.serve.using(group="x" * 201), "group has 201 characters"),
+        (
+            lambda: task(group="")(tasks.serve.func),
+            "group must be the name of an argument, a tuple of names, or a callable",
+        ),
+        (lambda: tasks.serve.using(group_key=""), "group_key must be a string that is not empty"),
+        (lambda: tasks.serve.using(group_key=7), "group_key must be a string that is not empty"),  # type: ignore[arg-type]
+        (lambda: tasks.serve.using(group_key="x" * 201), "group_key has 201 characters"),
     ],
 )
 def test_bad_options_are_refused_where_they_are_written(make: Callable[[], object], message: str) -> None:

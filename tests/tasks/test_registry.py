@@ -87,9 +87,10 @@ def test_bad_values(value: object) -> None:
 @pytest.mark.django_db
 def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) -> None:
     source = (
-        "from datetime import timedelta\nfrom django_pgqueue import schedule, task, Unique, Rate\n"
+        "from datetime import timedelta\nfrom django_pgqueue import schedule, task, Unique, RateLimit\n"
         "@schedule(name='{0}-nightly', every=60)\n@task(queue_name='mail', priority=5, max_attempts=3,\n"
-        "    backoff=[1, 2], fail_on=ValueError, unique=Unique(), rate=Rate(3, per=timedelta(hours=1)))\n"
+        "    backoff=[1, 2], fail_on=ValueError, unique=Unique(),\n"
+        "    rate_limit=RateLimit(3, per=timedelta(hours=1)))\n"
         "async def first(): ...\n@task\ndef second(): ...\n"
     )
     unique = uuid4().hex
@@ -100,7 +101,7 @@ def test_the_command_lists_tasks_and_fails_if_a_module_does(install: Install) ->
     shown = text[text.index(f"async {name}.tasks.first") :]
     assert "  Queue:       mail, priority 5\n  Policy:      max_attempts=3, backoff=[1.0, 2.0], " in shown
     assert "fail_on=[ValueError], unique=" in shown
-    assert "rate=3 in 1:00:00" in shown
+    assert "rate_limit=3 in 1:00:00" in shown
     assert f"  Schedules:   {unique}-nightly" in shown
     assert f"{name}/tasks.py:3" in shown
     assert f"{name}.tasks.second\n  Queue:       default\n  Policy:      the defaults\n" in shown

@@ -97,7 +97,7 @@ def raises(error: BaseException) -> Any:
         lambda exc, result: float("inf"),
         lambda exc, result: 1e300,
         lambda exc, result: True,
-        lambda exc, result: timedelta(1),
+        lambda exc, result: timedelta(-1),
     ],
 )
 def test_a_bad_callable_never_costs_the_job(backoff: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,6 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from django_pgqueue import JobExists, Unique, task
 from django_pgqueue.compat import InvalidTask
@@ -30,10 +29,10 @@ def since(document_id: int, when: date = date(2026, 1, 1)) -> None: ...
 def wide(text: str) -> None: ...
 
 
-def key(func: Callable[..., Any], *args: Any, by: Any = None, **kwargs: Any) -> str:
-    unique = Unique(by=by)
+def key(func: Callable[..., Any], *args: Any, by: Any = None, name: str | None = None, **kwargs: Any) -> str:
+    unique = Unique(key=by, name=name)
     declared: Task[..., Any] = make_task(unique=unique, takes_context=func is with_context)(func)
-    return unique_key(unique, declared, args, kwargs).removeprefix("tests.tasks.test_unique.")
+    return unique_key(unique, None, declared, args, kwargs).removeprefix("tests.tasks.test_unique.")
 
 
 @pytest.mark.parametrize(
@@ -45,11 +44,15 @@ def key(func: Callable[..., Any], *args: Any, by: Any = None, **kwargs: Any) -> 
             lambda: key(index, language="en", force=False, document_id=1),
             'index(document_id=1, force=false, language="en")',
         ),
-        (lambda: key(index, 1, by=("document_id",)), "index(document_id=1)"),
-        (
-            lambda: key(index, 1, language="fr", by=["language", "document_id"]),
-            'index(document_id=1, language="fr")',
-        ),
+        (lambda: key(index, 1, by="document_id"), "index/1"),
+        (lambda: key(index, 1, language="fr", by=("language", "document_id")), 'index/["fr",1]'),
+        (lambda: key(index, 1, by=()), "index"),
+        (lambda: key(index, 1, by="document_id", name="documents"), "documents/1"),
+        (lambda: key(index, 1, by=(), name="documents"), "documents"),
+        (lambda: key(nothing, name="documents"), "documents()"),
+        (lambda: key(wide, {"a": [1]}, by="text"), 'wide/{"a":[1]}'),
+        (lambda: key(wide, None, by="text"), "wide/null"),
+        (lambda: key(anything, b=5, by=("b", "c")), "anything/[5,null]"),
         (lambda: key(nothing), "nothing()"),
         (
             lambda: key(anything, 1, b=2, a={"z": 1, "y": 2}),
@@ -58,10 +61,10 @@ def key(func: Callable[..., Any], *args: Any, by: Any = None, **kwargs: Any) -> 
         (lambda: key(odd, 1, 5, 6, 7, a=9, c=8), 'odd(a=1, b=5, more=[6,7], kwargs={"a":9,"c":8})'),
         (lambda: key(odd, 1), "odd(a=1, b=2, more=[], kwargs={})"),
         (lambda: key(with_context, 3), "with_context(document_id=3)"),
-        (lambda: key(since, 3, by=("document_id",)), "since(document_id=3)"),
-        (lambda: key(index, 7, by=lambda document_id, **_: document_id), "index[7]"),
-        (lambda: key(index, 7, by=lambda document_id, **_: ["é", document_id]), 'index[["é",7]]'),
-        (lambda: key(since, 7, by=lambda document_id, **_: f"doc {document_id}"), 'since["doc 7"]'),
+        (lambda: key(since, 3, by="document_id"), "since/3"),
+        (lambda: key(index, 7, by=lambda document_id, **_: document_id), "index/7"),
+        (lambda: key(index, 7, by=lambda document_id, **_: ["é", document_id]), 'index/["é",7]'),
+        (lambda: key(since, 7, by=lambda document_id, **_: f"doc {document_id}"), "since/doc 7"),
     ],
 )
 def test_the_key_of_a_call(found: Callable[[], str], expected: str) -> None:
@@ -81,17 +84,16 @@ def test_a_key_that_would_be_too_long_ends_in_a_hash() -> None:
 
 
 def test_a_key_of_the_call_is_used_as_it_is() -> None:
-    declared: Task[..., Any] = task(unique=Unique(by=("document_id",), scope="live"))(index)
+    declared: Task[..., Any] = task(unique=Unique(key="document_id", scope="live"))(index)
     variant = declared.using(unique_key="doc-7")
-    assert variant.unique == Unique(key="doc-7", scope="live")
-    assert unique_key(variant.unique, variant, (1,), {}) == "doc-7"
-    assert declared.using(
-        unique_key="x", unique=Unique(scope="waiting", window=timedelta(1))
-    ).unique == Unique(key="x", window=timedelta(1))
+    assert variant.unique is declared.unique is not None
+    assert unique_key(Unique(), variant.unique_key, variant, (1,), {}) == "doc-7"
+    other = declared.using(unique_key="x", unique=Unique(window=86_400))
+    assert (other.unique_key, other.unique) == ("x", Unique(window=timedelta(1)))
     plain: Task[..., Any] = task(index)
     assert plain.unique is None
-    assert plain.using(unique_key="x").unique == Unique(key="x")
-    assert plain.using(unique=Unique(by=("document_id",))).unique == Unique(by=("document_id",))
+    assert plain.using(unique_key="x").unique == Unique()
+    assert plain.using(unique=Unique(key="document_id")).unique == Unique(key="document_id")
     assert declared.using(priority=3).unique is declared.unique
 
 
@@ -103,31 +105,33 @@ def test_a_key_of_the_call_is_used_as_it_is() -> None:
             lambda: make_unique(on_conflict="ignore"),
             "on_conflict must be 'existing', 'replace', 'earliest' or 'raise'",
         ),
-        (lambda: make_unique(window=timedelta(0)), "window must be a timedelta greater than zero"),
-        (lambda: make_unique(window=timedelta(-1)), "window must be a timedelta greater than zero"),
-        (lambda: make_unique(window=60), "window must be a timedelta greater than zero"),
-        (lambda: make_unique(window=timedelta(40_000)), "within 100 years"),
-        (lambda: make_unique(by="document_id"), r"by=\('document_id',\)"),
-        (lambda: make_unique(by=()), "by must be a tuple of argument names"),
-        (lambda: make_unique(by=(1,)), "by must be a tuple of argument names"),
-        (lambda: make_unique(by=5), "by must be a tuple of argument names"),
-        (lambda: make_unique(by=("a",), key="b"), "either by or key"),
-        (lambda: make_unique(key=""), "must be a string, not empty"),
-        (lambda: make_unique(key=7), "must be a string, not empty"),
-        (lambda: make_unique(key="a\0"), "without NUL"),
-        (lambda: make_unique(key="\ud800"), "lone surrogate"),
-        (lambda: make_unique(key="x" * 201), "may have 200 characters.* has 201: use a hash"),
-        (lambda: make_task(unique=True)(index), r"unique must be a Unique\(\.\.\.\)"),
         (
-            lambda: make_task(unique=Unique(by=("id",)))(index),
-            "'id', but .*index has document_id, force, language",
+            lambda: make_unique(window=timedelta(0)),
+            "window must be seconds or a timedelta, greater than zero",
         ),
-        (lambda: make_task(unique=Unique(by=("context",)))(nothing), "has no arguments"),
-        (lambda: make_task(unique=Unique(by=("context",)), takes_context=True)(with_context), "'context'"),
+        (lambda: make_unique(window=-1), "window must be seconds or a timedelta, greater than zero"),
+        (lambda: make_unique(window="1h"), "window must be seconds or a timedelta, greater than zero"),
+        (lambda: make_unique(window=timedelta(40_000)), "within 100 years"),
+        (lambda: make_unique(key=(1,)), "must be the name of an argument, a tuple of names, or a callable"),
+        (lambda: make_unique(key=["a"]), "must be the name of an argument, a tuple of names, or a callable"),
+        (lambda: make_unique(key=5), "must be the name of an argument, a tuple of names, or a callable"),
+        (lambda: make_unique(key=("a", "a")), "names an argument twice"),
+        (lambda: make_unique(name=""), "must be a string, not empty"),
+        (lambda: make_unique(name=7), "must be a string, not empty"),
+        (lambda: make_unique(name="a\0"), "without NUL"),
+        (lambda: make_unique(name="\ud800"), "lone surrogate"),
+        (lambda: make_unique(name="x" * 201), "may have 200 characters.* has 201: use a hash"),
+        (lambda: make_task(unique=5)(index), r"unique must be True or a Unique\(\.\.\.\)"),
+        (
+            lambda: make_task(unique=Unique(key="id"))(index),
+            r"index\(\) has no argument 'id', .* are: document_id, force, language.* name='id', key=\(\)",
+        ),
+        (lambda: make_task(unique=Unique(key="context"))(nothing), "Its arguments are: none"),
+        (lambda: make_task(unique=Unique(key="context"), takes_context=True)(with_context), "'context'"),
         (lambda: make_task(unique=Unique())(since), r"default of 'when' .*datetime\.date\(2026, 1, 1\)"),
-        (lambda: make_task(unique=Unique(by=("when",)))(since), "default of 'when'"),
-        (lambda: make_task(index).using(unique=Unique(by=("id",))), "'id', but .*index has"),
-        (lambda: make_task(index).using(unique="doc"), r"unique must be a Unique"),
+        (lambda: make_task(unique=Unique(key="when"))(since), "default of 'when'"),
+        (lambda: make_task(index).using(unique=Unique(key="id")), "has no argument 'id'"),
+        (lambda: make_task(index).using(unique="doc"), "unique must be True or a Unique"),
         (lambda: make_task(index).using(unique_key=""), "must be a string, not empty"),
         (lambda: make_task(index).using(unique_key=7), "must be a string"),
     ],
@@ -144,10 +148,10 @@ def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: p
     hidden.__signature__ = "none"  # type: ignore[attr-defined]
     with pytest.raises(InvalidTask, match=r"signature of tests\.tasks\.test_unique\.hidden cannot be read"):
         task(unique=Unique())(hidden)
-    declared: Task[..., Any] = task(unique=Unique(by=lambda number: number))(hidden)
+    declared: Task[..., Any] = task(unique=Unique(key=lambda number: number))(hidden)
     assert declared.unique is not None
-    assert unique_key(declared.unique, declared, (5,), {}).endswith("hidden[5]")
-    task(unique=Unique(key="a"))(hidden)
+    assert unique_key(declared.unique, None, declared, (5,), {}).endswith("hidden/5")
+    task(unique=Unique(name="a", key=()))(hidden)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +159,12 @@ def test_a_function_without_a_signature_needs_a_callable_or_a_key(monkeypatch: p
     [
         (
             lambda document_id: document_id / 0,
-            "by of tests.tasks.test_unique.index raised ZeroDivisionError: division",
+            r"for the unique key of tests\.tasks\.test_unique\.index raised ZeroDivisionError: division",
         ),
-        (lambda: 1, "by of tests.tasks.test_unique.index raised TypeError"),
+        (lambda: 1, "index raised TypeError"),
         (lambda document_id: None, "returned None. Return what the job is unique by"),
-        (lambda document_id: timezone.now(), "cannot be written as JSON"),
-        (lambda document_id: float("nan"), "cannot be written as JSON"),
+        (lambda document_id: object(), "cannot be written as JSON"),
+        (lambda document_id: {1: float("nan")}, "cannot be written as JSON"),
         (lambda document_id: "\ud800", "cannot be written as JSON"),
     ],
 )

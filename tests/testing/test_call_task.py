@@ -27,7 +27,7 @@ class InSimpleTestCase(SimpleTestCase):
 
 def test_the_job_has_the_values_of_the_call_and_of_the_task() -> None:
     variant = tasks.tell_about_job.using(
-        queue_name="mail", priority=7, metadata={"by": "me"}, group="acme", unique_key="k"
+        queue_name="mail", priority=7, metadata={"by": "me"}, group_key="acme", unique_key="k"
     )
     told = call_task(variant, "a", limit=None)
     assert told == {

@@ -46,7 +46,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 }
 in_each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 OPTIONS: dict[str, Any] = {
-    "priority": 3, "queue_name": "mail", "metadata": {"a": 1}, "group": "acme", "concurrency_key": "k",
+    "priority": 3, "queue_name": "mail", "metadata": {"a": 1}, "group_key": "acme", "limit_key": "k",
     "unique_key": "u", "database": "default",
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_pgqueue import enqueue, pause, rate_limit, set_limit
+from django_pgqueue import RateLimit, RateLimiter, enqueue, pause, set_limit
 from django_pgqueue.models import Job, Pause, ScheduleRun
 from django_pgqueue.testing import run_jobs, run_upkeep, time_travel, travel
 from django_pgqueue.testing.factories import JobFactory
@@ -80,10 +80,10 @@ def test_windows_of_unique_keys_end() -> None:
 
 
 def test_rates_allow_new_starts() -> None:
-    set_limit("mail", starts=1, per=timedelta(hours=1))
-    assert [rate_limit("mail").take() for _ in range(2)] == [True, False]
+    set_limit(name="mail", rate_limit=RateLimit(1, per=timedelta(hours=1)))
+    assert [RateLimiter("mail").take() for _ in range(2)] == [True, False]
     travel(hours=1)
-    assert rate_limit("mail").take()
+    assert RateLimiter("mail").take()
     enqueue(tasks.rated, 1)
     enqueue(tasks.rated, 2)
     assert len(run_jobs()) == 1

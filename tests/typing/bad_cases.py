@@ -12,7 +12,8 @@ import django_pgqueue
 from django_pgqueue import (
     Batch,
     Concurrency,
-    Rate,
+    RateLimit,
+    RateLimiter,
     Task,
     Unique,
     aenqueue,
@@ -22,7 +23,6 @@ from django_pgqueue import (
     current_job,
     enqueue,
     enqueue_many,
-    rate_limit,
     send_event,
     set_limit,
     step,
@@ -204,15 +204,15 @@ def wrong_limits() -> None:
     task(concurrency="order_id")  # refused
     Concurrency("3")  # refused
     Concurrency(1, key=7)  # refused
-    Concurrency(1, on_conflict="fail")  # refused
-    send.using(concurrency_key=7)  # refused
-    set_limit(send, "3")  # refused
+    Concurrency(1, on_full="fail")  # refused
+    send.using(limit_key=7)  # refused
+    set_limit(task=send, concurrency="3")  # refused
     task(rate=3)  # refused
-    Rate("3", per=timedelta(1))  # refused
-    Rate(3, per=60)  # refused
-    set_limit(send, starts=3, per=60)  # refused
-    rate_limit(send).take("3")  # refused
-    set_limit(7, 3)  # refused
+    RateLimit("3", per=timedelta(1))  # refused
+    RateLimit(3, per=60)  # refused
+    set_limit(task=send, rate_limit=RateLimit(3, per=60))  # refused
+    RateLimiter(send).take("3")  # refused
+    set_limit(task=7, concurrency=3)  # refused
     why(7.5)  # refused
     why(7).code = "done"  # refused
 

@@ -20,7 +20,8 @@ from django_pgqueue import (
     JobContext,
     JobExists,
     Parents,
-    Rate,
+    RateLimit,
+    RateLimiter,
     Reason,
     RetryLater,
     Snooze,
@@ -45,7 +46,6 @@ from django_pgqueue import (
     enqueue,
     enqueue_many,
     pause,
-    rate_limit,
     resume,
     retry,
     schedule,
@@ -91,7 +91,7 @@ from tests.receipts.models import Receipt, Reminder
     expires_after=timedelta(hours=2),
     on_lost="rerun",
     concurrency=3,
-    rate=Rate(100, per=timedelta(minutes=1), burst=10),
+    rate_limit=RateLimit(100, per=timedelta(minutes=1), burst=10),
     atomic=False,
     capture_logs="WARNING",
     takes_context=False,
@@ -191,7 +191,7 @@ def steers_itself(x: int) -> None:
     raise CancelJob(reason="no longer wanted")
 
 
-@task(unique=Unique(by=("x",), scope="live", window=timedelta(hours=1), on_conflict="replace"))
+@task(unique=Unique(key="x", scope="live", window=timedelta(hours=1), on_conflict="replace"))
 def unique_by_argument(x: int, y: int = 0) -> None: ...
 
 
@@ -199,12 +199,12 @@ def shard(x: int) -> int:
     return x % 7
 
 
-@task(unique=Unique(by=shard, on_conflict="earliest"), takes_context=False)
+@task(unique=Unique(key=shard, on_conflict="earliest"), takes_context=False)
 async def unique_by_callable(x: int) -> str:
     return str(x)
 
 
-@task(unique=Unique(key="one", on_conflict="raise"))
+@task(unique=Unique(name="one", key=(), on_conflict="raise"))
 def unique_by_key() -> None: ...
 
 
@@ -322,7 +322,7 @@ def takes_a_task(one: Task[[int], str], then: Callable[[str], None]) -> None:
 takes_a_task(sleepy, print)
 
 
-@task(concurrency=Concurrency(1, key="order_id", on_conflict="skip", name="orders"))
+@task(concurrency=Concurrency(1, key="order_id", on_full="cancel_new", name="orders"))
 def limited(order_id: int) -> None: ...
 
 
@@ -335,14 +335,14 @@ async def limited_by_callable(order_id: int) -> None: ...
 
 
 def limits() -> None:
-    set_limit(limited, 3)
-    set_limit(limited, starts=100, per=timedelta(minutes=1), burst=10)
-    taken: bool = rate_limit(limited, 7).take(2, using="default")
-    seconds: float = rate_limit("orders").seconds_until()
+    set_limit(task=limited, concurrency=3)
+    set_limit(task=limited, rate_limit=RateLimit(100, per=timedelta(minutes=1), burst=10))
+    taken: bool = RateLimiter(limited, 7, using="default").take(2)
+    seconds: float = RateLimiter("orders").seconds_until()
     print(taken, seconds)
-    set_limit("orders", None, using="default")
-    set_limit("orders", 3, on_conflict="wait")
-    enqueue(limited.using(concurrency_key="7"), 7)
+    set_limit(name="orders", concurrency=None, using="default")
+    set_limit(name="orders", concurrency=3, on_full="wait")
+    enqueue(limited.using(limit_key="7"), 7)
 
 
 async def reasons(job: Job) -> None:

@@ -71,7 +71,7 @@ def test_only_the_named_queues_run(worker: InlineWorker) -> None:
 
 def test_groups_take_turns(worker: InlineWorker) -> None:
     for number, group in enumerate(["x", "x", "x", None, None, "y", "y"]):
-        enqueue(tasks.see.using(group=group), f"{group}{number}")
+        enqueue(tasks.see.using(group_key=group), f"{group}{number}")
     run_all(worker)
     assert tasks.SEEN == ["x0", "y5", "None3", "x1", "y6", "None4", "x2"]
 
@@ -144,7 +144,7 @@ def test_pauses_hold_and_their_end_lets_go(worker: InlineWorker) -> None:
 
 
 def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
-    set_limit("queue:slow", 1)
+    set_limit(queue="slow", concurrency=1)
     enqueue_many(tasks.one_at_a_time.bind(number) for number in range(3))
     enqueue_many(tasks.rated.bind(number) for number in range(3))
     enqueue(tasks.see.using(queue_name="slow"), "slow")
@@ -155,7 +155,7 @@ def test_keys_limits_and_rates_act_as_in_a_worker(worker: InlineWorker) -> None:
 
 def test_one_job_runs_alone_if_it_may_start(worker: InlineWorker) -> None:
     first = enqueue(tasks.see, "first")
-    chosen = enqueue(tasks.see.using(priority=-5, group="x"), "chosen")
+    chosen = enqueue(tasks.see.using(priority=-5, group_key="x"), "chosen")
     later = enqueue(tasks.see.using(run_after=timedelta(hours=1)), "later")
     limited = [enqueue(tasks.rated, number) for number in (1, 2)]
     result = worker.run_if_due(chosen.pk)

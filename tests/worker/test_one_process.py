@@ -314,7 +314,7 @@ def test_another_database(bodies: Any) -> None:
 def test_a_job_without_room_or_that_somebody_has_locked_is_not_run(bodies: Any, connect: Any) -> None:
     full = tasks.run_body.using(queue_name="full")
     bodies["x"], job, later = lambda: 1, enqueue(full, "x"), enqueue(tasks.later, "x")
-    set_limit("queue:full", 1)
+    set_limit(queue="full", concurrency=1)
 
     def run_beside() -> None:
         with pytest.raises(CommandError, match="has reached a limit"):

@@ -202,9 +202,9 @@ def add_limits(
 
 def _in_short(limit: Limit, running: int) -> str:
     parts = []
-    if limit.running is not None:
-        numbers = {"running": display.number(running), "allowed": display.number(limit.running)}
+    if limit.concurrency is not None:
+        numbers = {"running": display.number(running), "allowed": display.number(limit.concurrency)}
         parts.append(_("%(running)s of %(allowed)s run") % numbers)
-    if limit.starts is not None and limit.period is not None:
-        parts.append(_("at most %(rate)s") % {"rate": formatting.rate(limit.starts, limit.period)})
+    if limit.rate is not None and limit.per is not None:
+        parts.append(_("at most %(rate)s") % {"rate": formatting.rate(limit.rate, limit.per)})
     return ", ".join(parts)

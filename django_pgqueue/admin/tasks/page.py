@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.template.response import TemplateResponse
 
-    from ...tasks.keys import Concurrency, Rate
+    from ...tasks.keys import Concurrency, RateLimit
     from ...tasks.task import Task
     from ...tasks.unique import Unique
     from ..base import DatabaseAdmin
@@ -163,10 +163,10 @@ def _held_back(
 
 def limit_text(limit: Limit) -> str:
     """Return the numbers in force: those set by hand, or those of the code."""
-    running = limit.running if limit.is_overridden else limit.declared
-    starts, period = limit.starts, limit.period
+    running = limit.concurrency if limit.is_overridden else limit.declared_concurrency
+    starts, period = limit.rate, limit.per
     if not limit.is_overridden:
-        starts, period = limit.declared_starts, limit.declared_period
+        starts, period = limit.declared_rate, limit.declared_per
     parts = []
     if running is not None:
         parts.append(_("at most %(count)s at once") % {"count": display.number(running)})
@@ -259,7 +259,7 @@ def policy(task: Task[..., Any]) -> list[Option]:
         Option(_("Calls"), _calls(task), task.payload is None),
         Option(_("Unique"), _unique(task.unique), task.unique is None),
         Option(_("Concurrency"), _concurrency(task.concurrency), task.concurrency is None),
-        Option(_("Rate"), _rate(task.rate), task.rate is None),
+        Option(_("Rate"), _rate(task.rate_limit), task.rate_limit is None),
         Option(_("Group"), _key(task.group) if task.group else _("none"), task.group is None),
         Option(_("Attempts"), _by_default(display.number(attempts), task.max_attempts, "MAX_ATTEMPTS"),
                task.max_attempts is None),
@@ -296,9 +296,11 @@ def _unique(unique: Unique | None) -> str:
         how_long = _("until the job is over")
     else:
         how_long = _("while the job waits")
-    by = _("by all arguments") if unique.by is None else _("by %(what)s") % {"what": _key(unique.by)}
-    if unique.key is not None:
-        by = _("by the key %(key)s") % {"key": unique.key}
+    by = _("by all arguments") if unique.key is None else _("by %(what)s") % {"what": _key(unique.key)}
+    if unique.key == ():
+        by = _("for any arguments")
+    if unique.name is not None:
+        by += ", " + _("by the name %(name)s") % {"name": unique.name}
     again = {
         "existing": _("another call returns the existing job"),
         "replace": _("another call replaces it"),
@@ -316,15 +318,15 @@ def _concurrency(limit: Concurrency | None) -> str:
         parts.append(_("for each %(key)s") % {"key": _key(limit.key)})
     if limit.name is not None:
         parts.append(_("limit %(name)s") % {"name": limit.name})
-    others = {"skip": _("others are skipped"), "cancel": _("a new one cancels older ones")}
-    parts.append(others.get(limit.on_conflict, _("others wait")))
+    others = {"cancel_new": _("others are cancelled"), "cancel_old": _("a new one cancels older ones")}
+    parts.append(others.get(limit.on_full, _("others wait")))
     return ", ".join(parts)
 
 
-def _rate(rate: Rate | None) -> str:
+def _rate(rate: RateLimit | None) -> str:
     if rate is None:
         return _("any number of starts")
-    parts = [_("at most %(rate)s") % {"rate": formatting.rate(rate.starts, rate.per)}]
+    parts = [_("at most %(rate)s") % {"rate": formatting.rate(rate.limit, rate.per)}]
     if rate.burst > 1:
         parts.append(_("up to %(count)s at once after a quiet time") % {"count": display.number(rate.burst)})
     if rate.key is not None:
@@ -344,9 +346,10 @@ def _backoff(task: Task[..., Any]) -> str:
         }
     if callable(backoff):
         return _("%(function)s decides") % {"function": _key(backoff)}
-    if isinstance(backoff, (int, float)):
-        return display.span(backoff)
-    return _("%(waits)s; the last one repeats") % {"waits": ", ".join(display.span(each) for each in backoff)}
+    waits: Any = backoff  # in seconds: a task keeps no timedelta
+    if isinstance(waits, (int, float)):
+        return display.span(waits)
+    return _("%(waits)s; the last one repeats") % {"waits": ", ".join(display.span(each) for each in waits)}
 
 
 def _timeout(task: Task[..., Any]) -> str:

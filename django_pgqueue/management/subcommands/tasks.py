@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from ...schedules.declare import declared_schedules, schedules_in_settings
-from ...tasks.keys import Rate
+from ...tasks.keys import RateLimit
 from ...tasks.registry import discover, known_tasks, source_place
 from .._output import print_json
 
@@ -58,7 +58,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
 #: The options of a task that the list shows if they are not the default.
 _POLICY = (
     "max_attempts", "timeout", "backoff", "retry_on", "fail_on", "expires_after", "on_lost", "atomic",
-    "unique", "concurrency", "rate", "group", "database", "takes_context",
+    "unique", "concurrency", "rate_limit", "group", "database", "takes_context",
 )  # fmt: skip
 
 
@@ -105,8 +105,8 @@ def _policy(task: Task[..., Any]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Rate):
-        return f"{value.starts} in {value.per}"
+    if isinstance(value, RateLimit):
+        return f"{value.limit} in {value.per}"
     if isinstance(value, type) or callable(value):
         return str(getattr(value, "__qualname__", value))
     if isinstance(value, tuple):

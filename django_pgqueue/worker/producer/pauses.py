@@ -114,7 +114,7 @@ def _words(row: PauseRow) -> str:
 #: A part of the statement of ``orders``, with its columns.
 LIMITS_SQL = """
     SELECT 'limit', CASE WHEN name = '*' THEN name ELSE substr(name, length('queue:') + 1) END, '', '',
-        running::float8, NULL
+        concurrency::float8, NULL
     FROM pgqueue_limit WHERE name = '*' OR starts_with(name, 'queue:')
 """
 

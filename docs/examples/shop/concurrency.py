@@ -1,4 +1,4 @@
-from django_pgqueue import Concurrency, enqueue, set_limit, task
+from django_pgqueue import Concurrency, enqueue, reset_limit, set_limit, task
 
 SHIPPED: list[int] = []
 
@@ -27,7 +27,7 @@ def fetch_customer(customer: str, page: int = 1) -> None:
 def update_customer(customer: str, page: int = 1) -> None: ...
 
 
-@task(concurrency=Concurrency(1, key="report", on_conflict="skip"))
+@task(concurrency=Concurrency(1, key="report", on_full="cancel_new"))
 def refresh(report: str) -> None:
     """A refresh that finds another one of the same report running is cancelled."""
 
@@ -35,12 +35,12 @@ def refresh(report: str) -> None:
 def enqueue_some(order_id: int) -> None:
     for parcel in (1, 2, 3):
         enqueue(ship, order_id, parcel)
-    enqueue(make_thumbnails.using(concurrency_key="big images"), 7)
+    enqueue(make_thumbnails.using(limit_key="big images"), 7)
 
 
 def change_limits() -> None:
-    set_limit(make_thumbnails, 8)  # or its path, "shop.concurrency.make_thumbnails"
-    set_limit("crm-requests", 1)
-    set_limit("queue:mail", 20)
-    set_limit("*", 100)
-    set_limit("crm-requests", None)  # as the code declares it
+    set_limit(task=make_thumbnails, concurrency=8)  # or its path, "shop.concurrency.make_thumbnails"
+    set_limit(name="crm-requests", concurrency=1)
+    set_limit(queue="mail", concurrency=20)
+    set_limit(everything=True, concurrency=100)
+    reset_limit(name="crm-requests")  # as the code declares it

@@ -21,4 +21,4 @@ def send_newsletter(address: str, urgent: bool = False) -> None:
 def enqueue_some() -> None:
     enqueue_many(render.bind("acme", page) for page in range(500))
     enqueue(render, "tiny shop", 1)  # starts after a few jobs of acme
-    enqueue(send_newsletter.using(group="vip"), "ann@example.com")
+    enqueue(send_newsletter.using(group_key="vip"), "ann@example.com")

@@ -6,7 +6,7 @@ from django_pgqueue.models import Job
 from .models import Order
 
 
-@task(unique=Unique(by=("order_id",)))
+@task(unique=Unique(key="order_id"))
 def index_order(order_id: int, reason: str = "") -> int:
     # It reads the order as it is now, so one run covers all changes until its start.
     return Order.objects.get(pk=order_id).total
@@ -22,12 +22,12 @@ def remind_customer(order_id: int) -> str:
     return "sent"
 
 
-@task(unique=Unique(by=("order_id",), on_conflict="replace"))
+@task(unique=Unique(key="order_id", on_conflict="replace"))
 def notify_customer(order_id: int, message: str) -> str:
     return message
 
 
-@task(unique=Unique(by=lambda email, **_: email.lower(), on_conflict="raise"))
+@task(unique=Unique(key=lambda email, **_: email.lower(), on_conflict="raise"))
 def close_account(email: str, reason: str = "") -> str:
     return "closed"
 

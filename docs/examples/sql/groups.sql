@@ -1,4 +1,4 @@
-SELECT pgqueue_enqueue('shop.tenants.render', args => '["acme", 7]', options => '{"group": "acme"}');
+SELECT pgqueue_enqueue('shop.tenants.render', args => '["acme", 7]', options => '{"group_key": "acme"}');
 
 SELECT group_key, count(*) AS waiting, min(run_after) AS oldest
 FROM pgqueue_job

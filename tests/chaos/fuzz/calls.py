@@ -63,13 +63,13 @@ class Calls:
         one.execute("CALL pgqueue_finish_one(%s, %s, 'failed')", (failed.id, failed.lease))
         (parent,) = add(one, queue_name="others")
         add(one, queue_name="others", options=f'{{"after": [{parent}], "unique_key": "others"}}')
-        add(one, queue_name="others", options='{"concurrency_key": "o.o/1", "group": "others"}')
+        add(one, queue_name="others", options='{"limit_key": "o.o/1", "group_key": "others"}')
         return [row[0] for row in one.execute("SELECT id FROM pgqueue_job").fetchall()]
 
     def _enqueue_victims(self) -> None:
         """Enqueue jobs that calls may change. One of them runs."""
         worker = register(self._connection, "default")
-        ids = add(self._connection, 4, options='{"concurrency_key": "a.b/key"}')
+        ids = add(self._connection, 4, options='{"limit_key": "a.b/key"}')
         ids += add(self._connection, options='{"unique_key": "u"}')
         (running,) = sql_claim(self._connection, worker, 1)
         self._values.ids = ids

@@ -124,7 +124,7 @@ def limits_held(stage: Stage, audit: Audit) -> list[str]:
     ]
     # Workers import the modules of other tests, too, and write their limits.
     mine = Q(name="ten") | Q(name__startswith=f"{tasks.__name__}.")
-    declared = {limit.name: limit.running for limit in Limit.objects.filter(mine)}
+    declared = {limit.name: limit.concurrency for limit in Limit.objects.filter(mine)}
     if declared != {tasks.rated.module_path: None, "ten": 10} | {
         task.module_path: most for task, (most, _) in LIMITS.items() if task is not tasks.ten
     }:

@@ -146,7 +146,7 @@ def test_jobs_with_and_without_a_group_in_one_queue_all_run_and_each_kind_in_its
         monkeypatch.setattr(kinds, "hoards", lambda *_: False)
     tasks.SEEN.clear()
     for number in range(40):
-        enqueue(tasks.serve.using(group="a" if number % 4 else "b"), "given", number)
+        enqueue(tasks.serve.using(group_key="a" if number % 4 else "b"), "given", number)
         enqueue(tasks.plain, number)
     enqueue(tasks.serve.using(run_after=timedelta(hours=1)), "later", 0)
     run_due(threads=1)

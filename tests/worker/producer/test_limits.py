@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import enqueue, enqueue_many, set_limit
+from django_pgqueue import RateLimit, enqueue, enqueue_many, set_limit
 from django_pgqueue.models import Job, Limit
 from django_pgqueue.tasks.task import Task
 from tests.app import limit_tasks as limited
@@ -34,8 +34,8 @@ def test_the_limits_that_the_code_declares_are_written_by_a_worker() -> None:
             assert tasks.gate(f"hold {number} runs").wait(tasks.DEADLINE)
         until(lambda: fresh(jobs[2]).status == "blocked")
         two = Limit.objects.get(name="tests.app.limit_tasks.two")
-        assert (two.running, two.declared, two.is_overridden) == (2, 2, False)
-        set_limit(limited.two, 3)
+        assert (two.concurrency, two.declared_concurrency, two.is_overridden) == (2, 2, False)
+        set_limit(task=limited.two, concurrency=3)
         assert tasks.gate("hold 2 runs").wait(tasks.DEADLINE)
         for number in range(3):
             tasks.gate(f"hold {number}").set()
@@ -69,13 +69,13 @@ def test_a_worker_that_sleeps_starts_what_another_session_releases() -> None:
 
 
 def test_the_limit_of_a_queue_holds_and_changes_while_it_works() -> None:
-    set_limit("queue:default", 2)
+    set_limit(queue="default", concurrency=2)
     with working(threads=6):
         jobs = [enqueue(tasks.hold, f"q{number}") for number in range(5)]
         for number in range(2):
             assert tasks.gate(f"q{number} runs").wait(tasks.DEADLINE)
         assert Job.objects.filter(status="running").count() == 2
-        set_limit("queue:default", 3)
+        set_limit(queue="default", concurrency=3)
         assert tasks.gate("q2 runs").wait(tasks.DEADLINE)
         assert Job.objects.filter(status="running").count() == 3
         tasks.gate("q0").set()
@@ -124,14 +124,14 @@ def test_a_rate_that_is_raised_wakes_a_worker_that_sleeps() -> None:
         jobs = [enqueue(limited.hourly, f"h{number}") for number in range(4)]
         until(lambda: sum(fresh(job).is_finished for job in jobs) == 2)
         until(lambda: fresh(jobs[3]).status == "blocked")
-        set_limit(limited.hourly, starts=1000, per=timedelta(seconds=1), burst=10)
+        set_limit(task=limited.hourly, rate_limit=RateLimit(1000, per=timedelta(seconds=1), burst=10))
         until(lambda: all(fresh(job).is_finished for job in jobs))
 
 
 def test_the_rate_of_a_queue_holds_and_changes_while_it_works() -> None:
-    set_limit("queue:default", starts=1, per=timedelta(hours=1), burst=2)
+    set_limit(queue="default", rate_limit=RateLimit(1, per=timedelta(hours=1), burst=2))
     with working(threads=3):
         jobs = [enqueue(tasks.note, f"r{number}") for number in range(4)]
         until(lambda: sum(fresh(job).is_finished for job in jobs) == 2)
-        set_limit("queue:default", starts=1000, per=timedelta(seconds=1), burst=10)
+        set_limit(queue="default", rate_limit=RateLimit(1000, per=timedelta(seconds=1), burst=10))
         until(lambda: all(fresh(job).is_finished for job in jobs))
