@@ -54,7 +54,8 @@ USERS = {
     "root": "superuser",
     "viewer": "view_",
     "operator": (
-        "view_ cancel_ retry_ run_now_ enqueue_ extend_ edit_ drain_ mute_ pause_ add_pause change_pause delete_pause"
+        "view_ cancel_ retry_ run_now_ enqueue_ extend_ edit_ drain_ mute_ pause_ add_pause change_pause"
+        " delete_pause"
     ),
     "editor": "view_ view_arguments_job edit_ clone_ add_ change_ delete_",
     "stranger": "",
