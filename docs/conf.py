@@ -50,11 +50,14 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Python's, Django's, and our private names and type variables in signatures.
     ("py:.*", r"(collections|datetime|typing|builtins|django|asgiref|psycopg)(\..*)?"),
-    ("py:.*", r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|OnConflict|ExceptionTypes|Jobs)"),
+    (
+        "py:.*",
+        r"(.*\.)?(P|R|R_co|P\.args|P\.kwargs|Self|Any|Backoff|OnLost|OnConflict|OnFull|Unchanged|Duration|Key|ExceptionTypes|Jobs)",
+    ),
     ("py:.*", r"(.*\.)?(datetime|timedelta|Mapping|Iterable|Callable|Sequence|TaskResult|BaseTaskBackend)"),
     (
         "py:.*",
-        r"(.*\.)?(AnyTask|GenericTask|QuerySet|How|Job|Pause|Worker|EnqueueOutcome|_Decorator|_ContextDecorator|StepFunction|_StepMaker)",
+        r"(.*\.)?(AnyTask|GenericTask|QuerySet|How|Job|Limit|Pause|Worker|EnqueueOutcome|_Decorator|_ContextDecorator|StepFunction|_StepMaker)",
     ),
     ("py:.*", r"(.*\.)?(After|BatchLike|IfFailed|JobQuerySet|JobBatch|Progress|track\.T|Tracked)"),
 ]
