@@ -6,6 +6,7 @@ Declaring a task reads neither settings nor TASKS.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from .keys import Concurrency, Key, RateLimit
@@ -68,7 +69,7 @@ def task(
     backend: str = ...,
     takes_context: Literal[True],
     max_attempts: int | None = ...,
-    timeout: Duration | None = ...,
+    timeout: int | timedelta | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
@@ -91,7 +92,7 @@ def task(
     backend: str = ...,
     takes_context: Literal[False] = ...,
     max_attempts: int | None = ...,
-    timeout: Duration | None = ...,
+    timeout: int | timedelta | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
@@ -115,7 +116,7 @@ def task(
     backend: str = ...,
     takes_context: Literal[True],
     max_attempts: int | None = ...,
-    timeout: Duration | None = ...,
+    timeout: int | timedelta | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
@@ -138,7 +139,7 @@ def task(
     backend: str = ...,
     takes_context: Literal[False] = ...,
     max_attempts: int | None = ...,
-    timeout: Duration | None = ...,
+    timeout: int | timedelta | None = ...,
     backoff: Backoff | None = ...,
     retry_on: ExceptionTypes | None = ...,
     fail_on: ExceptionTypes | None = ...,
@@ -161,7 +162,7 @@ def task(
     backend: str = IMPLICIT,
     takes_context: bool = False,
     max_attempts: int | None = None,
-    timeout: Duration | None = None,
+    timeout: int | timedelta | None = None,
     backoff: Backoff | None = None,
     retry_on: Any = None,
     fail_on: Any = None,

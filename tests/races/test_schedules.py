@@ -251,7 +251,7 @@ def test_the_round_leaves_a_schedule_that_runs_by_hand_to_the_next(one: Connecti
 
 def enqueue_unique(connection: Connection, document: int) -> int:
     """Enqueue ``unique_tasks.index`` as a view of the project does. Return the id."""
-    key = f"tests.app.unique_tasks.index(document_id={document})"
+    key = f"tests.app.unique_tasks.index/{document}"
     row = connection.execute(
         "SELECT pgqueue_enqueue(task_path => 'tests.app.unique_tasks.index', args => %s::jsonb,"
         " options => jsonb_build_object('unique_key', %s::text, 'unique_scope', 'waiting'))",
@@ -328,13 +328,13 @@ def test_arguments_that_change_after_the_look_do_not_get_the_old_keys(
     one.execute("UPDATE pgqueue_schedule SET args = '[8]'")
     one.commit()
     plans = due_plans(rows_of(two), {})
-    assert "document_id=8" in (plans[0].policy or "")
+    assert "index/8" in (plans[0].policy or "")
     one.execute("UPDATE pgqueue_schedule SET args = '[9]'")
     one.commit()
     assert fire_plans(rows_of(two), plans, {}) == 0
     assert fire(two) == 1
     (job,) = jobs_of(schedule)
-    assert (job.args, job.unique_key) == ([9], "tests.app.unique_tasks.index(document_id=9)")
+    assert (job.args, job.unique_key) == ([9], "tests.app.unique_tasks.index/9")
 
 
 # -- workers that start

@@ -143,7 +143,6 @@ def options_of_one_call() -> None:
     send.using(metadata="late")  # refused
     send.using(database=1)  # refused
     send.using("slow")  # refused
-    send.using(unique=True)  # refused
     send.using(unique_key=7)  # refused
     send.priority = 3  # refused
 
@@ -174,7 +173,7 @@ def policy() -> None:
     task(backoff="fast")(plain)  # refused
     task(backoff=lambda exc: 3.0)(plain)  # refused
     task(backoff=lambda exc, result: "3")(plain)  # refused
-    task(expires_after=60)(plain)  # refused
+    task(expires_after="60")(plain)  # refused
     task(atomic="yes")(plain)  # refused
     task(capture_logs="LOUD")(plain)  # refused
     task(metadata=[1])(plain)  # refused
@@ -182,13 +181,12 @@ def policy() -> None:
     task(queue_name=None)(plain)  # refused
     task(database=1)(plain)  # refused
     task(tries=3)(plain)  # refused
-    task(unique=True)(plain)  # refused
     task(unique="x")(plain)  # refused
     Unique("x")  # refused
     Unique(by="x")  # refused
     Unique(key=7)  # refused
     Unique(scope="always")  # refused
-    Unique(window=60)  # refused
+    Unique(window="1h")  # refused
     Unique(on_conflict="ignore")  # refused
     enqueue_many([send.bind(1)], outcomes="yes")  # refused
     enqueue(send.using(unique=Unique()), "a")  # refused
@@ -209,8 +207,8 @@ def wrong_limits() -> None:
     set_limit(task=send, concurrency="3")  # refused
     task(rate=3)  # refused
     RateLimit("3", per=timedelta(1))  # refused
-    RateLimit(3, per=60)  # refused
-    set_limit(task=send, rate_limit=RateLimit(3, per=60))  # refused
+    RateLimit(3, per="minute")  # refused
+    set_limit(task=send, rate_limit=3)  # refused
     RateLimiter(send).take("3")  # refused
     set_limit(task=7, concurrency=3)  # refused
     why(7.5)  # refused
