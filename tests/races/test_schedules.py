@@ -22,6 +22,7 @@ from django_pgqueue.models import Job, Schedule, ScheduleRun
 from django_pgqueue.schedules.declare import Declaration, _declared
 from django_pgqueue.schedules.fire import MOST_STUCK, due_plans, fire_due, fire_plans
 from django_pgqueue.schedules.synchronize import synchronize
+from tests.app import unique_tasks  # noqa: F401 - a job does not import it
 from tests.app.tasks import noop
 from tests.support.jobs import value
 from tests.support.schedules import ago, fire, jobs_of, minute, outcomes, overdue, rows_of, runs_of
