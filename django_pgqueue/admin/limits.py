@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db import connections
 from django.db.models import IntegerField
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
 from .. import formatting
-from ..jobs.limits import UNCHANGED, write_limit
+from ..jobs.limits import UNCHANGED, clear_limit, write_limit
 from ..models import Limit
 from ..tasks.keys import RateLimit, rate_problem
 from . import display
@@ -196,15 +195,11 @@ class LimitAdmin(DatabaseAdmin[Limit]):
         data = form.cleaned_data
         number, rate = data.get("concurrency"), data.get("rate")
         if number is None and rate is None:
-            self._reset(obj)
+            clear_limit(obj.pk, using=self.writes_to)
             return
         limit = None if rate is None else RateLimit(rate, per=data["per"], burst=data.get("burst") or 1)
         write_limit(obj.pk, number, limit, data.get("on_full", UNCHANGED), using=self.writes_to)
 
     def delete_model(self, request: HttpRequest, obj: Limit) -> None:
         """Delete the limit, and release the lines of its keys as far as one job may run."""
-        self._reset(obj)
-
-    def _reset(self, limit: Limit) -> None:
-        with connections[self.writes_to].cursor() as cursor:
-            cursor.execute("SELECT pgqueue_reset_limit_v1(%s)", [limit.pk])
+        clear_limit(obj.pk, using=self.writes_to)

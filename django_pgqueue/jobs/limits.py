@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..tasks.task import AnyTask
 
 __all__ = [
-    "SQL", "UNCHANGED", "RateLimiter", "areset_limit", "aset_limit", "reset_limit", "set_limit", "with_key",
-    "write_limit",
+    "SQL", "UNCHANGED", "RateLimiter", "areset_limit", "aset_limit", "clear_limit", "reset_limit",
+    "set_limit", "with_key", "write_limit",
 ]  # fmt: skip
 
 _MOST = 2**31 - 1
@@ -103,10 +103,7 @@ def reset_limit(
     The target is that of `set_limit`.
     """
     target = _target("reset_limit", queue, task, name, everything)
-    with connections[using or default_backend().home()].cursor() as cursor:
-        cursor.execute("SELECT pgqueue_reset_limit_v1(%s)", [target])
-        was_different: bool = cursor.fetchone()[0]
-    return was_different
+    return clear_limit(target, using=using or default_backend().home())
 
 
 async def areset_limit(
@@ -144,6 +141,14 @@ def write_limit(
                 on_full if isinstance(on_full, str) else None, *rate, concurrency is None, rate_limit is None,
             ],
         )  # fmt: skip
+
+
+def clear_limit(name: str, *, using: str) -> bool:
+    """Let the limit that is stored under a name be again what the code declares, or none."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT pgqueue_reset_limit_v1(%s)", [name])
+        was_different: bool = cursor.fetchone()[0]
+    return was_different
 
 
 def _target(function: str, queue: Any, task: Any, name: Any, everything: Any) -> str:

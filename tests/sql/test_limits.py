@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.jobs import Range, add, cancel, claim, claim_and_ask, edit, finish, live, statuses, value
+from tests.support.jobs import (
+    Range,
+    add,
+    cancel,
+    claim,
+    claim_and_ask,
+    edit,
+    finish,
+    live,
+    statuses,
+    value,
+)
 from tests.support.keys import add_keyed, add_many, line, repair, running, set_limit
 from tests.support.sessions import Connect, Connection
 
@@ -258,3 +269,15 @@ def test_retry_and_run_now_leave_a_paused_job_with_a_key_out_of_the_line(one: Co
     value(one, "SELECT pgqueue_run_now_v1(%s)", [first])
     assert live(one) == {first: "blocked"}
     assert line(one) == []
+
+
+def test_a_limit_that_is_taken_away_lets_all_jobs_of_its_keys_run(one: Connection) -> None:
+    """A key without a row allows one job; a row that was set to no number allows any."""
+    first, *others = add_keyed(one, 3)
+    assert [row[0] for row in claim(one)] == [first]
+    assert claim(one, lease=2) == []
+    one.execute("SELECT pgqueue_set_limit_v1('k', NULL, p_no_concurrency => true)")
+    # The first one of the line is released, and the gate makes room for those behind it.
+    assert [row[0] for lease in (3, 4) for row in claim(one, lease=lease)] == others
+    assert value(one, "SELECT pgqueue_reset_limit('limit', 'k')")
+    assert not value(one, "SELECT pgqueue_reset_limit('limit', 'k')")
