@@ -22,6 +22,7 @@ __all__ = [
     "JobContext",
     "JobExists",
     "JobFinished",
+    "JobList",
     "JobPayload",
     "LeaseLost",
     "ParentGone",
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from .jobs.control import acancel, adrain, aedit, aextend, aretry, cancel, drain, edit, extend, retry
     from .jobs.current import JobContext, current_job
     from .jobs.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
+    from .jobs.job_list import JobList
     from .jobs.limits import RateLimiter, areset_limit, aset_limit, reset_limit, set_limit
     from .jobs.pause import apause, aresume, pause, resume
     from .jobs.steps import asend_event, send_event, step
@@ -146,6 +148,7 @@ else:
             "drain",
         ),
         "jobs.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
+        "jobs.job_list": ("JobList",),
         "jobs.limits": ("areset_limit", "aset_limit", "reset_limit", "set_limit", "RateLimiter"),
         "jobs.pause": ("apause", "aresume", "pause", "resume"),
         "jobs.steps": ("asend_event", "send_event", "step"),

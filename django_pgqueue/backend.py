@@ -101,19 +101,16 @@ class PgQueueBackend(QueueBackend):
         from .jobs.enqueue import enqueue_task
 
         job = enqueue_task(adopt(task), args, kwargs)
-        result = self._result_of(job, task)
-        if job.enqueue_outcome == "created":
-            task_enqueued.send(type(self), task_result=result)
-        return result
+        return self.announce(task, job) if job.enqueue_outcome == "created" else self._result_of(job, task)
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """Like `enqueue`, for async code."""
-        from .jobs.enqueue import aenqueue_task
+        return await sync_to_async(self.enqueue)(task, args, kwargs)
 
-        job = await aenqueue_task(adopt(task), args, kwargs)
+    def announce(self, task: Any, job: Job) -> TaskResult[Any, Any]:
+        """Send `task_enqueued` for a new job, and return its result."""
         result = self._result_of(job, task)
-        if job.enqueue_outcome == "created":
-            await task_enqueued.asend(type(self), task_result=result)
+        task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
@@ -124,6 +121,10 @@ class PgQueueBackend(QueueBackend):
         """
         job, definition = self._find(result_id)
         return results.task_result(job, self._task_of(job, definition), self.alias)
+
+    def job_of(self, result: TaskResult[..., Any]) -> Job:
+        """Return the job of a result, as it is now."""
+        return self._find(result.id)[0]
 
     def join(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
         """Wait until the job of a result is over, and refresh the result."""

@@ -167,6 +167,19 @@ if not TYPE_CHECKING and (backport := _backport()) is not None:
         _Both, ("task_enqueued", "task_started", "task_finished")
     )
 
+#: The receivers of the packages themselves, which log.
+_LOGGING = {
+    id(value)
+    for each in PACKAGES
+    for name, value in vars(import_module(f"{each}.signals")).items()
+    if name.startswith("log_task_")
+}
+
+
+def is_heard(signal: Any) -> bool:
+    """Return whether `task_enqueued` has a receiver besides that of Django."""
+    return any(receiver[0][0] not in _LOGGING for receiver in signal.receivers)
+
 
 __all__ = [
     "INVALID_TASKS",
@@ -184,6 +197,7 @@ __all__ = [
     "TaskResultMismatch",
     "TaskResultStatus",
     "is_backend_class",
+    "is_heard",
     "is_task",
     "task_backends",
     "task_enqueued",

@@ -170,7 +170,7 @@ def test_every_way_to_enqueue_stores_it(settings: Any) -> None:
 def test_many_with_unique_keys_carry_it_too() -> None:
     unique = tasks.look.using(unique=Unique(on_conflict="replace"))
     with translation.override("de"):
-        ids = enqueue_many([unique.bind(), tasks.look.bind(), unique.using(group_key="g").bind()])
+        ids = enqueue_many([unique.bind(), tasks.look.bind(), unique.using(group_key="g").bind()]).ids
     assert ids[0] == ids[2]
     assert [job.context for job in Job.objects.all()] == [{"language": "de"}] * 2
     enqueue_many([unique.bind()])

@@ -18,18 +18,19 @@ from ..models.batch import counts_of
 from ..tasks.link import Link
 from ..tasks.routing import default_backend
 from ..tasks.task import BoundTask
-from .call import as_ours, call_options, in_memory
-from .enqueue import MISTAKES, enqueue_many, enqueue_task, explained
+from .call import as_ours, call_options, in_memory, several
+from .enqueue import MISTAKES, enqueue, enqueue_many, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
     from types import TracebackType
-    from typing import Self
+    from typing import Never, Self
 
     from ..models import BatchCounts, JobQuerySet
     from ..tasks.links import IfFailed
+    from .job_list import JobList
 
 __all__ = ["ROWS", "Batch", "BatchRows", "BatchStore", "achain", "chain"]
 
@@ -157,18 +158,16 @@ class Batch:
 
     # -- jobs
 
-    def add(self, calls: Iterable[BoundTask], /) -> list[int]:
-        """Enqueue calls (``task.bind(...)``) as jobs of this batch, all or none, and return their ids.
+    def add(self, calls: Iterable[BoundTask], /) -> JobList:
+        """Enqueue calls (``task.bind(...)``) as jobs of this batch, all or none, and return the jobs.
 
         The iterable may be a generator and may mix tasks, as with ``enqueue_many()``, whose exceptions this
         raises. Raise ``BatchFinished`` if the batch has finished. A task that names no database goes to that
         of the batch.
         """
-        if isinstance(calls, BoundTask):
-            raise TypeError("Batch.add() takes several calls. Put a single one into a list: [task.bind(1)].")
-        return enqueue_many(self._bound(calls))
+        return enqueue_many(self._bound(several(calls, "Batch.add")))
 
-    async def aadd(self, calls: Iterable[BoundTask], /) -> list[int]:
+    async def aadd(self, calls: Iterable[BoundTask], /) -> JobList:
         """Like `add`, for async code."""
         return await sync_to_async(self.add)(calls)
 
@@ -392,7 +391,7 @@ def _call(alias: str, query: str, parameters: Sequence[Any]) -> Any:
 # ``chain()``: jobs that run one after another.
 
 
-def chain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
+def chain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "hold") -> list[Job]:
     """Enqueue calls (``task.bind(...)``) of which each waits for the one before, all or none.
 
     Return their jobs in this order. ``if_failed``: what a job does if the one before it has failed: "hold"
@@ -401,26 +400,26 @@ def chain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
 
     Raise the same exceptions as ``enqueue()``, and ``TypeError`` for something that is not a call.
     """
-    if not calls:
-        raise TypeError("chain() takes calls such as task.bind(1), and got none.")
-    for call in calls:
+    if more:
+        raise TypeError("chain() takes one list of calls. Write chain([a, b]), not chain(a, b).")
+    steps = list(several(calls, "chain"))
+    for call in steps:
         if not isinstance(call, BoundTask):
-            raise TypeError(
-                f"chain() takes calls such as task.bind(1), not {call!r:.200}. "
-                "For a list of calls, write chain(*calls)."
-            )
-    options = call_options(as_ours(calls[0].task))
+            raise TypeError(f"chain() takes calls such as task.bind(1), not {call!r:.200}.")
+    if not steps:
+        return []
+    options = call_options(as_ours(steps[0].task))
     jobs: list[Job] = []
     with nullcontext() if in_memory(options.keeper) else transaction.atomic(using=options.alias):
-        for call in calls:
+        for call in steps:
             task = as_ours(call.task)
             if jobs:
                 own = task.links.after if task.links is not None else ()
                 task = task.using(after=[*own, jobs[-1]], if_failed=if_failed)
-            jobs.append(enqueue_task(task, call.args, call.kwargs))
+            jobs.append(enqueue(BoundTask(task, call.args, call.kwargs)))
     return jobs
 
 
-async def achain(*calls: BoundTask, if_failed: IfFailed = "hold") -> list[Job]:
+async def achain(calls: Iterable[BoundTask], /, *more: Never, if_failed: IfFailed = "hold") -> list[Job]:
     """Like ``chain()``, for async code."""
-    return await sync_to_async(chain)(*calls, if_failed=if_failed)
+    return await sync_to_async(chain)(calls, *more, if_failed=if_failed)

@@ -7,6 +7,7 @@ differs from call to call each time (``prepare``).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.core.exceptions import ImproperlyConfigured
@@ -25,7 +26,7 @@ from ..tasks.task import BoundTask, adopt, find_task
 from ..tasks.unique import unique_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..tasks.link import Link
     from ..tasks.links import Links
@@ -43,6 +44,7 @@ __all__ = [
     "link_options",
     "prepare",
     "prepare_all",
+    "several",
 ]
 
 
@@ -53,6 +55,7 @@ _CHECKED = (PgQueueError, InvalidTask, ImproperlyConfigured)
 class CallOptions(NamedTuple):
     """What all calls of a task with the same options have in common."""
 
+    task: Task[..., Any]
     alias: str
     task_path: str
     metadata: str
@@ -150,8 +153,8 @@ class Keeper(Protocol):
     def one(self, call: Call) -> Any:
         """Take a call, and return its ``Job``."""
 
-    def many(self, calls: Iterable[Call]) -> list[tuple[int, EnqueueOutcome]]:
-        """Take calls, and return the ids of their jobs, and the outcomes."""
+    def many(self, calls: Iterable[Call]) -> Any:
+        """Take calls, and return the ``JobList`` of their jobs."""
 
 
 def in_memory(keeper: Keeper | None) -> bool:
@@ -190,6 +193,7 @@ def call_options(task: Task[..., Any]) -> CallOptions:
             f"MAX_JSON_BYTES ({settings.max_json_bytes:,}). Store the data and pass its key."
         )
     return CallOptions(
+        task=task,
         alias=alias,
         task_path=task.module_path,
         metadata=metadata,
@@ -232,13 +236,24 @@ def prepare(
     return call
 
 
+def several(calls: Any, function: str) -> Iterable[BoundTask]:
+    """Return the calls that were passed to `function`. Raise ``TypeError`` for a single one."""
+    if isinstance(calls, BoundTask):
+        raise TypeError(
+            f"{function}() takes several calls. Put the call into a list, or write enqueue(call)."
+        )
+    if is_task(calls) or not isinstance(calls, Iterable):
+        raise TypeError(f"{function}() takes a list of calls such as task.bind(1), not {calls!r:.200}.")
+    return calls
+
+
 def prepare_all(calls: Iterable[BoundTask], context: str | None) -> Iterator[Call]:
     """Check the calls one by one and yield them. A task is immutable, so each is checked only once."""
     options_of: dict[int, tuple[Any, CallOptions]] = {}
     first: CallOptions | None = None
     place = 0
     try:
-        for call in calls:  # a generator may raise here, if its next .bind() fails
+        for call in several(calls, "enqueue_many"):  # a generator may raise here, if its next .bind() fails
             if not isinstance(call, BoundTask):
                 raise TypeError(f"enqueue_many() takes calls such as task.bind(1), not {call!r}.")
             known = options_of.get(id(call.task))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -24,7 +24,7 @@ from django.db import (
     transaction,
 )
 
-from ..compat import InvalidTask
+from ..compat import InvalidTask, is_heard, task_enqueued
 from ..context import capture
 from ..exceptions import BatchFinished, JobExists, ParentGone
 from ..formatting import get_logger
@@ -32,7 +32,9 @@ from ..models import Job
 from ..monitoring import tracing
 from ..payloads.store import store_calls, store_one
 from ..postgres.arrays import number_array, text_array
+from ..tasks.task import BoundTask
 from .call import as_ours, call_options, prepare, prepare_all
+from .job_list import JobList
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,15 +42,15 @@ if TYPE_CHECKING:
 
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from ..tasks.task import AnyTask, BoundTask, Task
+    from ..tasks.routing import QueueBackend
+    from ..tasks.task import AnyTask, Task
     from ..tasks.unique import EnqueueOutcome
-    from .call import Call
+    from .call import Call, CallOptions
 
 __all__ = [
     "MISTAKES",
     "aenqueue",
     "aenqueue_many",
-    "aenqueue_task",
     "enqueue",
     "enqueue_many",
     "enqueue_task",
@@ -84,7 +86,7 @@ _MANY = (
 
 
 def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
-    """Enqueue one call of a task and return its ``Job``.
+    """Enqueue one call of a task and return its ``Job``: ``enqueue(task, 1)`` or ``enqueue(task.bind(1))``.
 
     This works inside and outside of transactions: workers see the job after the commit, and a rollback
     removes it. Use ``task.using(...)`` to set options for this call.
@@ -99,52 +101,54 @@ def enqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     this call runs ``after``. Raise ``InvalidKey`` if the key cannot be determined, and
     ``OperationalError`` if an open transaction has the key, and does not end within the ``lock_timeout`` of
     the session (10 seconds if it has none).
+
+    A receiver of ``task_enqueued`` gets the signal for a new job, in the transaction of the caller.
     """
-    return enqueue_task(as_ours(task), args, kwargs)
+    call = _the_call(task, args, kwargs)
+    ours = as_ours(call.task)
+    job = enqueue_task(ours, call.args, call.kwargs)
+    if is_heard(task_enqueued) and job.enqueue_outcome == "created":
+        _backend(ours).announce(ours, job)
+    return job
 
 
 async def aenqueue(task: AnyTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job:
     """Like ``enqueue()``, for async code. Inside ``transaction.atomic``, call ``enqueue`` with
     ``sync_to_async`` instead.
     """
-    return await aenqueue_task(as_ours(task), args, kwargs)
+    return await sync_to_async(enqueue)(task, *args, **kwargs)
 
 
-@overload
-def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
-
-
-@overload
-def enqueue_many(
-    calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
-) -> list[tuple[int, EnqueueOutcome]]: ...
-
-
-def enqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
-    """Enqueue many calls (``task.bind(...)``), all or none, and return their ids in the same order.
+def enqueue_many(calls: Iterable[BoundTask], /) -> JobList:
+    """Enqueue many calls (``task.bind(...)``), all or none, and return their jobs in the same order.
 
     The iterable may be a generator and may mix tasks, but not databases. Raise the same exceptions as
     ``enqueue()``; the message names the item that caused it (``item 3: ...``), and nothing is inserted.
 
-    For a call whose unique key is taken, by another job or by an earlier item, it is the id of that job. With
-    ``outcomes=True``, return pairs of the id and the outcome (see ``enqueue()``).
+    ``jobs.ids`` are the ids, and ``jobs.enqueue_outcomes`` the outcomes (see ``enqueue()``). For a call whose
+    unique key is taken, by another job or by an earlier item, it is that job.
     """
-    return _enqueue_many(calls, outcomes)
+    known: list[CallOptions] = []
+    with tracing.sending(None, None) as span:
+        prepared = prepare_all(calls, capture())
+        jobs = _take_all(_noted(prepared, known) if is_heard(task_enqueued) else prepared)
+        span.stored(None, "", len(jobs))
+    if known:
+        _announce_all(known, jobs)
+    return jobs
 
 
-@overload
-async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: Literal[False] = ...) -> list[int]: ...
-
-
-@overload
-async def aenqueue_many(
-    calls: Iterable[BoundTask], /, *, outcomes: Literal[True]
-) -> list[tuple[int, EnqueueOutcome]]: ...
-
-
-async def aenqueue_many(calls: Iterable[BoundTask], /, *, outcomes: bool = False) -> Any:
+async def aenqueue_many(calls: Iterable[BoundTask], /) -> JobList:
     """Like ``enqueue_many()``, for async code."""
-    return await sync_to_async(_enqueue_many)(calls, outcomes)
+    return await sync_to_async(enqueue_many)(calls)
+
+
+def _the_call(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundTask:
+    if not isinstance(task, BoundTask):
+        return BoundTask(task, args, kwargs)
+    if args or kwargs:
+        raise TypeError("enqueue(call) takes nothing else, because the call has its arguments: task.bind(1).")
+    return task
 
 
 def enqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
@@ -191,24 +195,15 @@ def _write_job(call: Call) -> Job:
     return job
 
 
-async def aenqueue_task(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Job:
-    """Run ``enqueue_task`` in the thread that async code uses for its database work."""
-    return await sync_to_async(enqueue_task)(task, args, kwargs)
-
-
-def _enqueue_many(calls: Iterable[BoundTask], outcomes: bool) -> Any:
-    with tracing.sending(None, None) as span:
-        done = _take_all(prepare_all(calls, capture()))
-        span.stored(None, "", len(done))
-    return done if outcomes else [job_id for job_id, _ in done]
-
-
-def _take_all(calls: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
+def _take_all(calls: Iterator[Call]) -> JobList:
     first = next(calls, None)
     if first is None:
-        return []
-    keeper = first.options.keeper
-    return write_all(chain([first], calls)) if keeper is None else keeper.many(chain([first], calls))
+        return JobList(None, [])
+    options = first.options
+    if options.keeper is not None:
+        kept: JobList = options.keeper.many(chain([first], calls))
+        return kept
+    return JobList(options.alias, write_all(chain([first], calls)))
 
 
 def write_all(prepared: Iterator[Call]) -> list[tuple[int, EnqueueOutcome]]:
@@ -320,6 +315,37 @@ def _execute(alias: str, query: str, parameters: tuple[Any, ...]) -> tuple[Any, 
     except MISTAKES as error:
         raise explained(error, alias) from error.__cause__
     return row
+
+
+# ----------------------------------------------------------------------------
+# The signal ``task_enqueued``. Its receivers get a result with the whole row, which a bulk has to read; so it
+# is sent only if there is a receiver besides that of Django, which logs.
+
+#: The rows of a bulk that are read at once.
+_ANNOUNCED = 1_000
+
+
+def _noted(calls: Iterator[Call], known: list[CallOptions]) -> Iterator[Call]:
+    """Yield the calls, and remember what they are calls of."""
+    for call in calls:
+        known.append(call.options)
+        yield call
+
+
+def _announce_all(known: list[CallOptions], jobs: JobList) -> None:
+    new = [place for place, outcome in enumerate(jobs.enqueue_outcomes) if outcome == "created"]
+    for start in range(0, len(new), _ANNOUNCED):
+        places = new[start : start + _ANNOUNCED]
+        rows: dict[int, Job] = {}
+        if known[0].keeper is None:
+            rows = Job.objects.using(known[0].alias).in_bulk([jobs.ids[place] for place in places])
+        for place in places:
+            task = known[place].task
+            _backend(task).announce(task, rows.get(jobs.ids[place]) or jobs[place])
+
+
+def _backend(task: Task[..., Any]) -> QueueBackend:
+    return task.get_backend()  # type: ignore[return-value]  # the call was checked
 
 
 # ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from django.apps.registry import Apps
 from .job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import timedelta
     from decimal import Decimal
     from threading import Event
@@ -109,10 +109,10 @@ class CurrentBatch(Protocol):
     def name(self) -> str:
         """Its name."""
 
-    def add(self, calls: Iterable[BoundTask], /) -> list[int]:
+    def add(self, calls: Iterable[BoundTask], /) -> Sequence[Job]:
         """Enqueue calls as jobs of this batch."""
 
-    async def aadd(self, calls: Iterable[BoundTask], /) -> list[int]:
+    async def aadd(self, calls: Iterable[BoundTask], /) -> Sequence[Job]:
         """Like `add`, for async code."""
 
     def cancel(self) -> int:

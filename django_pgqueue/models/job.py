@@ -370,6 +370,17 @@ class Job(Joins, Reporting, JobFields):
     def __str__(self) -> str:
         return f"{self.task_path} ({self.pk})"
 
+    def refresh_from_db(
+        self, using: str | None = None, fields: Any = None, from_queryset: Any = None
+    ) -> None:
+        """Read the job again. One of which only the id is known, as an item of a ``JobList``, is read whole,
+        whatever field is used first.
+        """
+        known = [field.attname for field in self._meta.concrete_fields]
+        if len(self.get_deferred_fields()) == len(known) - 1:
+            fields = known
+        super().refresh_from_db(using, fields, from_queryset)
+
     def save(
         self,
         *,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Habits"]
+__all__ = ["CallHabits", "Habits"]
 
 _ENQUEUE = "enqueue({name}, ...)"
 _LATER = "enqueue({name}.using(...), ...)"
 _BIND = "enqueue_many({name}.bind(...) for ...)"
-_CANVAS = "chain({name}.bind(...), ...), or a Batch"
+_CANVAS = "chain([{name}.bind(...), ...]), or a Batch"
 _HABITS = {
     **dict.fromkeys(("delay", "delay_on_commit", "send", "defer", "perform_later"), _ENQUEUE),
     **dict.fromkeys(("apply_async", "send_with_options", "configure", "options", "schedule", "set"), _LATER),
@@ -50,4 +50,33 @@ class Habits:
                 path = object.__getattribute__(self, "module_path")
                 ours = _HABITS[name].format(name=path.rpartition(".")[2])
                 message = f"The task {path} has no {name!r}. Write {ours}."
+            raise AttributeError(message, name=name, obj=self)
+
+
+_OF_CALLS = {
+    **dict.fromkeys(("delay", "apply_async", "defer", "send", "apply"), "enqueue(call)"),
+    **dict.fromkeys(("adelay", "defer_async"), "await aenqueue(call)"),
+    **dict.fromkeys(("set", "options", "configure", "clone"), "call.using(...)"),
+    **dict.fromkeys(("link", "on_error", "link_error", "then"), "enqueue(other.using(after=job))"),
+}
+
+
+class CallHabits:
+    """What a call says if it is used like one of another queue."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Refuse it."""
+            raise TypeError(
+                f"This is a call of {self.task.module_path}. To let a worker run it, write enqueue(call)."
+            )
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuse an attribute that does not exist. If another queue has it, name ours."""
+            message = f"'BoundTask' object has no attribute {name!r}"
+            if name in _OF_CALLS:
+                message = f"A call has no {name!r}. Write {_OF_CALLS[name]}."
             raise AttributeError(message, name=name, obj=self)

@@ -66,6 +66,14 @@ class QueueBackend(BaseTaskBackend):
         """Raise InvalidTask for a queue that QUEUES does not declare."""
 
     @abstractmethod
+    def announce(self, task: Any, job: Any) -> TaskResult[Any, Any]:
+        """Send `task_enqueued` for a new job, and return its result."""
+
+    @abstractmethod
+    def job_of(self, result: TaskResult[..., Any]) -> Any:
+        """Return the job of a result, as it is now."""
+
+    @abstractmethod
     def join(self, result: TaskResult[..., Any], timeout: float | timedelta | None) -> None:
         """Wait until the job of a result is over, and refresh the result."""
 

@@ -24,7 +24,7 @@ from ..payloads import declare as payloads
 from . import keys, links, options
 from .keys import Concurrency, Key, RateLimit, checked_rate_limit
 from .links import BatchLike, Links
-from .misuse import Habits
+from .misuse import CallHabits, Habits
 from .options import Backoff, OnLost
 from .paths import AT_SETUP, check_path, import_task
 from .routing import IMPLICIT, is_ours, resolve
@@ -32,11 +32,32 @@ from .signatures import check_call
 from .unique import Unique, check_unique, checked_unique_key
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Self, TypedDict, Unpack
 
     from ..compat import BaseTaskBackend
     from .links import After, IfFailed
     from .task_results import QueueTaskResult
+
+    class UsingOptions(TypedDict, total=False):
+        """The options of a call; see `Task.using`."""
+
+        priority: int | None
+        queue_name: str | None
+        run_after: datetime | timedelta | None
+        backend: str | None
+        metadata: Mapping[str, Any] | None
+        database: str | None
+        limit_key: str | None
+        group_key: str | None
+        unique: Unique | bool | None
+        unique_key: str | None
+        after: After | None
+        if_failed: IfFailed | None
+        batch: BatchLike | int | None
+        max_attempts: int | None
+        timeout: int | timedelta | None
+        expires_after: float | timedelta | None
+
 
 __all__ = [
     "AnyTask",
@@ -60,7 +81,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class AnyTask(Protocol[P, R_co]):
-    """What `enqueue` takes: a task of this package, or one made by Django's own decorator."""
+    """What `enqueue` takes: a task of this package, one made by Django's own decorator, or a call."""
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Declare the arguments and the result of the task."""
@@ -151,6 +172,9 @@ class Task(Habits, GenericTask[P, R]):
         after: After | None = None,
         if_failed: IfFailed | None = None,
         batch: BatchLike | int | None = None,
+        max_attempts: int | None = None,
+        timeout: int | timedelta | None = None,
+        expires_after: float | timedelta | None = None,
     ) -> Self:
         """Return a variant of this task for a call; None leaves an option unchanged.
 
@@ -166,6 +190,7 @@ class Task(Habits, GenericTask[P, R]):
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend,
             metadata=metadata, database=database, limit_key=limit_key, group_key=group_key,
             unique=unique, unique_key=unique_key, after=after, if_failed=if_failed, batch=batch,
+            max_attempts=max_attempts, timeout=timeout, expires_after=expires_after,
         )  # fmt: skip
         variant = self.with_values(changes)
         # While apps load, this runs at import and must not read TASKS yet. The enqueue validates in any case.
@@ -208,7 +233,7 @@ class Task(Habits, GenericTask[P, R]):
             """Like `get_result`, for async code."""
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask:
-        """Return this task with arguments, for `enqueue_many`. Raise TypeError if they do not fit."""
+        """Return a call: this task with arguments. Raise TypeError if they do not fit."""
         check_call(self, args, kwargs)
         return BoundTask(self, args, kwargs)
 
@@ -264,12 +289,32 @@ class Task(Habits, GenericTask[P, R]):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundTask:
-    """A task with the arguments of one call; `Task.bind` makes it, and `enqueue_many` takes it."""
+class BoundTask(CallHabits):
+    """A call: a task with arguments. `Task.bind` makes it, and `enqueue` and `enqueue_many` take it."""
 
     task: Task[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+    def using(self, **options: Unpack[UsingOptions]) -> BoundTask:
+        """Return this call with other options; they are those of `Task.using`."""
+        return BoundTask(self.task.using(**options), self.args, self.kwargs)
+
+    def enqueue(self) -> QueueTaskResult[..., Any]:
+        """Enqueue the call through Django's interface. See `Task.enqueue`."""
+        return self.task.enqueue(*self.args, **self.kwargs)
+
+    async def aenqueue(self) -> QueueTaskResult[..., Any]:
+        """Like `enqueue`, for async code."""
+        return await self.task.aenqueue(*self.args, **self.kwargs)
+
+    def call(self) -> Any:
+        """Run the function directly, from sync code."""
+        return self.task.call(*self.args, **self.kwargs)
+
+    async def acall(self) -> Any:
+        """Run the function directly, from async code."""
+        return await self.task.acall(*self.args, **self.kwargs)
 
 
 _declared: WeakValueDictionary[int, Task[..., Any]] = WeakValueDictionary()
@@ -425,6 +470,9 @@ _CHANGES: dict[str, Any] = {
     "after": lambda task, value: {"after": links.after(value)},
     "if_failed": lambda task, value: {"if_failed": links.if_failed(value)},
     "batch": lambda task, value: {"batch": links.batch(value)},
+    "max_attempts": lambda task, value: {"max_attempts": options.whole("max_attempts", value)},
+    "timeout": lambda task, value: {"timeout": options.timeout(value)},
+    "expires_after": lambda task, value: {"expires_after": options.expires_after(value)},
 }
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Self
 
+    from ..models import Job
     from .routing import QueueBackend
 
 __all__ = ["LONGEST_ALIAS", "QueueTaskResult", "parse_id", "public_id"]
@@ -34,7 +35,7 @@ R = TypeVar("R")
 
 
 class QueueTaskResult(GenericResult[P, R]):
-    """A `TaskResult` of this package's backend, with two more methods."""
+    """A `TaskResult` of this package's backend, with its job, and two more methods."""
 
     __slots__ = ()
 
@@ -48,25 +49,31 @@ class QueueTaskResult(GenericResult[P, R]):
             object.__setattr__(shown, name, value)
         return super(QueueTaskResult, shown).__repr__()
 
+    @property
+    def job(self) -> Job:
+        """The job of this result, as it is now: each use is a query. Raise TaskResultDoesNotExist."""
+        job: Job = self._backend("find its job").job_of(self)
+        return job
+
     def join(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the job is over, refresh this result, and return it. See `Job.join`.
 
         Raise TimeoutError if it is not over after `timeout` (seconds or a timedelta; None: wait forever), and
         TaskResultDoesNotExist if there is no such job.
         """
-        self._backend().join(self, timeout)
+        self._backend("wait for its job").join(self, timeout)
         return self
 
     async def ajoin(self, timeout: float | timedelta | None = None) -> Self:
         """Like `join`, for async code."""
-        await self._backend().ajoin(self, timeout)
+        await self._backend("wait for its job").ajoin(self, timeout)
         return self
 
-    def _backend(self) -> QueueBackend:
+    def _backend(self, what: str) -> QueueBackend:
         backend = resolve(self.backend)
         if not is_ours(backend):
             raise WrongBackend(
-                f"The result {self.id!r} cannot wait for its job: TASKS[{self.backend!r}] is not a backend "
+                f"The result {self.id!r} cannot {what}: TASKS[{self.backend!r}] is not a backend "
                 "of django_pgqueue."
             )
         return backend

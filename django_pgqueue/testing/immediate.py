@@ -14,6 +14,7 @@ from django.db import DatabaseError, Error, connections, transaction
 
 from ..jobs.batches import BatchRows
 from ..jobs.enqueue import write, write_all
+from ..jobs.job_list import JobList
 from ..models import Job
 from ..worker.inline import BorrowedSession, InlineWorker
 from .databases import check_is_test
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
     from ..jobs.call import Call
-    from ..tasks.unique import EnqueueOutcome
 
 __all__ = ["Immediate", "at_commit"]
 
@@ -61,14 +61,14 @@ class Immediate:
                 return now
         return job
 
-    def many(self, calls: Iterable[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    def many(self, calls: Iterable[Call]) -> JobList:
         """Write calls, and then run their jobs in this order."""
         kept = list(calls)
         alias = kept[0].alias
         check_is_test("Immediate mode", alias)
         done = write_all(iter(kept))
         self._run(alias, [job for job, outcome in done if outcome == "created"])
-        return done
+        return JobList(alias, done)
 
     def _run(self, alias: str, jobs: list[int]) -> None:
         """Run jobs, and then those that have waited for them."""

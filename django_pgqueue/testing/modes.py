@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from ..compat import task_backends
 from ..jobs.enqueue import new_job
+from ..jobs.job_list import JobList
 from ..models.batch import BatchCounts, JobBatch
 from ..postgres.clock import stored
 from ..tasks.routing import IMPLICIT, our_aliases
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from ..jobs.call import Call
     from ..models import Job
-    from ..tasks.unique import EnqueueOutcome
 
 __all__ = ["BATCHES", "JOBS", "Memory", "clear_jobs", "dummy_jobs", "immediate_jobs"]
 
@@ -201,6 +201,6 @@ class Memory:
         JOBS.append(job)
         return job
 
-    def many(self, calls: Iterable[Call]) -> list[tuple[int, EnqueueOutcome]]:
+    def many(self, calls: Iterable[Call]) -> JobList:
         """Keep the jobs of calls, all or none."""
-        return [(self.one(call).pk, "created") for call in list(calls)]
+        return JobList.of(self.one(call) for call in list(calls))

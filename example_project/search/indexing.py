@@ -115,7 +115,7 @@ def _start(new: list[Found], changed: list[tuple[int, int]], report: Report) -> 
             [Document(path=file.path, size=file.size, modified=file.modified, run=begun.run) for file in new],
             batch_size=BATCH,
         )
-        report.job_ids = begun.add([*((document.pk, document.size) for document in created), *changed])
+        report.job_ids = begun.add([*((document.pk, document.size) for document in created), *changed]).ids
 
 
 def _documents_in_jobs() -> tuple[set[int], set[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from django_pgqueue import Batch, enqueue
+from django_pgqueue import Batch, JobList, enqueue
 from django_pgqueue.models import Job
 
 from .large import LARGE
@@ -25,8 +25,8 @@ class NewRun:
     batch: Batch
     summary: Job
 
-    def add(self, documents: Iterable[tuple[int, int]]) -> list[int]:
-        """Enqueue a job for each (id, size), and return the ids. Smaller files get a higher priority."""
+    def add(self, documents: Iterable[tuple[int, int]]) -> JobList:
+        """Enqueue a job for each (id, size), and return the jobs. Smaller files get a higher priority."""
         tasks = {priority: index_document.using(priority=priority) for _, priority in PRIORITIES}
         return self.batch.add(
             next((tasks[priority] for below, priority in PRIORITIES if size < below), index_document).bind(pk)

@@ -119,7 +119,7 @@ def test_the_list_shows_how_many_jobs_run_under_each_limit(root: Client) -> None
     set_limit(queue="default", concurrency=5)
     set_limit(queue="mail", concurrency=5)
     set_limit(everything=True, concurrency=5)
-    jobs = enqueue_many(tasks.two.using(limit_key=key).bind("a") for key in ("1", "2"))
+    jobs = enqueue_many(tasks.two.using(limit_key=key).bind("a") for key in ("1", "2")).ids
     Job.objects.filter(pk=jobs[0]).update(limit_key="k/1")
     Job.objects.filter(pk=jobs[1]).update(limit_key="k2/1", queue_name="mail")
     for job in jobs:
@@ -149,7 +149,7 @@ def lines(client: Client, job: Any) -> str:
 
 
 def test_the_page_of_a_job_shows_its_place_in_line_and_who_holds_the_slot(root: Client) -> None:
-    first, second, third = enqueue_many(tasks.ship.bind(7) for _ in range(3))
+    first, second, third = enqueue_many(tasks.ship.bind(7) for _ in range(3)).ids
     start(first)
     set_limit(queue="default", concurrency=9)
     page = lines(root, third)

@@ -92,7 +92,7 @@ def test_processes_that_are_killed_at_the_same_moment_count_no_crash(start: Star
 
 def test_what_was_only_prefetched_counts_nothing(start: Start) -> None:
     killer = enqueue(timing_tasks.dies_once.using(priority=1), "k")
-    rest = enqueue_many(worker_tasks.noop.bind() for _ in range(50))
+    rest = enqueue_many(worker_tasks.noop.bind() for _ in range(50)).ids
     command = start("--threads", "1")
     assert over(killer).status == "done"
     until(lambda: Job.objects.filter(pk__in=rest, status="done").count() == 50, seconds=SLOW)

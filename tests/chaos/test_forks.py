@@ -48,9 +48,9 @@ def said(path: Path) -> list[tuple[int, str]]:
     ids=lambda task: task.name,
 )
 def test_a_child_that_comes_out_of_its_task_ends_there(start: Start, path: Path, task: Any) -> None:
-    before = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(5))
+    before = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(5)).ids
     forks = {way: enqueue(task, str(path), way) for way in WAYS_OUT}
-    after = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(5))
+    after = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(5)).ids
     command = start("--threads", "1")
     over(*before, *forks.values(), *after)
     assert {way: fresh(job).result for way, job in forks.items()} == WAYS_OUT, command.log
@@ -83,7 +83,7 @@ def test_a_child_of_the_event_loop_runs_no_other_job(start: Start, path: Path, t
 def test_pools_of_processes_work_and_can_be_ended(start: Start, path: Path) -> None:
     command = start("--threads", "2")
     pools = [enqueue(tasks.use_pools) for _ in range(4)]
-    beside = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(20))
+    beside = enqueue_many(tasks.run_here.bind(str(path)) for _ in range(20)).ids
     over(*pools, *beside)
     assert [fresh(job).result for job in pools] == [[[1, 4, 9], [16, 25]]] * 4, command.log
     assert len(said(path)) == 20

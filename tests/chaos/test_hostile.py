@@ -114,7 +114,7 @@ def test_a_process_that_is_deaf_to_signals_is_killed_after_the_grace(start: Star
 def test_a_task_that_stops_its_own_process_is_done_and_the_process_replaced(start: Start) -> None:
     command = start("--threads", "1")
     job = enqueue(tasks.stop_own_process)
-    others = enqueue_many(worker_tasks.count_runs.bind("x") for _ in range(20))
+    others = enqueue_many(worker_tasks.count_runs.bind("x") for _ in range(20)).ids
     over(job, *others)
     assert (fresh(job).status, fresh(job).attempts) == ("done", 1)
     assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 20
@@ -130,7 +130,7 @@ def test_a_task_that_prints_a_gibibyte(start: Start) -> None:
     before = peak_mebibytes(worker.pid)
     printing = enqueue(tasks.print_much, 1024)
     until(lambda: fresh(printing).status == "running", seconds=SLOW)
-    others = enqueue_many(worker_tasks.add.bind(number) for number in range(20))
+    others = enqueue_many(worker_tasks.add.bind(number) for number in range(20)).ids
     over(*others, enqueue(worker_tasks.aid_everywhere))
     assert fresh(printing).status == "running"
     pipe: Any = command.process.stdout
@@ -157,7 +157,7 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
     command = start("--threads", "1", "--verbosity", "2")
     (worker,) = command.workers()
     closing = enqueue(tasks.close_streams)
-    others = enqueue_many(worker_tasks.count_runs.bind("x") for _ in range(5))
+    others = enqueue_many(worker_tasks.count_runs.bind("x") for _ in range(5)).ids
     failing = enqueue(worker_tasks.raise_base, "SystemExit")
     over(closing, failing, *others)
     assert fresh(closing).status == "done"
@@ -180,12 +180,12 @@ def test_a_task_that_closes_the_standard_streams_silences_the_worker_only(start:
 )
 def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> None:
     command = start("--threads", "2", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
-    before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
+    before = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10)).ids
     over(*before)
     beside = enqueue(worker_tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
     killer = enqueue(task, how)
-    after = enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(30))
+    after = enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(30)).ids
     over(killer, *after)
     Entry.objects.create(key="go")
     over(beside)
@@ -206,7 +206,7 @@ def test_a_killer_takes_no_job_with_it(start: Start, task: Any, how: str) -> Non
 def test_neighbours_of_a_killer_lose_no_attempt(start: Start) -> None:
     """The jobs had started, so they count a crash. When they run alone, they are done."""
     command = start("--threads", "4", BACKOFF_BASE=0.1, CRASH_LIMIT=2)
-    beside = enqueue_many(worker_tasks.wait_for_entry.bind("go") for _ in range(3))
+    beside = enqueue_many(worker_tasks.wait_for_entry.bind("go") for _ in range(3)).ids
     until(lambda: Entry.objects.filter(key="go runs").count() == 3, seconds=SLOW)
     killer = enqueue(tasks.die, "SIGKILL")
     over(killer)
@@ -235,10 +235,10 @@ LET_THEMSELVES_BE_INTERRUPTED = [(tasks.loop, "Python"), (tasks.aloop, "await")]
 def test_endless_loops_end_by_their_timeout(start: Start, loops: list[tuple[Any, str]]) -> None:
     sooner = {KILL_AFTER: "1"} if any(how == "GIL" for _, how in loops) else {}
     command = start("--threads", str(1 + len(loops)), "--grace", "2", env=sooner, TIMEOUT_GRACE=1)
-    others = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10))
+    others = enqueue_many(worker_tasks.count_runs.bind("before") for _ in range(10)).ids
     endless = [enqueue(task, how) for task, how in loops]
-    others += enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(10))
-    others += enqueue_many(worker_tasks.abackend.bind() for _ in range(5))
+    others += enqueue_many(worker_tasks.count_runs.bind("after") for _ in range(10)).ids
+    others += enqueue_many(worker_tasks.abackend.bind() for _ in range(5)).ids
     over(*endless, *others)
     for job in endless:
         failed = fresh(job)

@@ -45,9 +45,9 @@ def test_enqueue_in_a_transaction() -> None:
 @in_shop
 def test_enqueue_many() -> None:
     emails = [f"{number}@example.com" for number in range(5)]
-    ids = example("bulk").import_orders(emails)
+    jobs = example("bulk").import_orders(emails)
     work()
-    assert [Job.objects.get(pk=pk).result for pk in ids] == emails
+    assert [Job.objects.get(pk=pk).result for pk in jobs.ids] == emails
 
 
 @in_shop
@@ -312,7 +312,7 @@ def test_keep_by_queue() -> None:
     example("queues").set_up_queues()
     assert Queue.objects.get(name="mail").keep_failed == timedelta(days=90)
     order = example("models").Order.objects.create(email="ann@example.com")
-    ids = enqueue_many([example("tasks").send_receipt.bind(pk) for pk in (order.pk, 0)])
+    ids = enqueue_many([example("tasks").send_receipt.bind(pk) for pk in (order.pk, 0)]).ids
     work()
     kept = Job.objects.filter(pk__in=ids)
     assert [job.pk for job in kept] == [ids[1]]  # the one that failed waits for its next attempt

@@ -42,7 +42,7 @@ def test_enqueue_from_a_trigger() -> None:
 @in_shop
 def test_control_from_sql() -> None:
     receipt = example("tasks").send_receipt
-    ids = enqueue_many(receipt.bind(number) for number in range(3))
+    ids = enqueue_many(receipt.bind(number) for number in range(3)).ids
     with connections["default"].cursor() as cursor:
         cursor.execute(re.sub(r"\b[123]\b", lambda found: str(ids[int(found[0]) - 1]), statements("control")))
     assert {job.status for job in Job.objects.all()} == {"cancelled"}
@@ -51,7 +51,7 @@ def test_control_from_sql() -> None:
 @in_shop
 def test_edit_from_sql() -> None:
     receipt = example("tasks").send_receipt
-    ids = enqueue_many(receipt.bind(number) for number in range(3))
+    ids = enqueue_many(receipt.bind(number) for number in range(3)).ids
     with connections["default"].cursor() as cursor:
         cursor.execute(re.sub(r"\[1, 2\]", lambda _: f"[{ids[0]}, {ids[1]}]", statements("edit")))
     found = [(job.priority, job.queue_name) for job in Job.objects.order_by("pk")]

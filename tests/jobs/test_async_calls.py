@@ -67,7 +67,7 @@ CALLS: dict[str, Callable[[Given], Awaitable[Any]]] = {
     "areset_limit": lambda given: areset_limit(name="other"),
     "asend_event": lambda given: asend_event(given.job, "approved"),
     "adrain": lambda given: adrain(7),
-    "achain": lambda given: achain(noop.bind(), noop.bind()),
+    "achain": lambda given: achain([noop.bind(), noop.bind()]),
     "Task.aenqueue": lambda given: noop.aenqueue(),
     "Task.aget_result": lambda given: noop.aget_result(given.result.id),
     "TaskResult.arefresh": lambda given: given.result.arefresh(),

@@ -208,7 +208,6 @@ def test_the_size_is_that_of_the_json_and_measured_once(settings: Any) -> None:
         ("tests.app.tasks.noop", "takes a task"),
         (None, "takes a task"),
         (noop.func, "Decorate the function"),
-        (noop.bind(1), "takes a task"),
     ],
 )
 def test_only_tasks_are_enqueued(what: Any, message: str) -> None:

@@ -27,7 +27,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ids_and_rows_come_in_the_order_of_the_items() -> None:
-    ids = enqueue_many(noop.bind(number) for number in range(100))
+    ids = enqueue_many(noop.bind(number) for number in range(100)).ids
     assert ids == sorted(ids)
     assert [job.args for job in Job.objects.filter(pk__in=ids).order_by("pk")] == [[n] for n in range(100)]
 
@@ -42,7 +42,7 @@ def test_one_statement() -> None:
 @pytest.mark.parametrize(("count", "statements"), [(0, 0), (1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (9, 3)])
 def test_chunks_keep_the_order_and_need_a_statement_each(count: int, statements: int) -> None:
     with CaptureQueriesContext(connection) as queries:
-        ids = enqueue_many(noop.bind(number) for number in range(count))
+        ids = enqueue_many(noop.bind(number) for number in range(count)).ids
     assert sum("pgqueue_enqueue_many" in query["sql"] for query in queries) == statements
     assert list(Job.objects.order_by("pk").values_list("pk", "args")) == [
         (pk, [number]) for number, pk in enumerate(ids)
@@ -65,7 +65,7 @@ def test_a_statement_is_closed_by_the_size_of_its_jobs_too(
 ) -> None:
     monkeypatch.setattr(module, "CHUNK_CHARACTERS", 100)
     with CaptureQueriesContext(connection) as queries:
-        ids = enqueue_many(iter(calls))
+        ids = enqueue_many(iter(calls)).ids
     assert sum("pgqueue_enqueue_many" in query["sql"] for query in queries) == statements
     assert list(Job.objects.order_by("pk").values_list("pk", "args", "kwargs")) == [
         (pk, list(call.args), call.kwargs) for pk, call in zip(ids, calls, strict=True)
@@ -112,7 +112,7 @@ def test_tasks_and_options_are_mixed() -> None:
         ).bind("ü", k=None),
         short_lived.using(run_after=moment).bind(),
         mail.using(metadata={"of": "another"}).bind(2),
-    ])  # fmt: skip
+    ]).ids  # fmt: skip
     first, second, third, fourth = Job.objects.filter(pk__in=ids).order_by("pk")
     assert (first.queue_name, first.priority, first.metadata) == ("mail", 10, {"of": "mail"})
     assert (first.max_attempts, first.timeout, first.on_lost) == (3, 60, "fail")
@@ -129,7 +129,7 @@ def test_tasks_and_options_are_mixed() -> None:
 
 
 def test_a_time_in_the_past_is_now() -> None:
-    (pk,) = enqueue_many([noop.using(run_after=timezone.now() - timedelta(days=3)).bind()])
+    (pk,) = enqueue_many([noop.using(run_after=timezone.now() - timedelta(days=3)).bind()]).ids
     job = Job.objects.get(pk=pk)
     assert job.run_after == job.enqueued_at
 
@@ -225,7 +225,7 @@ def test_items_of_two_databases_are_refused_by_index(place: int) -> None:
 
 @pytest.mark.django_db(databases=["default", "other"])
 def test_all_items_of_another_database() -> None:
-    ids = enqueue_many([elsewhere.bind(1), noop.using(database="other").bind()])
+    ids = enqueue_many([elsewhere.bind(1), noop.using(database="other").bind()]).ids
     assert [job.pk for job in Job.objects.using("other").order_by("pk")] == ids
     assert not Job.objects.exists()
 
@@ -240,7 +240,7 @@ def test_a_rollback_takes_all_of_them_away() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_async_code_enqueues_many() -> None:
-    ids = run(aenqueue_many(noop.bind(number) for number in range(5)))
+    ids = run(aenqueue_many(noop.bind(number) for number in range(5))).ids
     assert [job.pk for job in Job.objects.order_by("pk")] == ids
 
 

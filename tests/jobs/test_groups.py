@@ -32,7 +32,7 @@ def grouped(connection: Connection, *names: str, **options: Any) -> list[int]:
 
 def test_each_way_to_enqueue_stores_the_group() -> None:
     single = enqueue(tasks.serve, "acme", 1)
-    many = enqueue_many([tasks.serve.bind("acme", 2), tasks.plain.bind(3), tasks.serve.bind("tiny", 4)])
+    many = enqueue_many([tasks.serve.bind("acme", 2), tasks.plain.bind(3), tasks.serve.bind("tiny", 4)]).ids
     unique = enqueue(tasks.serve.using(unique=Unique(key="number")), "acme", 5)
     assert single.group_key == fresh(single).group_key == "acme"
     stored = Job.objects.in_bulk([*many, unique.pk])

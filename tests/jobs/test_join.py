@@ -111,7 +111,7 @@ def test_a_job_that_does_not_exist() -> None:
 
 @committed
 def test_the_id_alone_is_enough() -> None:
-    (pk,) = enqueue_many([worker_tasks.noop.bind()])
+    (pk,) = enqueue_many([worker_tasks.noop.bind()]).ids
     cancel(pk)
     assert Job.from_db("default", ["id"], [pk]).join(0).status == "cancelled"
 

@@ -55,7 +55,7 @@ def test_many_jobs_of_a_key_stand_behind_the_first_one() -> None:
     other = tasks.ship.using(queue_name="mail")
     calls = [tasks.ship.bind(1), noop.bind(), tasks.ship.bind(1), tasks.ship.bind(2), later.bind(1),
              first.bind(1), other.bind(1), tasks.report.bind(region=None)]  # fmt: skip
-    ids = enqueue_many(calls)
+    ids = enqueue_many(calls).ids
     jobs = Job.objects.in_bulk(ids)
     assert [jobs[pk].status for pk in ids] == [
         "blocked", "pending", "blocked", "pending", "pending", "pending", "pending", "pending",
@@ -66,7 +66,7 @@ def test_many_jobs_of_a_key_stand_behind_the_first_one() -> None:
 
 def test_many_jobs_are_not_blocked_if_the_limit_skips() -> None:
     set_limit(task=tasks.refresh, concurrency=1, on_full="cancel_new")
-    ids = enqueue_many(tasks.refresh.bind("a") for _ in range(3))
+    ids = enqueue_many(tasks.refresh.bind("a") for _ in range(3)).ids
     assert {job.status for job in Job.objects.filter(pk__in=ids)} == {"pending"}
 
 
@@ -186,7 +186,7 @@ def test_a_unique_job_has_a_concurrency_key_too() -> None:
     unique = tasks.ship.using(unique=Unique(key="order_id", scope="live", on_conflict="replace"))
     first = enqueue(unique, 7, "a")
     assert (first.limit_key, Job.objects.get(pk=first.pk).line) == (f"{SHIP}/7", first.pk)
-    ids = enqueue_many([unique.bind(7, "b"), unique.bind(8, "c"), tasks.ship.bind(8), tasks.ship.bind(8)])
+    ids = enqueue_many([unique.bind(7, "b"), unique.bind(8, "c"), tasks.ship.bind(8), tasks.ship.bind(8)]).ids
     jobs = Job.objects.in_bulk(ids)
     assert ids[0] == first.pk
     assert [jobs[pk].status for pk in ids] == ["pending", "pending", "pending", "blocked"]
@@ -194,7 +194,7 @@ def test_a_unique_job_has_a_concurrency_key_too() -> None:
 
 
 def test_a_blocked_job_that_is_replaced_is_claimable_again_and_leaves_its_line() -> None:
-    head, *blocked = enqueue_many(tasks.ship.bind(7) for _ in range(3))
+    head, *blocked = enqueue_many(tasks.ship.bind(7) for _ in range(3)).ids
     Job.objects.filter(pk=blocked[0]).update(unique_key="u", unique_scope="waiting")
     other = tasks.sync.using(unique=Unique(name="u", key=(), on_conflict="replace"))
     assert enqueue(other, "acme").pk == blocked[0]

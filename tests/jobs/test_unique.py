@@ -282,9 +282,9 @@ def test_bulk_returns_the_ids_in_the_order_given() -> None:
         index.bind(9, force=True),
         noop.bind(1),
     ]
-    done = enqueue_many(calls, outcomes=True)
-    nine, plain, five, three, nine_again, plain_again = [job_id for job_id, _ in done]
-    assert [outcome for _, outcome in done] == [
+    done = enqueue_many(calls)
+    nine, plain, five, three, nine_again, plain_again = done.ids
+    assert done.enqueue_outcomes == [
         "created", "created", "existing", "created", "existing", "created",
     ]  # fmt: skip
     assert (five, nine_again) == (known.pk, nine)
@@ -292,7 +292,7 @@ def test_bulk_returns_the_ids_in_the_order_given() -> None:
     assert nine < plain < three < plain_again
     assert Job.objects.get(pk=nine).kwargs == {}
     assert Job.objects.get(pk=three).args == [3]
-    assert enqueue_many(calls)[:1] == [nine]
+    assert enqueue_many(calls)[:1].ids == [nine]
     assert Job.objects.count() == 7
 
 
@@ -301,10 +301,9 @@ def test_bulk_replaces_and_hurries_like_single_calls() -> None:
         [
             render.bind(1, "a"), render.bind(1, "b"), refresh.using(run_after=HOUR).bind("x"),
             refresh.bind("x"), remind.bind(1), remind.bind(1),
-        ],
-        outcomes=True,
+        ]
     )  # fmt: skip
-    assert [outcome for _, outcome in done] == [
+    assert done.enqueue_outcomes == [
         "created", "replaced", "created", "existing", "created", "existing",
     ]  # fmt: skip
     first, second, third = Job.objects.order_by("pk")
@@ -314,9 +313,8 @@ def test_bulk_replaces_and_hurries_like_single_calls() -> None:
 
 
 def test_bulk_without_keys_has_outcomes_too() -> None:
-    done = enqueue_many([noop.bind(1)] * 3, outcomes=True)
-    assert [outcome for _, outcome in done] == ["created"] * 3
-    assert enqueue_many([], outcomes=True) == []
+    assert enqueue_many([noop.bind(1)] * 3).enqueue_outcomes == ["created"] * 3
+    assert not enqueue_many([])
 
 
 @pytest.mark.parametrize("chunk", [2, 2000])
@@ -347,7 +345,7 @@ def test_statements_of_a_large_bulk_are_in_the_order_of_the_keys(
     monkeypatch.setattr(module, "_insert", spy)
     numbers = [8, 3, 5, 1, 3, 9, 2]
     calls = [noop.bind("plain")] * plain + [index.bind(number) for number in numbers]
-    ids = enqueue_many(iter(calls))
+    ids = enqueue_many(iter(calls)).ids
     assert [Job.objects.get(pk=pk).args for pk in ids[plain:]] == [[number] for number in numbers]
     keys = [key for chunk in inserted for key in chunk if key]
     assert keys == sorted(keys)
@@ -389,7 +387,8 @@ def test_async_code() -> None:
 
     first, second = run(both())
     assert (second.pk, outcomes(first, second)) == (first.pk, ["created", "existing"])
-    assert run(aenqueue_many([index.bind(7)], outcomes=True)) == [(first.pk, "existing")]
+    (found,) = run(aenqueue_many([index.bind(7)]))
+    assert (found.pk, found.enqueue_outcome) == (first.pk, "existing")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -67,7 +67,7 @@ def test_many_payloads_and_other_calls(order: Order) -> None:
     ) as queries:
         ids = enqueue_many(
             [*(send.bind(row) for row in rows), noop.bind(), remind.bind(reminder), charge.bind(signed)]
-        )
+        ).ids
     assert [row.pk for row in rows] == ids[:3]
     assert (reminder.pk, signed.pk) == (ids[4], ids[5])
     assert [*Receipt.objects.order_by("pk").values_list("email", flat=True)] == ["0@b.c", "1@b.c", "2@b.c"]
@@ -152,9 +152,8 @@ class TestUnique:
         assert Receipt.objects.get().email == "a@b.c"
         with pytest.raises(JobExists):
             enqueue(send.using(unique=Unique(name="one", key=(), on_conflict="raise")), second)
-        assert enqueue_many([send.using(unique_key="one").bind(second)], outcomes=True) == [
-            (job.pk, "existing")
-        ]
+        (again,) = enqueue_many([send.using(unique_key="one").bind(second)])
+        assert (again.pk, again.enqueue_outcome) == (job.pk, "existing")
 
     @pytest.mark.parametrize("many", [False, True])
     def test_a_replaced_job_gets_the_new_payload(self, order: Order, many: bool) -> None:
@@ -162,7 +161,8 @@ class TestUnique:
         job = enqueue(replacing, receipt(order))
         second = receipt(order, "Second@b.c")
         if many:
-            assert enqueue_many([replacing.bind(second)], outcomes=True) == [(job.pk, "replaced")]
+            (again,) = enqueue_many([replacing.bind(second)])
+            assert (again.pk, again.enqueue_outcome) == (job.pk, "replaced")
         else:
             assert enqueue(replacing, second).enqueue_outcome == "replaced"
         assert (second.pk, Receipt.objects.get().email) == (job.pk, "second@b.c")

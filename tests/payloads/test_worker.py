@@ -64,7 +64,7 @@ def test_a_batch_is_read_in_one_query(order: Order, loads: list[int]) -> None:
 
 def test_async_jobs_share_a_query(order: Order, loads: list[int]) -> None:
     rows = [Reminder(order=order, email=f"{n}@b.c") for n in range(40)]
-    ids = enqueue_many(remind.bind(row) for row in rows)
+    ids = enqueue_many(remind.bind(row) for row in rows).ids
     run_due(threads=2, async_slots=40)
     assert outcomes() == [("done", f"{key} {key}") for key in ids]
     assert len(loads) < 20

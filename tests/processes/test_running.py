@@ -31,7 +31,7 @@ def processes() -> set[int]:
 
 
 def test_a_burst_runs_what_is_due_and_exits_with_0(start: Start) -> None:
-    ids = enqueue_many(tasks.add.bind(number) for number in range(200))
+    ids = enqueue_many(tasks.add.bind(number) for number in range(200)).ids
     command = start("--burst")
     assert command.wait() == 0, command.log
     assert all_done(ids)
@@ -87,7 +87,7 @@ def test_several_processes_share_the_work_and_no_socket(start: Start) -> None:
     workers = command.workers(2)
     no_socket_is_shared(command.process.pid, *(worker.pid for worker in workers))
     # One slot each: both must take one of two jobs that wait for each other to start.
-    ids = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2))
+    ids = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2)).ids
     until(lambda: Entry.objects.filter(key="go runs").count() == 2, seconds=SLOW)
     Entry.objects.create(key="go")
     until(lambda: all_done(ids), seconds=SLOW)
@@ -115,7 +115,7 @@ def sockets(pid: int) -> set[int]:
 
 
 def test_max_jobs_replaces_processes(start: Start) -> None:
-    ids = enqueue_many(tasks.count_runs.bind("x") for _ in range(30))
+    ids = enqueue_many(tasks.count_runs.bind("x") for _ in range(30)).ids
     command = start("--burst", "--max-jobs", "10")
     assert command.wait() == 0, command.log
     assert all_done(ids)

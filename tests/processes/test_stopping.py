@@ -29,9 +29,9 @@ def runs(key: str, count: int = 1) -> None:
 
 def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) -> None:
     command = start("--threads", "2")
-    running = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2))
+    running = enqueue_many(tasks.wait_for_entry.bind("go") for _ in range(2)).ids
     runs("go", 2)
-    waiting = enqueue_many(tasks.noop.bind() for _ in range(50))
+    waiting = enqueue_many(tasks.noop.bind() for _ in range(50)).ids
     command.send(signal.SIGTERM)
     until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
     Entry.objects.create(key="go")
@@ -48,10 +48,10 @@ def test_sigterm_lets_running_jobs_finish_and_gives_the_rest_back(start: Start) 
 def test_prefetched_jobs_go_back_at_sigterm(start: Start) -> None:
     """Fast jobs are claimed in batches. Some are claimed but not started when the signal comes."""
     command = start("--threads", "1")
-    warm = enqueue_many(tasks.noop.bind() for _ in range(500))
+    warm = enqueue_many(tasks.noop.bind() for _ in range(500)).ids
     until(lambda: Job.objects.filter(pk__in=warm, status="done").count() == 500, seconds=SLOW)
     enqueue(tasks.wait_for_entry, "go")
-    rest = enqueue_many(tasks.count_runs.bind("x") for _ in range(300))
+    rest = enqueue_many(tasks.count_runs.bind("x") for _ in range(300)).ids
     runs("go")
     command.send(signal.SIGTERM)
     Entry.objects.create(key="go")

@@ -23,7 +23,7 @@ TASK: Any = mail
         ("defer_async", "await aenqueue(mail, ...)"),
         ("apply", "mail.call(...)"),
         ("link_error", "enqueue(other.using(after=job), ...)"),
-        ("chunks", "chain(mail.bind(...), ...), or a Batch"),
+        ("chunks", "chain([mail.bind(...), ...]), or a Batch"),
         ("retry", "raise RetryLater(after=...) in the task"),
     ],
 )

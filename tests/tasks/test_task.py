@@ -120,7 +120,7 @@ def test_every_public_name_is_there_and_listed() -> None:
         "aset_limit reset_limit areset_limit "
         "schedule JobExists Unique edit aedit pause apause resume aresume drain adrain "
         "RateLimit RateLimiter step StepError Suspended EventTimeout LeaseLost JobFinished send_event "
-        "asend_event JobContext track Batch BatchCounts BatchFinished ParentGone Parents "
+        "asend_event JobContext track Batch BatchCounts BatchFinished ParentGone Parents JobList "
         "chain achain JobPayload Reason why awhy Schedule Job PgQueueError InvalidTask"
     ).split()
     assert set(django_pgqueue.__all__) == set(names)
@@ -444,9 +444,7 @@ def test_using_with_none_changes_nothing() -> None:
     assert send.using() == send
 
 
-@pytest.mark.parametrize(
-    "option", ["max_attempts", "timeout", "backoff", "on_lost", "atomic", "unknown", "func"]
-)
+@pytest.mark.parametrize("option", ["backoff", "retry_on", "on_lost", "atomic", "unknown", "func"])
 def test_using_takes_no_policy(option: str) -> None:
     with pytest.raises(TypeError, match=option):
         send.using(**{option: 1})  # type: ignore[arg-type]

@@ -30,10 +30,10 @@ def total() -> int:
 
 def test_links_in_memory() -> None:
     with dummy_jobs() as jobs:
-        first, second = chain(add.bind(1, 2), add.bind(3, 4))
+        first, second = chain([add.bind(1, 2), add.bind(3, 4)])
         assert (second.status, second.parent_ids) == ("blocked", [first.pk])
         with Batch("import") as batch:
-            numbers = batch.add(add.bind(n, n) for n in range(3))
+            numbers = batch.add(add.bind(n, n) for n in range(3)).ids
             last = enqueue(add.using(after=batch, if_failed="run"), 0, 0)
         assert [job.pk for job in jobs if job.batch_id == batch.id] == numbers
         assert batch.counts() == (3, 0, 0, 0)
@@ -83,7 +83,7 @@ def test_immediate_mode_goes_through_jobs_that_wait(at_once: bool) -> None:
         with Batch("import") as batch:
             enqueue(tasks.see.using(after=batch), "last")
             enqueue(tasks.see.using(after=batch, if_failed="run"), "any end")
-            first, _ = chain(tasks.see.using(batch=batch).bind(1), tasks.see.using(batch=batch).bind(2))
+            first, _ = chain([tasks.see.using(batch=batch).bind(1), tasks.see.using(batch=batch).bind(2)])
             batch.add([tasks.see.bind(3)])
         assert tasks.SEEN == [1, 2, 3, "last", "any end"]
         batch.refresh()

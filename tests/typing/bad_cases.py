@@ -274,8 +274,8 @@ def wrong_composition() -> None:
     send.using(after=5, if_failed="stop")  # refused
     send.using(batch="import")  # refused
     task(after=5)  # refused
-    chain(send)  # refused
-    chain(send.bind(1), if_failed=True)  # refused
+    chain([send])  # refused
+    chain([send.bind(1)], if_failed=True)  # refused
     Batch(5)  # refused
     Batch("import").add(send.bind(1))  # refused
     Batch("import").add([send])  # refused

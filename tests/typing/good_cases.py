@@ -19,6 +19,7 @@ from django_pgqueue import (
     CurrentJob,
     JobContext,
     JobExists,
+    JobList,
     Parents,
     RateLimit,
     RateLimiter,
@@ -112,7 +113,7 @@ async def remind_row(context: JobContext, reminder: Reminder) -> str:
 
 def rows(receipt: Receipt, reminder: Reminder) -> None:
     assert_type(enqueue(send_row.using(priority=5), receipt), Job)
-    assert_type(enqueue_many(send_row.bind(each) for each in [receipt]), list[int])
+    assert_type(enqueue_many(send_row.bind(each) for each in [receipt]), JobList)
     assert_type(call_task(send_row, receipt), int)
     assert_type(remind_row.call(reminder), str)
 
@@ -246,7 +247,7 @@ def sync_code() -> None:
     assert_type(bare.get_result("5").return_value, list[int])
 
     assert_type(send.bind(1), BoundTask)
-    assert_type(enqueue_many(send.bind(pk) for pk in range(3)), list[int])
+    assert_type(enqueue_many(send.bind(pk) for pk in range(3)), JobList)
     enqueue_many([send.bind(1, note=""), bare.bind(2), nothing.bind(), sleepy.using(priority=1).bind(3)])
     enqueue_many(mixed())
 
@@ -254,8 +255,13 @@ def sync_code() -> None:
     enqueue(unique_by_argument, 1, y=2)
     enqueue(bare.using(unique=Unique(), unique_key="doc-7"), 1)
     enqueue(unique_by_callable.using(unique=None, unique_key=None), 1)
-    assert_type(enqueue_many([bare.bind(1)], outcomes=False), list[int])
-    assert_type(enqueue_many([bare.bind(1)], outcomes=True), list[tuple[int, EnqueueOutcome]])
+    assert_type(enqueue_many([bare.bind(1)]).ids, list[int])
+    assert_type(enqueue_many([bare.bind(1)]).enqueue_outcomes, list[EnqueueOutcome])
+    assert_type(enqueue_many([bare.bind(1)])[0], Job)
+    assert_type(enqueue(bare.bind(1)), Job)
+    call = bare.bind(1).using(priority=5, run_after=timedelta(minutes=1), max_attempts=2)
+    assert_type(call, BoundTask)
+    assert_type(call.enqueue().job, Job)
     try:
         enqueue(unique_by_key)
     except JobExists as error:
@@ -301,9 +307,8 @@ async def async_code() -> None:
     assert_type(await aenqueue(sleepy, 1), Job)
     assert_type(await aenqueue(send, 1, note="x"), Job)
     assert_type((await sleepy.aenqueue(1)).return_value, str)
-    assert_type(await aenqueue_many([sleepy.bind(1), send.bind(2)]), list[int])
-    many = await aenqueue_many([sleepy.bind(1)], outcomes=True)
-    assert_type(many, list[tuple[int, EnqueueOutcome]])
+    assert_type(await aenqueue_many([sleepy.bind(1), send.bind(2)]), JobList)
+    assert_type(await aenqueue(sleepy.bind(1)), Job)
     assert_type(await acancel(5), int)
     assert_type(await aretry(5), int)
     assert_type(await aedit(5, run_after=timedelta(hours=1)), int)
@@ -447,25 +452,25 @@ def composed(job: Job, result: QueueTaskResult[..., str]) -> None:
     assert_type(Batch.get(5), Batch)
     with batch as opened:
         assert_type(opened, Batch)
-        assert_type(opened.add(send.bind(n) for n in range(3)), list[int])
+        assert_type(opened.add(send.bind(n) for n in range(3)), JobList)
     assert_type(batch.counts(), BatchCounts)
     assert_type(batch.counts().live, int)
     assert_type(batch.join(5), Batch)
     assert_type(batch.jobs.count(), int)
-    assert_type(chain(send.bind(1), sleepy.bind(2), if_failed="cancel"), list[Job])
+    assert_type(chain([send.bind(1), sleepy.bind(2)], if_failed="cancel"), list[Job])
     parents = current_job().parents
     assert_type(parents, Parents)
     assert_type(parents[1], Job)
     assert_type(parents.batches[1], JobBatch)
     mine = current_job().batch
     if mine is not None:
-        assert_type(mine.add([send.bind(1)]), list[int])
+        assert_type(mine.add([send.bind(1)])[0], Job)
         send.using(batch=mine, after=current_job())
 
 
 async def composed_in_async_code() -> None:
     async with Batch("import") as batch:
-        assert_type(await batch.aadd([send.bind(1)]), list[int])
+        assert_type(await batch.aadd([send.bind(1)]), JobList)
     assert_type(await batch.ajoin(), Batch)
-    assert_type(await achain(send.bind(1)), list[Job])
+    assert_type(await achain([send.bind(1)]), list[Job])
     assert_type(await current_job().aparents(), Parents)

@@ -50,7 +50,7 @@ def test_a_job_without_a_result_has_none() -> None:
     ids=["sync", "async", "atomic", "failed", "cancelled"],
 )
 def test_a_job_that_is_over_knows_how_long_it_ran(task: Any, status: str) -> None:
-    (pk,) = enqueue_many([task])
+    (pk,) = enqueue_many([task]).ids
     run_due()
     over = fresh(pk)
     assert over.status == status
@@ -62,7 +62,7 @@ def test_a_job_that_is_over_knows_how_long_it_ran(task: Any, status: str) -> Non
 
 
 def test_many_jobs_each_run_once() -> None:
-    ids = enqueue_many(tasks.see.bind(number) for number in range(3000))
+    ids = enqueue_many(tasks.see.bind(number) for number in range(3000)).ids
     producer = run_due(threads=4)
     assert sorted(tasks.SEEN) == list(range(3000))
     assert producer.lifetime.executed == 3000

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 from django.db import transaction
 
-from django_pgqueue import enqueue, enqueue_many
+from django_pgqueue import JobList, enqueue, enqueue_many
 
 from .models import Invoice, Order
 from .tasks import send_invoice
@@ -21,5 +21,5 @@ def remind(order: Order) -> int:
     return enqueue(later, Invoice(order=order, language="de")).pk
 
 
-def send_all(orders: Iterable[Order]) -> list[int]:
+def send_all(orders: Iterable[Order]) -> JobList:
     return enqueue_many(send_invoice.bind(Invoice(order=order)) for order in orders)

@@ -29,7 +29,7 @@ def report() -> None:
 
 
 def in_sequence() -> Job:
-    *_, last = chain(add.bind(2, 2), add_to_last.bind(4), add_to_last.bind(8))
+    *_, last = chain([add.bind(2, 2), add_to_last.bind(4), add_to_last.bind(8)])
     return last
 
 

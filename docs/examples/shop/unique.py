@@ -38,8 +38,8 @@ def order_changed(order: Order) -> str:
 
 
 def prices_changed(orders: list[Order]) -> int:
-    done = enqueue_many((index_order.bind(order.pk) for order in orders), outcomes=True)
-    return sum(outcome == "created" for _, outcome in done)
+    jobs = enqueue_many(index_order.bind(order.pk) for order in orders)
+    return jobs.enqueue_outcomes.count("created")
 
 
 def debounced(order: Order, message: str) -> Job:

@@ -61,7 +61,7 @@ def ship(carrier: str) -> str:
 
 
 def fulfil(order_id: int) -> list[Job]:
-    return chain(pick.bind(order_id), pack.bind(), ship.bind("post"))
+    return chain([pick.bind(order_id), pack.bind(), ship.bind("post")])
 
 
 @task(max_attempts=1)

@@ -106,7 +106,7 @@ class Load:
         ids: list[int] = []
         try:
             with transaction.atomic():
-                ids = enqueue_many(calls)
+                ids = enqueue_many(calls).ids
                 transaction.set_rollback(is_rolled_back)
         except Error:
             # What was to be rolled back is not there, whatever happened to the connection.

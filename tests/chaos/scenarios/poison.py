@@ -135,7 +135,7 @@ def many_failures(stage: Stage) -> None:
     logged = log_size(stage)
     began = time.monotonic()
     before = len(stage.accounts().runs)
-    jobs = enqueue_many(tasks.fail_deeply.bind(number) for number in range(MANY))
+    jobs = enqueue_many(tasks.fail_deeply.bind(number) for number in range(MANY)).ids
     failed = Job.objects.filter(pk__in=jobs, status="failed", attempts=1)
     until(lambda: failed.count() == MANY, seconds=PATIENCE, what="all have failed")
     seconds = time.monotonic() - began

@@ -57,7 +57,7 @@ def in_line(worker: RunningWorker) -> int:
 
 
 def test_many_jobs_use_the_orm_before_and_after_they_wait_for_each_other() -> None:
-    ids = enqueue_many(async_tasks.meet_between_queries.bind(MANY) for _ in range(MANY))
+    ids = enqueue_many(async_tasks.meet_between_queries.bind(MANY) for _ in range(MANY)).ids
     run_due(threads=2, async_slots=MANY)
     assert statuses(ids) == {"done": MANY}
     assert {entry.key: entry.note for entry in Entry.objects.all()} == {f"job {pk}": str(pk) for pk in ids}
@@ -102,7 +102,7 @@ def test_a_job_that_holds_nothing_lends_its_thread_between_two_calls() -> None:
 
 
 def test_one_of_many_is_cancelled_and_the_others_go_back_at_the_end() -> None:
-    ids = enqueue_many(async_tasks.sleep_forever.bind() for _ in range(MANY))
+    ids = enqueue_many(async_tasks.sleep_forever.bind() for _ in range(MANY)).ids
     with working(threads=1, async_slots=MANY) as worker:
         until(lambda: len(tasks.SEEN) == MANY)
         cancel(Job.objects.get(pk=ids[7]))
@@ -124,7 +124,7 @@ def test_many_timeouts_at_the_same_time_read_their_deadlines_over_few_connection
         return connect(alias)
 
     monkeypatch.setattr(timeouts, "connect", count)
-    ids = enqueue_many(async_tasks.sleep_too_long.bind() for _ in range(100))
+    ids = enqueue_many(async_tasks.sleep_too_long.bind() for _ in range(100)).ids
     run_due(threads=1, async_slots=100)
     assert statuses(ids) == {"failed": 100}
     assert {job.errors[0]["class"] for job in Job.objects.all()} == {"django_pgqueue.exceptions.TaskTimeout"}
@@ -134,7 +134,7 @@ def test_many_timeouts_at_the_same_time_read_their_deadlines_over_few_connection
 def test_async_jobs_do_not_wait_behind_sync_ones_that_have_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demand, "PAUSE", 0.01)
     sync = [enqueue(tasks.hold, "s").pk for _ in range(5)]
-    ids = enqueue_many(tasks.anote.bind(str(number)) for number in range(20))
+    ids = enqueue_many(tasks.anote.bind(str(number)) for number in range(20)).ids
     with working(threads=1, async_slots=10):
         assert tasks.gate("s runs").wait(DEADLINE)
         until(lambda: statuses(ids) == {"done": 20})
@@ -151,7 +151,7 @@ def test_connections_are_bounded_whatever_the_jobs_do_and_none_is_left() -> None
     before = sessions()
     kinds_of_jobs: list[Any] = [tasks.backend, tasks.abackend, hostile.tlook, async_tasks.in_a_thread]
     with working(threads=2, async_slots=50):
-        ids = enqueue_many(kinds_of_jobs[number % 4].bind() for number in range(300))
+        ids = enqueue_many(kinds_of_jobs[number % 4].bind() for number in range(300)).ids
         until(lambda: statuses(ids) == {"done": 300})
         # The producer, two job threads, two of async jobs. Others are closed after each call.
         until(lambda: len(sessions() - before) <= 5)

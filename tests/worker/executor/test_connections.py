@@ -153,7 +153,7 @@ def test_a_job_that_uses_no_database_opens_no_connection() -> None:
 def test_a_pool_gets_its_connections_back() -> None:
     with pool(min_size=1, max_size=2):
         # With four threads and two connections, the pool would run out if jobs did not return theirs.
-        ids = enqueue_many(tasks.backend.bind() for _ in range(30))
+        ids = enqueue_many(tasks.backend.bind() for _ in range(30)).ids
         left = enqueue(tasks.leave, "transaction")
         last = enqueue(tasks.note, "after")
         run_due(threads=4)
@@ -324,6 +324,6 @@ def test_a_connection_is_replaced_after_an_hour_of_use(monkeypatch: Any) -> None
 @pytest.mark.usefixtures("kept")
 def test_a_pool_gets_kept_connections_back_too() -> None:
     with pool(min_size=1, max_size=2):
-        ids = enqueue_many(tasks.backend.bind() for _ in range(12))
+        ids = enqueue_many(tasks.backend.bind() for _ in range(12)).ids
         run_due(threads=4)
     assert Job.objects.filter(pk__in=ids, status="done").count() == 12

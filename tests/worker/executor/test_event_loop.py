@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_async_jobs_run_at_once_as_many_as_told() -> None:
-    ids = enqueue_many(tasks.ameet.bind("ten", 10) for _ in range(10))
+    ids = enqueue_many(tasks.ameet.bind("ten", 10) for _ in range(10)).ids
     run_due(threads=10)
     assert Job.objects.filter(pk__in=ids, status="done").count() == 10
 
@@ -55,7 +55,7 @@ def test_a_job_that_blocks_its_sync_thread_holds_no_other() -> None:
     blocked = enqueue(tasks.ablock_thread, "b")
     with working(threads=2):
         assert tasks.gate("b runs").wait(tasks.DEADLINE)
-        others = enqueue_many(tasks.anote.bind("other") for _ in range(5))
+        others = enqueue_many(tasks.anote.bind("other") for _ in range(5)).ids
         until(lambda: Job.objects.filter(pk__in=others, status="done").count() == 5)
         assert fresh(blocked).status == "running"
         tasks.gate("b").set()

@@ -90,8 +90,8 @@ def test_a_job_that_enqueues_itself_for_ever_starves_nobody(task: Any) -> None:
     enqueue(task, "b")
     with working(threads=2) as worker:
         assert tasks.gate("b runs").wait(tasks.DEADLINE)
-        others = enqueue_many(tasks.add.bind(number) for number in range(20))
-        others += enqueue_many(tasks.aid_everywhere.bind() for _ in range(5))
+        others = enqueue_many(tasks.add.bind(number) for number in range(20)).ids
+        others += enqueue_many(tasks.aid_everywhere.bind() for _ in range(5)).ids
         until(lambda: Job.objects.filter(pk__in=others, status="done").count() == 25)
         worker.stop()
         assert Job.objects.filter(pk__in=others, attempts=1).count() == 25
@@ -137,9 +137,9 @@ def test_an_async_job_that_cancels_itself_and_ends_at_once(then: str) -> None:
 def test_a_job_that_deletes_its_own_row_is_gone(
     task: Any, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    others = enqueue_many(tasks.add.bind(number) for number in range(5))
+    others = enqueue_many(tasks.add.bind(number) for number in range(5)).ids
     job = enqueue(task, then)
-    others += enqueue_many(tasks.add.bind(number) for number in range(5))
+    others += enqueue_many(tasks.add.bind(number) for number in range(5)).ids
     run_due(threads=1)
     assert Job.objects.filter(pk__in=others, status="done", attempts=1).count() == 10
     if task is hostile.delete_own_row_in_atomic:

@@ -145,7 +145,7 @@ def test_extending_says_whether_the_lease_is_still_held() -> None:
 def test_race_a_task_ends_while_its_exception_is_on_its_way() -> None:
     """The exception is sent after the thread has left the task's body, and is not raised anywhere."""
     job = enqueue(timing.waits_for_an_hour, "a")
-    rest = enqueue_many(tasks.add.bind(number) for number in range(50))
+    rest = enqueue_many(tasks.add.bind(number) for number in range(50)).ids
     with working(threads=1):
         timeout = timeout_of(job)
         assert tasks.gate("a runs").wait(tasks.DEADLINE)

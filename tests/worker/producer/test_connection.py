@@ -76,7 +76,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_however_often_it_is_cut() -> Non
     with working(threads=3) as worker:
         ids: list[int] = []
         for round_ in range(4):
-            ids += enqueue_many(tasks.see.bind(f"{round_}-{number}") for number in range(300))
+            ids += enqueue_many(tasks.see.bind(f"{round_}-{number}") for number in range(300)).ids
             cut(worker)
         until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == len(ids))
     assert len(tasks.SEEN) == len(set(tasks.SEEN)) == 1200
@@ -95,7 +95,7 @@ def test_claims_whose_answer_was_lost_go_back(monkeypatch: pytest.MonkeyPatch) -
         return answers
 
     monkeypatch.setattr(Session, "run", lossy)
-    ids = enqueue_many(tasks.see.bind(number) for number in range(50))
+    ids = enqueue_many(tasks.see.bind(number) for number in range(50)).ids
     run_due()
     assert lost
     assert sorted(tasks.SEEN) == list(range(50))

@@ -133,7 +133,7 @@ def test_a_refused_outcome_fails_its_job_only_and_the_kept_answer_is_taken_in(
         return outcome._replace(result='"\\u0000"') if outcome.id == bad else outcome
 
     monkeypatch.setattr(outcomes, "succeeded", unstorable)
-    ids = enqueue_many(tasks.noop.bind() for _ in range(1_200))
+    ids = enqueue_many(tasks.noop.bind() for _ in range(1_200)).ids
     bad = ids[600]
     producer.run()
     assert Counter(Job.objects.values_list("status", "attempts")) == {("done", 1): 1_199, ("failed", 1): 1}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def warm(worker: object) -> None:
     """Let a worker assume that jobs are fast."""
-    ids = enqueue_many(tasks.noop.bind() for _ in range(200))
+    ids = enqueue_many(tasks.noop.bind() for _ in range(200)).ids
     until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 200)
 
 
@@ -24,7 +24,7 @@ def test_a_slow_job_among_quick_ones_holds_none_of_them() -> None:
         slow = tasks.hold.bind("slow")
         ids = enqueue_many(
             [*[tasks.noop.bind() for _ in range(50)], slow, *[tasks.noop.bind() for _ in range(50)]]
-        )
+        ).ids
         assert tasks.gate("slow runs").wait(tasks.DEADLINE)
         until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 100)
         assert fresh(ids[50]).status == "running"
@@ -34,7 +34,7 @@ def test_a_slow_job_among_quick_ones_holds_none_of_them() -> None:
 def test_a_worker_that_knows_nothing_takes_no_more_than_it_has_slots_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ids = enqueue_many(tasks.hold.bind("slow") for _ in range(10))
+    ids = enqueue_many(tasks.hold.bind("slow") for _ in range(10)).ids
     with working(threads=3) as worker:
         producer, turns = worker.producer, 0
         room = producer._demand.jobs_now
@@ -63,7 +63,7 @@ def test_jobs_claimed_ahead_of_slow_ones_go_back_for_others(task: object) -> Non
     with working(threads=2) as worker:
         warm(worker)
         names = [task.bind("slow"), task.bind("slow")]  # type: ignore[attr-defined]
-        slow = enqueue_many([*names, *[tasks.noop.bind() for _ in range(300)]])
+        slow = enqueue_many([*names, *[tasks.noop.bind() for _ in range(300)]]).ids
         quick = slow[2:]
         slow = slow[:2]
         assert tasks.gate("slow runs").wait(tasks.DEADLINE)

@@ -28,7 +28,7 @@ def test_a_locked_job_holds_up_nobody_else_and_is_reported_when_it_is_free(conne
         assert tasks.gate("a runs").wait(tasks.DEADLINE)
         holder.execute("SELECT FROM pgqueue_job_live WHERE id = %s FOR UPDATE", (job.pk,))
         tasks.gate("a").set()
-        ids = enqueue_many(tasks.add.bind(number) for number in range(20))
+        ids = enqueue_many(tasks.add.bind(number) for number in range(20)).ids
         until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
         later = enqueue(tasks.noop)
         until(lambda: fresh(later).status == "done")
@@ -83,7 +83,7 @@ def test_a_job_whose_twin_is_in_an_open_transaction_holds_up_nobody_else(
         (twin,) = add(other, options='{"unique_key": "k"}', run_after="2060-01-01 UTC")
         tasks.gate("a").set()
         until(lambda: "cannot be reported yet" in caplog.text)
-        ids = enqueue_many(tasks.add.bind(number) for number in range(20))
+        ids = enqueue_many(tasks.add.bind(number) for number in range(20)).ids
         until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
         assert fresh(job).status == "running"
         getattr(other, end)()

@@ -149,7 +149,7 @@ def claimed_ahead(worker: RunningWorker) -> tuple[int, list[int]]:
     own._batch_size.learn([0.0001])
     with transaction.atomic():
         running = enqueue(tasks.hold, "first").pk
-        jobs = enqueue_many([noop.bind(), tasks.add.bind(1)])
+        jobs = enqueue_many([noop.bind(), tasks.add.bind(1)]).ids
     until(lambda: states(running, *jobs) == ["running"] * 3)
     assert tasks.gate("first runs").wait(DEADLINE)
     return running, jobs
@@ -227,7 +227,7 @@ def test_a_running_worker_lets_jobs_continue_at_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(idle, "POLL_INTERVAL", 60.0)
     pause(task=noop)
     with working():
-        jobs = enqueue_many(noop.bind() for _ in range(30))
+        jobs = enqueue_many(noop.bind() for _ in range(30)).ids
         until(lambda: set(states(*jobs)) == {"blocked"})
         began = monotonic()
         resume(task=noop)
@@ -265,7 +265,7 @@ def test_what_was_resumed_while_no_worker_lived_continues_when_one_starts() -> N
 
 def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
     pause(task=noop)
-    jobs = enqueue_many(noop.bind() for _ in range(5))
+    jobs = enqueue_many(noop.bind() for _ in range(5)).ids
     run_due()
     Job.objects.filter(pk=jobs[3]).update(run_after=timezone.now() + HOUR)
     resume(task=noop)
@@ -283,7 +283,7 @@ def test_more_jobs_than_one_batch_continue_in_the_order_of_their_ids() -> None:
 
 def test_paused_jobs_can_be_cancelled_retried_edited_and_run_now() -> None:
     pause(task=noop)
-    jobs = enqueue_many(noop.bind() for _ in range(4))
+    jobs = enqueue_many(noop.bind() for _ in range(4)).ids
     run_due()
     first, second, third, fourth = jobs
     Job.objects.filter(pk=second).update(attempts=3, crash_count=1)

@@ -67,7 +67,7 @@ def test_a_worker_has_few_prepared_statements_whatever_it_has_done(
                         tasks.add.bind(1, 2), tasks.fail_once.bind(), tasks.fail.bind(),
                         tasks.cancel_itself.bind(), tasks.raise_odd.bind("nul"), tasks.noop.bind(),
                     )
-                )  # fmt: skip
+                ).ids  # fmt: skip
                 ids.append(value(owner, "SELECT pgqueue_enqueue('tests.app.worker_tasks.noop')"))
                 over(*ids)
             later = enqueue(tasks.snooze, 60)

@@ -17,7 +17,7 @@ def test_race_a_worker_is_stopped_while_its_claim_is_on_the_way(connect: Connect
     """The claim waits for a lock, the signal arrives, and the claim succeeds: none of its jobs is started."""
     holder, observer = connect(), connect(autocommit=True)
     worker = RunningWorker(make_producer(threads=2))
-    ids = enqueue_many(tasks.see.bind(number) for number in range(20))
+    ids = enqueue_many(tasks.see.bind(number) for number in range(20)).ids
     until(lambda: Job.objects.filter(pk__in=ids, status="done").count() == 20)
     tasks.SEEN.clear()
     # The claim now has ranges to read. It waits for this lock while there are jobs to claim.
