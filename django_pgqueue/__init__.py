@@ -41,7 +41,7 @@ __all__ = [
     "Unique",
     "acancel",
     "achain",
-    "adrain",
+    "adrain_worker",
     "aedit",
     "aenqueue",
     "aenqueue_many",
@@ -50,13 +50,14 @@ __all__ = [
     "areset_limit",
     "aresume",
     "aretry",
+    "arun_now",
     "asend_event",
     "aset_limit",
     "awhy",
     "cancel",
     "chain",
     "current_job",
-    "drain",
+    "drain_worker",
     "edit",
     "enqueue",
     "enqueue_many",
@@ -65,6 +66,7 @@ __all__ = [
     "reset_limit",
     "resume",
     "retry",
+    "run_now",
     "schedule",
     "send_event",
     "set_limit",
@@ -93,7 +95,20 @@ if TYPE_CHECKING:
     )
     from .explanation import Reason, awhy, why
     from .jobs.batches import Batch, achain, chain
-    from .jobs.control import acancel, adrain, aedit, aextend, aretry, cancel, drain, edit, extend, retry
+    from .jobs.control import (
+        acancel,
+        adrain_worker,
+        aedit,
+        aextend,
+        aretry,
+        arun_now,
+        cancel,
+        drain_worker,
+        edit,
+        extend,
+        retry,
+        run_now,
+    )
     from .jobs.current import JobContext, current_job
     from .jobs.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .jobs.job_list import JobList
@@ -139,13 +154,15 @@ else:
             "acancel",
             "aedit",
             "aextend",
+            "adrain_worker",
             "aretry",
+            "arun_now",
             "cancel",
+            "drain_worker",
             "edit",
             "extend",
             "retry",
-            "adrain",
-            "drain",
+            "run_now",
         ),
         "jobs.enqueue": ("aenqueue", "aenqueue_many", "enqueue", "enqueue_many"),
         "jobs.job_list": ("JobList",),

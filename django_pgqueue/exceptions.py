@@ -1,12 +1,13 @@
 """Exceptions that a task raises to control its own job, and the errors of this package.
 
-A wrongly declared task raises Django's own ``InvalidTask``. All exceptions here also take their arguments by
-position, because an exception with keyword-only arguments cannot be unpickled.
+A wrongly declared task raises Django's own ``InvalidTask``. All exceptions here can be pickled.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -53,39 +54,46 @@ class JobControl(Exception):
     """The base class of exceptions that a task raises to control its own job."""
 
 
-class RetryLater(JobControl):
+class _Later(JobControl):
+    """An exception with which a job runs later: after a delay, or at a time."""
+
+    def __init__(self, delay: float | timedelta | None = None, *, until: datetime | None = None) -> None:
+        super().__init__(*(value for value in (delay, until) if value is not None))
+        name = type(self).__name__
+        if delay is not None and until is not None:
+            raise TypeError(f"{name} takes a delay or until=..., not both.")
+        self.delay = None if delay is None else duration(f"{name}(delay)", delay)
+        """Seconds from now on."""
+        self.until = None if until is None else moment(f"{name}(until=...)", until)
+
+    def __str__(self) -> str:
+        kind = "retry" if isinstance(self, RetryLater) else "snooze"
+        if self.until is not None:
+            return f"{kind} at {self.until}"
+        return kind if self.delay is None else f"{kind} after {self.delay:g} s"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), until=self.until), (self.delay,), self.__dict__
+
+
+class RetryLater(_Later):
     """Raise this in a task to fail the attempt and retry the job.
 
-    `after`: the delay, in seconds or as a timedelta; None uses the backoff of the task. The attempt counts:
-    when no attempts are left, the job fails. ``raise RetryLater(after=60) from error`` keeps the cause in the
-    job's errors.
+    `delay`, in seconds or as a timedelta, or `until`, an aware datetime: when; without either, the backoff of
+    the task decides. The attempt counts: when no attempts are left, the job fails. ``raise RetryLater(60)
+    from error`` keeps the cause in the job's errors.
     """
 
-    def __init__(self, after: timedelta | float | None = None) -> None:
-        super().__init__(after)
-        self.after = after
-        self.seconds = None if after is None else duration("RetryLater(after=...)", after)
 
-    def __str__(self) -> str:
-        return "retry" if self.seconds is None else f"retry after {self.seconds:g} s"
-
-
-class Snooze(JobControl):
-    """Raise this in a task to run the job again at `until` (a datetime, or a timedelta from now).
-
-    It does not count as an attempt.
+class Snooze(_Later):
+    """Raise this in a task to run the job again after a `delay`, in seconds or as a timedelta, or at `until`,
+    an aware datetime. It does not count as an attempt.
     """
 
-    def __init__(self, until: datetime | timedelta) -> None:
-        super().__init__(until)
-        if isinstance(until, timedelta):
-            duration("Snooze(until=...)", until)
-            self.until: datetime | timedelta = until
-        else:
-            self.until = moment("Snooze(until=...)", until)
-
-    def __str__(self) -> str:
-        return f"snooze {'until' if isinstance(self.until, datetime) else 'for'} {self.until}"
+    def __init__(self, delay: float | timedelta | None = None, *, until: datetime | None = None) -> None:
+        super().__init__(delay, until=until)
+        if delay is None and until is None:
+            raise TypeError("Snooze takes a delay or until=...: when does the job run again?")
 
 
 class CancelJob(JobControl):
@@ -138,12 +146,12 @@ def moment(where: str, value: datetime) -> datetime:
     offset applies to an hour that the clock shows twice, or never.
     """
     if not isinstance(value, datetime):
-        raise TypeError(f"{where} takes an aware datetime or a timedelta, not {value!r}.")
+        raise TypeError(f"{where} takes an aware datetime, not {value!r}.")
     if value.utcoffset() is not None:
         return value
     if settings.USE_TZ:
         raise TypeError(
-            f"{where} takes an aware datetime or a timedelta. {value!r} has no time zone. Use now() or "
+            f"{where} takes an aware datetime. {value!r} has no time zone. Use now() or "
             "make_aware() of django.utils.timezone."
         )
     first, second = (value.replace(tzinfo=timezone.get_default_timezone(), fold=fold) for fold in (0, 1))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pickle
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -23,8 +23,9 @@ from django_pgqueue.exceptions import (
     [
         InvalidJSON("too large"),
         JobExists("taken", 5),
-        RetryLater(after=60),
+        RetryLater(60),
         Snooze(timedelta(hours=1)),
+        Snooze(until=datetime(2030, 1, 1, tzinfo=UTC)),
         CancelJob(reason="not needed"),
         TaskTimeout(),
         Suspended("sleep", "nap", 5.0),
@@ -33,11 +34,11 @@ from django_pgqueue.exceptions import (
     ids=lambda error: type(error).__name__,
 )
 def test_exceptions_survive_pickling(error: BaseException) -> None:
-    """They are sent between processes, as by pytest-xdist or a process pool. Keyword-only ones would fail."""
+    """They are sent between processes, as by pytest-xdist or a process pool."""
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
 def test_every_exception_with_arguments_of_its_own_is_tested_above() -> None:
     own = {name for name, value in vars(exceptions).items() if "__init__" in getattr(value, "__dict__", ())}
-    assert own == {"JobExists", "RetryLater", "Snooze", "CancelJob", "Suspended", "TaskTimeout"}
+    assert own == {"JobExists", "_Later", "Snooze", "CancelJob", "Suspended", "TaskTimeout"}

@@ -49,8 +49,8 @@ with fake_job() as job:
 """
 _IN_TASK = {
     "a function that does nothing": "for number in numbers: nothing(number, 500_000)",
-    "progress(n, total)": "for number in numbers: job.progress(number, 500_000)",
-    "progress(n, total, note)": "for number in numbers: job.progress(number, 500_000, 'reading')",
+    "set_progress(n, total)": "for number in numbers: job.set_progress(number, 500_000)",
+    "set_progress(n, total, note)": "for number in numbers: job.set_progress(number, 500_000, 'reading')",
     "an item of track()": "for number in track(numbers): pass",
 }
 
@@ -161,6 +161,6 @@ SCENARIOS = [
         rounds=3,
         lower_is_better=True,
         contestants=(OURS,),
-        targets=(Target(CALL, MOST_NANOSECONDS, "progress(n, total)", at_most=True),),
+        targets=(Target(CALL, MOST_NANOSECONDS, "set_progress(n, total)", at_most=True),),
     ),
 ]

@@ -41,7 +41,7 @@ def _outcomes(stage: Stage) -> None:
         "demoshop.reports.export_orders", "done", result=[{"order": n, "sum": n * 9.5} for n in range(40)]
     )
     stage.ended("demoshop.orders.ship", "failed", 1208, error=3)
-    stage.do("SELECT pgqueue_cancel(%s)", stage.enqueue("demoshop.orders.ship", 1209))
+    stage.do("SELECT pgqueue_cancel(ARRAY[%s::bigint])", stage.enqueue("demoshop.orders.ship", 1209))
     pk = stage.enqueue("demoshop.orders.charge_card", 1210)
     for error, delay in ((0, 0.0), (1, 900.0)):  # it waits for its third attempt
         [claim] = stage.claim()
@@ -139,7 +139,7 @@ def _running(stage: Stage) -> None:
         for number, claim in enumerate(stage.claim(count, queue)):
             stage.age(claim.id, 20 + 70 * number)
             stage.do("SELECT pgqueue_progress(%s, %s, %s)", claim.id, 12 * number, 100)
-    stage.do("SELECT pgqueue_cancel(%s)", claim.id)
+    stage.do("SELECT pgqueue_cancel(ARRAY[%s::bigint])", claim.id)
 
 
 def _on_workers_in_trouble(stage: Stage) -> None:

@@ -11,7 +11,7 @@ from django.db.models import BooleanField, F, Func
 from django.db.models.expressions import RawSQL
 from django.db.utils import DataError
 
-from ..compat import is_task
+from ..compat import InvalidTask, is_task
 from ..models import Limit
 from ..tasks import options
 from ..tasks.keys import KEY_LENGTH, RateLimit, limit_name, name_problem
@@ -155,10 +155,13 @@ def _target(function: str, queue: Any, task: Any, name: Any, everything: Any) ->
     """Return the name under which the limit is stored."""
     if sum([queue is not None, task is not None, name is not None, bool(everything)]) != 1:
         raise TypeError(f"{function}() takes exactly one of queue=, task=, name= and everything=True.")
-    if queue is not None:
-        return f"queue:{options.queue_name(queue)}"
-    if task is not None:
-        return limit_name(adopt(task)) if is_task(task) else options.task_path(task)
+    try:
+        if queue is not None:
+            return f"queue:{options.queue_name(queue)}"
+        if task is not None:
+            return limit_name(adopt(task)) if is_task(task) else options.task_path(task)
+    except InvalidTask as error:
+        raise ValueError(f"{function}(): {error}") from None
     if name is None:
         return "*"
     if problem := name_problem(name):

@@ -4,19 +4,21 @@ workers hear of it at the commit.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from ..compat import is_task
+from ..compat import InvalidTask, is_task
+from ..exceptions import duration as seconds
 from ..exceptions import moment
 from ..models import Pause
 from ..tasks import options
 from ..tasks.routing import default_backend
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from ..tasks.task import AnyTask
 
 __all__ = ["apause", "aresume", "pause", "resume"]
@@ -33,23 +35,24 @@ def pause(
     everything: bool = False,
     reason: str = "",
     author: str = "",
-    until: datetime | timedelta | None = None,
+    until: datetime | None = None,
+    duration: float | timedelta | None = None,
     using: str | None = None,
 ) -> Pause:
     """Pause a queue, a task, or everything. Running jobs finish; workers start no more of these jobs.
 
-    ``until``: when it ends by itself, a datetime or a timedelta from now. A second pause of the same
-    target replaces the first. ``using``: the alias of the database; by default, that of the default backend.
+    When it ends by itself: ``until``, a datetime, or ``duration``, seconds or a timedelta from now. A second
+    pause of the same target replaces the first. ``using``: the alias of the database; by default, that of the
+    default backend.
 
-    Raise ``TypeError`` unless exactly one target is given, ``InvalidTask`` for a bad name of a queue or task,
-    and ``ValueError`` for another bad value.
+    Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
     kind, name = _target("pause", queue, task, everything)
     for what, text, most in (("reason", reason, 400), ("author", author, 150)):
         if not isinstance(text, str) or len(text) > most or "\0" in text:
             raise ValueError(f"pause({what}=...) takes up to {most} characters, not {text!r:.100}.")
     alias = using or default_backend().home()
-    moment, delay = _end(until, alias)
+    moment, delay = _end(until, duration, alias)
     pk = _value(alias, _PAUSE, kind, name, reason, author, moment, delay)
     return Pause.objects.using(alias).get(pk=pk)
 
@@ -61,12 +64,20 @@ async def apause(
     everything: bool = False,
     reason: str = "",
     author: str = "",
-    until: datetime | timedelta | None = None,
+    until: datetime | None = None,
+    duration: float | timedelta | None = None,
     using: str | None = None,
 ) -> Pause:
     """Like ``pause()``, for async code."""
     return await sync_to_async(pause)(
-        queue=queue, task=task, everything=everything, reason=reason, author=author, until=until, using=using
+        queue=queue,
+        task=task,
+        everything=everything,
+        reason=reason,
+        author=author,
+        until=until,
+        duration=duration,
+        using=using,
     )
 
 
@@ -80,8 +91,7 @@ def resume(
     """End the pause of a queue, a task, or everything. Return whether it was paused.
 
     Each pause is ended alone: ``resume(everything=True)`` does not resume a queue that was paused, too.
-    Raise ``TypeError`` unless exactly one target is given, ``InvalidTask`` for a bad name of a queue or task,
-    and ``ValueError`` for another bad value.
+    Raise ``TypeError`` unless exactly one target is given, and ``ValueError`` for a bad value.
     """
     kind, name = _target("resume", queue, task, everything)
     was_paused: bool = _value(using or default_backend().home(), _RESUME, kind, name)
@@ -103,21 +113,27 @@ def _target(function: str, queue: Any, task: Any, everything: Any) -> tuple[str,
     given = [queue is not None, task is not None, bool(everything)]
     if sum(given) != 1:
         raise TypeError(f"{function}() takes exactly one of queue=..., task=... and everything=True.")
-    if queue is not None:
-        return "queue", options.queue_name(queue)
-    if task is not None:
-        return "task", options.task_path(task.module_path if is_task(task) else task)
+    try:
+        if queue is not None:
+            return "queue", options.queue_name(queue)
+        if task is not None:
+            return "task", options.task_path(task.module_path if is_task(task) else task)
+    except InvalidTask as error:
+        raise ValueError(f"{function}(): {error}") from None
     return "all", ""
 
 
-def _end(until: Any, alias: str) -> tuple[datetime | None, float | None]:
+def _end(until: Any, period: Any, alias: str) -> tuple[datetime | None, float | None]:
     """Return the time, or the seconds from now, after which the pause ends."""
+    if until is not None and period is not None:
+        raise TypeError("pause() takes until=... or duration=..., not both.")
+    if period is not None:
+        delay = seconds("pause(duration=...)", period)
+        if not delay:
+            raise ValueError("pause(duration=...) must be more than 0 seconds.")
+        return None, delay
     if until is None:
         return None, None
-    if isinstance(until, timedelta):
-        if not timedelta(0) < until <= options.CENTURY:
-            raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")
-        return None, until.total_seconds()
     until = moment("pause(until=...)", until)
     if not 0 < _value(alias, _AHEAD, until) <= options.CENTURY.total_seconds():
         raise ValueError(f"pause(until=...) must be in the future, within 100 years. It is {until!r}.")

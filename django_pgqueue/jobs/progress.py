@@ -41,7 +41,7 @@ def progress_of(done: Any, total: Any, note: Any) -> Progress:
     A note that is too long is cut: a task should not fail because of it.
     """
     if not isinstance(note, str):
-        raise TypeError(f"progress(note=...) takes a str, not {note!r}.")
+        raise TypeError(f"set_progress(note=...) takes a str, not {note!r}.")
     if len(note) > NOTE_LIMIT:
         note = note[: NOTE_LIMIT - 1] + "…"
     if not note.isascii() or "\0" in note:  # what PostgreSQL cannot store
@@ -59,10 +59,10 @@ def stored_progress(stored: Mapping[str, Any] | None) -> Progress | None:
 
 def _amount(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
-        raise TypeError(f"progress({name}=...) takes a number, not {value!r}.")
+        raise TypeError(f"set_progress({name}=...) takes a number, not {value!r}.")
     number: Any = float("nan") if isinstance(value, Decimal) and value.is_nan() else value
     if not 0 <= number <= MOST:
-        raise ValueError(f"progress({name}=...) takes a number from 0 to 2**53, not {value!r}.")
+        raise ValueError(f"set_progress({name}=...) takes a number from 0 to 2**53, not {value!r}.")
     return _number(float(number))
 
 

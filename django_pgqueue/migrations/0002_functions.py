@@ -46,6 +46,7 @@ class Migration(migrations.Migration):
         RunSQLFile("retry_v1.sql", "DROP FUNCTION pgqueue_retry_v1"),
         RunSQLFile("retry.sql", "DROP FUNCTION pgqueue_retry"),
         RunSQLFile("run_now_v1.sql", "DROP FUNCTION pgqueue_run_now_v1"),
+        RunSQLFile("run_now.sql", "DROP FUNCTION pgqueue_run_now"),
         RunSQLFile("edit_v1.sql", "DROP FUNCTION pgqueue_edit_v1"),
         RunSQLFile("edit.sql", "DROP FUNCTION pgqueue_edit"),
         RunSQLFile("extend_v1.sql", "DROP FUNCTION pgqueue_extend_v1"),

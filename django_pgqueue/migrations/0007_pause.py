@@ -75,6 +75,6 @@ class Migration(migrations.Migration):
         RunSQLFile("resume_v1.sql", "DROP FUNCTION pgqueue_resume_v1"),
         RunSQLFile("resume.sql", "DROP FUNCTION pgqueue_resume"),
         RunSQLFile("unpause_v1.sql", "DROP FUNCTION pgqueue_unpause_v1"),
-        RunSQLFile("drain_v1.sql", "DROP FUNCTION pgqueue_drain_v1"),
-        RunSQLFile("drain.sql", "DROP FUNCTION pgqueue_drain"),
+        RunSQLFile("drain_worker_v1.sql", "DROP FUNCTION pgqueue_drain_worker_v1"),
+        RunSQLFile("drain_worker.sql", "DROP FUNCTION pgqueue_drain_worker"),
     ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
 
+from ..exceptions import duration as seconds
 from .job import Job
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from ..jobs.log import Attempt
+    from ..jobs.progress import Progress
     from ..tasks.link import Link
     from ..tasks.task import BoundTask
     from .batch import BatchCounts
@@ -72,6 +74,10 @@ class Running(Protocol):
 
 class Reports(Protocol):
     """What a worker does with the progress of a job."""
+
+    @property
+    def last(self) -> Progress | None:
+        """What the task has last reported."""
 
     def tell(self, done: Any, total: Any = None, note: Any = "") -> None:
         """Remember how far the job is."""
@@ -162,26 +168,39 @@ class CurrentJob(Job):
         """Whether the job was asked to stop. This is up to date and needs no query."""
         return self._running.asked_to_stop or super().cancel_requested
 
-    def wait_for_cancel(self, timeout: float) -> bool:
-        """In a sync task: sleep for ``timeout`` seconds, or until the job is asked to stop. Return whether it
-        was.
+    def wait_for_cancel(self, timeout: float | timedelta) -> bool:
+        """In a sync task: sleep for ``timeout`` (seconds or a timedelta), or until the job is asked to stop.
+        Return whether it was.
         """
-        return self._running.cancel_event.wait(timeout)
+        return self._running.cancel_event.wait(seconds("wait_for_cancel(timeout)", timeout))
 
-    def extend(self, seconds: float | timedelta) -> bool:
-        """Postpone the timeout so that it does not come within the next ``seconds``.
+    def retry(self, *, done: bool = False) -> bool:
+        """Raise ``TypeError``: a running job cannot be retried. Raise ``RetryLater`` in the task."""
+        raise TypeError(
+            "The job is running. To fail this attempt and retry it, write: raise RetryLater(delay)"
+        )
+
+    aretry = retry  # type: ignore[assignment]
+
+    def extend(self, duration: float | timedelta) -> bool:
+        """Postpone the timeout so that it does not come within this time (seconds or a timedelta) from now.
 
         Return whether this worker still holds the lease of the job. If it does not, the outcome of the task
         will be refused. A job without a timeout has nothing to extend but gets the same answer. Raise
-        ``TypeError`` or ``ValueError`` if ``seconds`` is not a duration of up to 100 years.
+        ``TypeError`` or ``ValueError`` for anything but a duration of up to 100 years.
         """
-        return self._running.extend(seconds)
+        return self._running.extend(duration)
 
-    async def aextend(self, seconds: float | timedelta) -> bool:
+    async def aextend(self, duration: float | timedelta) -> bool:
         """Like ``extend()``, for async tasks."""
-        return await sync_to_async(self.extend)(seconds)
+        return await sync_to_async(self.extend)(duration)
 
-    def progress(  # type: ignore[override]  # the job of others has a property
+    @property
+    def progress(self) -> Progress | None:
+        """What this attempt has last reported; before that, what is stored of an attempt before it."""
+        return self._running.progress.last or super().progress
+
+    def set_progress(
         self, done: float | Decimal, total: float | Decimal | None = None, note: str = ""
     ) -> None:
         """Report how far the job is: ``done`` of ``total``, and a note.
@@ -244,17 +263,17 @@ class CurrentJob(Job):
         result: R = await self._running.steps.arun(name, function, args, kwargs)
         return result
 
-    def sleep(self, name: str, length: float | timedelta, /) -> None:
-        """Continue the job after ``length`` (seconds, or a timedelta), counted from the first call.
+    def sleep(self, name: str, duration: float | timedelta, /) -> None:
+        """Continue the job after ``duration`` (seconds, or a timedelta), counted from the first call.
 
         The job leaves its worker and spends no attempt. The task runs again from its start, where its
         recorded steps return at once.
         """
-        self._running.steps.sleep(name, length)
+        self._running.steps.sleep(name, duration)
 
-    async def asleep(self, name: str, length: float | timedelta, /) -> None:
+    async def asleep(self, name: str, duration: float | timedelta, /) -> None:
         """Like ``sleep()``, for async tasks."""
-        await sync_to_async(self._running.steps.sleep)(name, length)
+        await sync_to_async(self._running.steps.sleep)(name, duration)
 
     def receive_event(self, name: str, /, timeout: float | timedelta | None = None) -> Any:
         """Continue the job when it is sent this event (``django_pgqueue.send_event``); return its value.

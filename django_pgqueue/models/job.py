@@ -12,98 +12,34 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from asgiref.sync import sync_to_async
 from django.apps.registry import Apps
-from django.core.exceptions import EmptyResultSet
 from django.db import connections, models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from ..exceptions import duration as seconds
 from ..jobs.progress import HAS_PROGRESS, Progress, stored_progress
+from .changes import CANCEL, EDIT, EXTEND, RETRY, RUN_NOW, Changes, change_all, edit_values
 from .fields import ArrayColumn, JSONColumn
 from .joins import Joins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from datetime import datetime, timedelta
 
-    from django.db.models import QuerySet
     from django.db.models.base import ModelBase
 
     from ..tasks.unique import EnqueueOutcome
 
 __all__ = [
-    "CANCEL",
-    "EDIT",
-    "EXTEND",
-    "RETRY",
-    "RUN_NOW",
     "Job",
     "JobQuerySet",
     "LiveJob",
     "Reporting",
     "Status",
     "UniqueScope",
-    "change_all",
-    "change_one",
-    "edit_values",
     "keep_sequence_ahead",
     "names_ids",
 ]
-
-
-# ----------------------------------------------------------------------------
-# The statements that change existing jobs, for one job or for the jobs of a queryset.
-#
-# ``{ids}`` in a statement stands for an array of ids. Each statement returns how many jobs it changed.
-
-CANCEL = "SELECT pgqueue_cancel_v1({ids})"
-RETRY = "SELECT pgqueue_retry_v1({ids})"
-RUN_NOW = "SELECT pgqueue_run_now_v1({ids})"
-EXTEND = "SELECT count(*) FROM pgqueue_extend_v1({ids}, %s)"
-EDIT = "SELECT pgqueue_edit_v1({ids}, %s::integer, %s::timestamptz, %s::double precision, %s)"
-
-
-def change_one(statement: str, alias: str, pk: int, *more: Any) -> int:
-    """Run the statement on the job ``pk`` of the database ``alias``."""
-    return _run(alias, statement.format(ids="ARRAY[%s::bigint]"), [pk, *more])
-
-
-def change_all(statement: str, jobs: QuerySet[Any], *more: Any) -> int:
-    """Run the statement on the jobs of a queryset, in the database that the router selects for writing."""
-    jobs._for_write = True  # type: ignore[attr-defined]  # so that .db asks the router where to write
-    alias = jobs.db
-    query = jobs.values("pk").query
-    if not (query.is_sliced or query.select_for_update):  # rows are locked in the requested order
-        query.clear_ordering(force=True)
-    try:
-        ids, parameters = query.get_compiler(alias).as_sql()
-    except EmptyResultSet:
-        return 0
-    return _run(alias, statement.format(ids=f"ARRAY({ids})"), [*parameters, *more])
-
-
-def edit_values(priority: Any, run_after: Any, queue_name: Any) -> tuple[Any, ...]:
-    """Return the parameters of ``EDIT``. None leaves a value as it is.
-
-    Raise ``TypeError`` if there is nothing to change, and ``InvalidTask`` for a bad value.
-    """
-    from ..tasks import options as validation
-
-    if priority is None and run_after is None and queue_name is None:
-        raise TypeError("edit() changes nothing: give it a priority, run_after or queue_name.")
-    moment, delay = validation.run_after(run_after)
-    return (
-        None if priority is None else validation.priority(priority),
-        moment,
-        None if delay is None else delay.total_seconds(),
-        None if queue_name is None else validation.queue_name(queue_name),
-    )
-
-
-def _run(alias: str, query: str, parameters: Sequence[Any]) -> int:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(query, parameters)
-        changed: int = cursor.fetchone()[0]
-    return changed
 
 
 # ----------------------------------------------------------------------------
@@ -136,7 +72,7 @@ class Reporting:
 
 _NOT_DELETED = (
     "Jobs cannot be deleted, because they would be missing from the history. Use "
-    "django_pgqueue.cancel(job) to cancel a job. Finished jobs are removed after PGQUEUE['RETENTION'] and "
+    "job.cancel() to cancel a job. Finished jobs are removed after PGQUEUE['RETENTION'] and "
     "PGQUEUE['FAILED_RETENTION'], or after keep_done and keep_failed of their Queue."
 )
 
@@ -181,13 +117,23 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Like ``cancel()``, for async code."""
         return await sync_to_async(self.cancel)()
 
-    def retry(self) -> int:
-        """Run these jobs again now, with a new budget of attempts. Return the number of changed rows."""
-        return change_all(RETRY, self)
+    def retry(self, *, done: bool = False) -> int:
+        """Run these jobs again now, with a new budget of attempts; done ones only with ``done=True``. Return
+        the number of changed rows.
+        """
+        return change_all(RETRY, self, done)
 
-    async def aretry(self) -> int:
+    async def aretry(self, *, done: bool = False) -> int:
         """Like ``retry()``, for async code."""
-        return await sync_to_async(self.retry)()
+        return await sync_to_async(self.retry)(done=done)
+
+    def run_now(self) -> int:
+        """Run those jobs now that wait for a later time. Return how many changed."""
+        return change_all(RUN_NOW, self)
+
+    async def arun_now(self) -> int:
+        """Like ``run_now()``, for async code."""
+        return await sync_to_async(self.run_now)()
 
     def edit(
         self,
@@ -209,13 +155,23 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Like ``edit()``, for async code."""
         return await sync_to_async(self.edit)(priority=priority, run_after=run_after, queue_name=queue_name)
 
+    def extend(self, duration: float | timedelta) -> int:
+        """Let those jobs that run run this much longer from now. Return how many run."""
+        return change_all(EXTEND, self, seconds("extend(duration)", duration))
+
+    async def aextend(self, duration: float | timedelta) -> int:
+        """Like ``extend()``, for async code."""
+        return await sync_to_async(self.extend)(duration)
+
     def delete(self) -> tuple[int, dict[str, int]]:
         """Raise ``TypeError``, like ``Job.delete()``. Cancel jobs instead; upkeep removes finished jobs."""
         raise TypeError(_NOT_DELETED)
 
     # Not in templates, and not on the manager: ``Job.objects.cancel()`` would cancel every job.
     _method: Any
-    for _method in (cancel, acancel, retry, aretry, edit, aedit, delete):
+    for _method in (
+        cancel, acancel, retry, aretry, run_now, arun_now, edit, aedit, extend, aextend, delete
+    ):  # fmt: skip
         _method.alters_data = True
         _method.queryset_only = True
     del _method
@@ -341,7 +297,7 @@ class JobFields(models.Model):
         return self.finished_at is not None
 
 
-class Job(Joins, Reporting, JobFields):
+class Job(Changes, Joins, Reporting, JobFields):
     """One call of a task. Only ``enqueue``, ``cancel``, ``retry`` and the workers change its state."""
 
     if TYPE_CHECKING:
@@ -393,7 +349,7 @@ class Job(Joins, Reporting, JobFields):
         if not self._state.adding:
             raise TypeError(
                 "An existing job cannot be saved, because only the queue changes its state. "
-                "Use django_pgqueue.cancel(job) or django_pgqueue.retry(job), or enqueue a new job."
+                "Use job.cancel(), job.retry() or job.edit(), or enqueue a new job."
             )
         super().save(
             force_insert=force_insert, force_update=force_update, using=using, update_fields=update_fields

@@ -1,5 +1,5 @@
--- The stable name for plain SQL: SELECT pgqueue_extend(5, 60). Returns whether the job is running.
-CREATE FUNCTION pgqueue_extend(id bigint, seconds double precision) RETURNS boolean
+-- The stable name for plain SQL: SELECT pgqueue_extend(ARRAY[5], '10 minutes'). Returns how many of the jobs run.
+CREATE FUNCTION pgqueue_extend(ids bigint[], duration interval) RETURNS integer
 LANGUAGE sql SET search_path FROM CURRENT AS $$
-    SELECT EXISTS (SELECT pgqueue_extend_v1(ARRAY[id], seconds))
+    SELECT count(*)::integer FROM pgqueue_extend_v1(ids, date_part('epoch', duration))
 $$;

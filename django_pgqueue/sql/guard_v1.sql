@@ -7,5 +7,5 @@ BEGIN
         OLD.id, OLD.status, OLD.shelf, NEW.status, NEW.shelf
         USING ERRCODE = 'check_violation', CONSTRAINT = 'pgqueue_job_transition',
             TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA,
-            HINT = 'Use cancel() or retry(), in SQL pgqueue_cancel(id) or pgqueue_retry(id).';
+            HINT = 'Use cancel() or retry(), in SQL pgqueue_cancel(ARRAY[id]) or pgqueue_retry(ARRAY[id]).';
 END $$;

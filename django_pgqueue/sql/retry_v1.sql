@@ -1,5 +1,6 @@
--- Run jobs again, now, with a new budget of attempts. Jobs that are over come back from history with their id,
--- attempts and errors, and waiting jobs become due. A job whose task is paused stays blocked until the pause ends.
+-- Run jobs again, now, with a new budget of attempts. Finished jobs come back from history with their id, attempts
+-- and errors, those that are done only with p_done; waiting jobs become due. A job whose task is paused stays blocked
+-- until the pause ends.
 -- Running jobs do not change, and neither do those that wait for other jobs: their order is what they were enqueued for.
 -- A job that was cancelled while it waited for others waits again for those that are not over. Returns the number of changed rows. A SELECT that waits for another retry, or for the
 -- TRUNCATE of the shelf, finds nothing afterwards, which
@@ -9,7 +10,7 @@
 -- enqueued at the same time. The INSERT waits for it, in the order of the keys, and a conflict with it leaves the job.
 --
 -- A job with a concurrency key joins the line of its key at the end.
-CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[]) RETURNS integer
+CREATE FUNCTION pgqueue_retry_v1(p_ids bigint[], p_done boolean DEFAULT false) RETURNS integer
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     hurried integer;
@@ -33,7 +34,7 @@ BEGIN
     SELECT count(*), array_agg(waiting.id) FILTER (WHERE waiting.marks & 1 <> 0) INTO hurried, slept FROM waiting;
 
     WITH gone AS MATERIALIZED (
-        SELECT job.* FROM pgqueue_job AS job WHERE job.id = ANY (p_ids) AND job.shelf <> 0
+        SELECT job.* FROM pgqueue_job AS job WHERE job.id = ANY (p_ids) AND job.shelf <> 0 AND (p_done OR job.status <> 'done')
         ORDER BY job.id FOR UPDATE
     ), back AS (
         INSERT INTO pgqueue_job_live (

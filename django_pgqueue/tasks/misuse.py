@@ -21,7 +21,7 @@ _HABITS = {
     **dict.fromkeys(("chunks", "replace", "add_to_chord"), _CANVAS),
     **dict.fromkeys(("adelay", "defer_async"), "await aenqueue({name}, ...)"),
     **dict.fromkeys(("apply", "run", "call_local", "fn"), "{name}.call(...)"),
-    "retry": "raise RetryLater(after=...) in the task",
+    "retry": "raise RetryLater(delay) in the task",
     "request": "current_job() in the task",
 }
 

@@ -68,7 +68,7 @@ class AttemptResult(NamedTuple):
     using: str
     """The alias of the database."""
     progress: Progress | None = None
-    """What it has last reported with ``current_job().progress()``."""
+    """What it has last reported with ``current_job().set_progress()``."""
 
     @property
     def job(self) -> Job:
@@ -213,7 +213,7 @@ def _endless(ran: list[AttemptResult]) -> str:
 
 @contextmanager
 def reported_progress() -> Iterator[list[Progress]]:
-    """Collect what jobs report in the block with ``current_job().progress()`` and ``track()``, in order.
+    """Collect what jobs report in the block with ``current_job().set_progress()`` and ``track()``, in order.
 
     They may run in ``call_task()``, ``run_jobs()``, immediate mode, ``fake_job()``, or on a thread. Each item
     has ``done``, ``total`` and ``note``, and is equal to a tuple of these.

@@ -137,7 +137,7 @@ def test_the_form_says_what_a_name_is_and_suggests_those_in_use(root: Client) ->
 def test_a_banner_says_that_everything_is_paused(root: Client, model: str) -> None:
     pages = [url("changelist", model=model), url("overview")]
     assert [page for page in pages if "Everything is paused" in body(root, page)] == []
-    found = pause(everything=True, reason="<moving>", author="ann", until=HOUR)
+    found = pause(everything=True, reason="<moving>", author="ann", duration=HOUR)
     for page in pages:
         html = body(root, page)
         assert "Everything is paused by ann until" in html

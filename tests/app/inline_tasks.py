@@ -63,7 +63,7 @@ def _end(how: str) -> Any:
         case "raise":
             raise ValueError("no")
         case "retry_later":
-            raise RetryLater(after=60)
+            raise RetryLater(60)
         case "snooze":
             raise Snooze(timedelta(hours=1))
         case "cancel":

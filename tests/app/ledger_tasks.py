@@ -61,7 +61,7 @@ def snoozes(number: int, seconds: float) -> None:
     with recorded(number):
         claimed = current_job().last_attempted_at
         if claimed is not None and first_time(number):
-            raise Snooze(claimed + timedelta(seconds=seconds))
+            raise Snooze(until=claimed + timedelta(seconds=seconds))
 
 
 @task
@@ -189,4 +189,4 @@ def _limited(number: int, seconds: float) -> None:
     with recorded(number):
         time.sleep(seconds)
         if current_job().attempts == 1 and number % 12 == 5:
-            raise RetryLater(after=0.05)
+            raise RetryLater(0.05)

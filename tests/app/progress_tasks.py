@@ -42,20 +42,20 @@ def body(name: str) -> Any:
 
 @task
 def reports() -> None:
-    current_job().progress(40, 100, "reading")
+    current_job().set_progress(40, 100, "reading")
     hold()
 
 
 @task
 async def areports() -> None:
-    current_job().progress(40, 100, "reading")
+    current_job().set_progress(40, 100, "reading")
     await asyncio.to_thread(hold)
 
 
 @task
 def reports_in_a_thread() -> None:
     thread = Thread(
-        target=contextvars.copy_context().run, args=(lambda: current_job().progress(40, 100, "reading"),)
+        target=contextvars.copy_context().run, args=(lambda: current_job().set_progress(40, 100, "reading"),)
     )
     thread.start()
     thread.join()
@@ -64,14 +64,14 @@ def reports_in_a_thread() -> None:
 
 @task(atomic=True)
 def reports_atomically() -> None:
-    current_job().progress(40, 100, "reading")
+    current_job().set_progress(40, 100, "reading")
     hold()
 
 
 @task
 def sleeps() -> str:
     job = current_job()
-    job.progress(1, 2)
+    job.set_progress(1, 2)
     job.sleep("nap", timedelta(hours=1))
     return "awake"
 
@@ -88,7 +88,7 @@ def waits_for_entry(key: str) -> None:
     job.step("prepare", str, 1)
     while not Entry.objects.filter(key=key).exists():
         count += 1
-        job.progress(count, note="isolated" if job.crash_count else "here")
+        job.set_progress(count, note="isolated" if job.crash_count else "here")
         job.wait_for_cancel(0.05)
     job.step("fail", _raise)
 

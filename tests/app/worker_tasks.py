@@ -154,12 +154,12 @@ def retry_later(after: float | None = None) -> None:
 @task
 def snooze(seconds: float, *, absolute: bool = False) -> None:
     wait = timedelta(seconds=seconds)
-    raise Snooze(datetime.now(UTC) + wait if absolute else wait)
+    raise Snooze(until=datetime.now(UTC) + wait) if absolute else Snooze(wait)
 
 
 @task
 def snooze_to_the_end_of_time() -> None:
-    raise Snooze(datetime.max.replace(tzinfo=UTC))
+    raise Snooze(until=datetime.max.replace(tzinfo=UTC))
 
 
 @task

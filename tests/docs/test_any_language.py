@@ -123,7 +123,7 @@ def test_a_worker_that_is_asked_to_end_signs_off(command: list[str], queue: str)
     with working(command, BEAT="0.1") as process:
         until(Worker.objects.exists, what="a registered worker")
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pgqueue_drain(id, 'stop') FROM pgqueue_worker")
+            cursor.execute("SELECT pgqueue_drain_worker(id, false) FROM pgqueue_worker")
         until(lambda: not Worker.objects.exists(), what="the worker to sign off")
         assert process.wait(20) == 0
 

@@ -162,6 +162,7 @@ def test_cancel_and_retry() -> None:
     assert (fresh(one).status, fresh(other).status) == ("cancelled", "pending")
     assert control.withdraw_one(other)
     assert not control.withdraw_one(other)
+    assert control.withdraw_several([one, enqueue(tasks.send_receipt, order.pk)]) == 1
 
     job = run(enqueue(charge, order.pk))
     assert job.status == "failed"
@@ -214,7 +215,7 @@ def test_an_idempotency_key() -> None:
     idempotent = example("idempotent")
     idempotent.CHARGED.clear()  # other examples use the same bank
     job = run(enqueue(idempotent.charge_card, 5))
-    assert django_pgqueue.retry(job) == 1
+    assert job.retry(done=True)
     job = run(job)
     assert (job.status, job.attempts) == ("done", 2)
     assert [(f"shop-job-{job.pk}", 5)] == list(idempotent.CHARGED.items())

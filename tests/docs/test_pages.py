@@ -146,7 +146,7 @@ def test_the_page_of_sql_shows_the_signatures(name: str) -> None:
     with connections["default"].cursor() as cursor:
         cursor.execute("SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE proname = %s", [name])
         ((arguments,),) = cursor.fetchall()
-    parameter = r"(?:^|, )(?:IN |OUT )?(?:VARIADIC )?(\w+) "
+    parameter = r"(?:^|, )(?:IN |OUT )?(\w+) "
     parameters = re.findall(parameter, re.sub(r"'[^']*'", "''", arguments))
     section = re.split(r"^## ", reference("sql"), flags=re.MULTILINE)
     (text,) = [part for part in section if part.startswith(f"`{name}`")]

@@ -72,7 +72,7 @@ def test_pause_from_sql() -> None:
 def test_drain_from_sql() -> None:
     WorkerFactory.create(pk=4711)
     with connections["default"].cursor() as cursor:
-        cursor.execute(statements("drain"))
+        cursor.execute(statements("drain_worker"))
         assert cursor.fetchall() == [(True,)]
     assert Worker.objects.get().drain == "stop"
 

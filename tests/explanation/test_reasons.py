@@ -172,7 +172,7 @@ def progressing() -> int:
 
 def paused(**target: Any) -> Callable[[], int]:
     def make() -> int:
-        pause(**target, reason="the bank is down", author="anna", until=HOUR)
+        pause(**target, reason="the bank is down", author="anna", duration=HOUR)
         return waiting(queue_name="mail")
 
     return make

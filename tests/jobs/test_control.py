@@ -108,11 +108,22 @@ def test_a_retry_runs_the_same_job_again_with_a_fresh_budget() -> None:
     assert support.claim(raw())[0].attempts == 2
 
 
-@pytest.mark.parametrize("kind", ["done", "cancelled", "failed"])
-def test_whatever_is_over_can_be_retried(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["cancelled", "failed"])
+def test_whatever_did_not_succeed_can_be_retried(kind: str) -> None:
     job = running()
-    support.finish(raw(), [job.pk], kind, result="1")
+    support.finish(raw(), [job.pk], kind)
     assert retry(job) == 1
+    assert fresh(job).status == "pending"
+
+
+def test_a_done_job_runs_again_only_if_that_is_asked_for() -> None:
+    job = running()
+    support.finish(raw(), [job.pk], "done", result="1")
+    rows = Job.objects.filter(pk=job.pk)
+    assert retry(job) == retry(rows) == rows.retry() == 0
+    assert not job.retry()
+    assert fresh(job).result == 1
+    assert retry([job], done=True) == 1
     assert fresh(job).status == "pending"
     assert Job.objects.filter(pk=job.pk).count() == 1
 
@@ -189,6 +200,47 @@ def test_a_job_an_id_or_a_queryset_in_one_statement(
     assert fresh(job).status == ("cancelled" if function is cancel else "pending")
 
 
+def test_several_jobs_of_any_form() -> None:
+    jobs = enqueue_many(noop.bind(number) for number in range(6))
+    result = noop.enqueue(7)
+    given: list[Any] = [
+        jobs[0],
+        jobs.ids[1],
+        str(jobs.ids[2]),
+        result,
+        Job.objects.filter(pk__in=jobs.ids[3:5]),
+    ]
+    with CaptureQueriesContext(connection) as queries:
+        assert cancel(given) == 6
+    assert len(queries) == 2  # one for the queryset, one for all the others
+    assert retry(jobs) == 6  # the last one waits, and comes first
+    assert cancel(iter(jobs.ids)) == 6
+    assert cancel([]) == 0
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_jobs_of_several_databases() -> None:
+    jobs = [enqueue(noop), enqueue(elsewhere, 1), enqueue(noop)]
+    assert cancel(jobs) == 3
+    assert {fresh(job).status for job in jobs} == {"cancelled"}
+
+
+def test_the_methods_of_a_job() -> None:
+    job = enqueue(noop.using(run_after=DAY))
+    assert (job.run_now(), job.run_now()) == (True, False)
+    assert (job.edit(priority=5), job.edit(priority=5)) == (True, False)
+    assert job.why().job_id == job.pk
+    assert (job.cancel(), job.cancel()) == (True, False)
+    assert (job.retry(), fresh(job).status) == (True, "pending")
+    assert not job.extend(60)
+    assert (job.send_event("go", 5), job.send_event("go")) == (True, False)
+    with pytest.raises(ValueError, match="priority"):
+        job.edit(priority=1000)
+    for name in ("cancel", "retry", "run_now", "edit", "extend", "send_event"):
+        assert getattr(job, name).alters_data
+        assert getattr(job, f"a{name}").alters_data
+
+
 def test_a_result_of_django_tasks() -> None:
     result = noop.enqueue(1)
     assert cancel(result) == 1
@@ -203,7 +255,9 @@ def test_the_methods_of_querysets() -> None:
     assert Job.objects.none().cancel() == 0
     assert Job.objects.filter(pk__in=[]).retry() == 0
     assert Job.objects.order_by("-id")[:2].cancel() == 2
-    for name in ("cancel", "acancel", "retry", "aretry"):
+    assert Job.objects.filter(status="pending").run_now() == 0
+    assert Job.objects.all().extend(60) == 0
+    for name in ("cancel", "acancel", "retry", "aretry", "run_now", "arun_now", "extend", "aextend"):
         assert not hasattr(Job.objects, name), "a manager would mean all jobs there are"
         assert getattr(Job.objects.all(), name).alters_data
 
@@ -236,7 +290,8 @@ def test_the_database_of_the_job_its_id_or_its_queryset() -> None:
         (None, TypeError, "Expected a Job, an id"),
         (True, TypeError, "Expected a Job, an id"),
         (1.5, TypeError, "Expected a Job, an id"),
-        ([1, 2], TypeError, "Expected a Job, an id"),
+        ([1, None], TypeError, "Expected a Job, an id"),
+        (b"5", TypeError, "Expected a Job, an id"),
         ("", ValueError, "is not the id of a job"),
         ("five", ValueError, "is not the id of a job"),
         (-5, ValueError, "is not the id of a job"),
@@ -278,6 +333,20 @@ def test_async_code() -> None:
             await Job.objects.all().acancel(),
             await Job.objects.all().aretry(),
             await arun_now(later),
+            await Job.objects.all().arun_now(),
+            await Job.objects.all().aextend(60),
         ]
 
-    assert run(all_of_them(enqueue(noop))) == [1, 1, 2, 2, 0]
+    async def by_methods(job: Job) -> list[bool]:
+        assert (await job.awhy()).job_id == job.pk
+        return [
+            await job.arun_now(),
+            await job.aedit(priority=3),
+            await job.aextend(5),
+            await job.asend_event("go"),
+            await job.acancel(),
+            await job.aretry(),
+        ]
+
+    assert run(all_of_them(enqueue(noop))) == [1, 1, 2, 2, 0, 0, 0]
+    assert run(by_methods(enqueue(noop.using(run_after=DAY)))) == [True, True, False, True, True, True]

@@ -133,7 +133,7 @@ def test_what_is_read_through_it_is_a_plain_job(row: Job, running: Running) -> N
 
 
 def test_a_plain_job_cannot_ask() -> None:
-    assert not {"extend", "aextend", "wait_for_cancel"} & set(dir(Job))
+    assert not {"set_progress", "step", "wait_for_cancel"} & set(dir(Job))
     assert not Job(cancel_requested_at=None).cancel_requested
     assert Job(cancel_requested_at=datetime.now(UTC)).cancel_requested
 

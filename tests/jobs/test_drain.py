@@ -1,4 +1,4 @@
-"""``drain()`` and ``pgqueue_drain()``."""
+"""``drain_worker()`` and ``pgqueue_drain_worker()``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import DataError, connection, transaction
 
-from django_pgqueue import adrain, drain
+from django_pgqueue import adrain_worker, drain_worker
 from django_pgqueue.models import Worker
 from tests.support.coroutines import run
 from tests.support.factories import WorkerFactory
@@ -18,20 +18,22 @@ pytestmark = pytest.mark.django_db
 
 def test_a_stop_is_not_taken_back() -> None:
     worker = WorkerFactory.create()
-    assert drain(worker)
+    assert drain_worker(worker)
     assert Worker.objects.get().drain == "replace"
-    assert drain(worker.pk, "stop")
-    assert drain(worker)
+    assert drain_worker(worker.pk, replace=False)
+    assert drain_worker(worker)
     assert Worker.objects.get().drain == "stop"
-    assert not drain(worker.pk + 1)
+    assert not drain_worker(worker.pk + 1)
 
 
 def test_plain_sql_drains_a_worker() -> None:
     first, second = WorkerFactory.create_batch(2)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_drain(%s), pgqueue_drain(%s, 'stop')", [first.pk, second.pk])
+        cursor.execute(
+            "SELECT pgqueue_drain_worker(%s), pgqueue_drain_worker(%s, false)", [first.pk, second.pk]
+        )
         assert cursor.fetchone() == (True, True)
-        cursor.execute("SELECT pgqueue_drain(worker => -1, how => 'stop')")
+        cursor.execute("SELECT pgqueue_drain_worker(worker => -1, replace => false)")
         assert cursor.fetchone() == (False,)
     first.refresh_from_db()
     second.refresh_from_db()
@@ -45,7 +47,7 @@ def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
     [channel] = listener.execute("SELECT pgqueue_channel_v1()").fetchone() or [""]
     listener.execute(f'LISTEN "{channel}"')
     with transaction.atomic():
-        assert drain(worker)
+        assert drain_worker(worker)
         assert list(listener.notifies(timeout=0)) == []
     assert [each.payload for each in listener.notifies(timeout=5, stop_after=1)] == ["drain"]
 
@@ -53,7 +55,7 @@ def test_the_workers_are_told_at_the_commit(connect: Connect) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_async() -> None:
     worker = WorkerFactory.create()
-    assert run(adrain(worker, "stop"))
+    assert run(adrain_worker(worker, replace=False))
     assert Worker.objects.get().drain == "stop"
 
 
@@ -63,9 +65,9 @@ def test_the_database_is_that_of_the_row_or_the_one_that_is_named() -> None:
     Worker.objects.using("other").create(**Worker.objects.values().get(pk=there.pk))
     there.delete()
     row = Worker.objects.using("other").get()
-    assert not drain(row.pk)
-    assert drain(row)
-    assert drain(row.pk, "stop", using="other")
+    assert not drain_worker(row.pk)
+    assert drain_worker(row)
+    assert drain_worker(row.pk, replace=False, using="other")
     assert Worker.objects.using("other").get().drain == "stop"
     here.refresh_from_db()
     assert here.drain == ""
@@ -77,18 +79,19 @@ def test_the_database_is_that_of_the_row_or_the_one_that_is_named() -> None:
         (["app-1:77"], TypeError, "takes a Worker or its id, not 'app-1:77'"),
         ([True], TypeError, "takes a Worker or its id"),
         ([2**63], ValueError, "is not the id of a worker"),
-        ([1, "kill"], ValueError, "must be 'replace' or 'stop', not 'kill'"),
     ],
 )
 def test_bad_values_are_refused(arguments: list[Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        drain(*arguments)
+        drain_worker(*arguments)
 
 
-def test_sql_refuses_another_way() -> None:
+def test_another_way_is_refused() -> None:
+    with pytest.raises(TypeError, match="takes True or False, not 'stop'"):
+        drain_worker(1, replace="stop")  # type: ignore[arg-type]
     with (
-        pytest.raises(DataError, match="'kill' is not one of replace, stop") as refusal,
+        pytest.raises(DataError, match="replace must be true or false, not NULL") as refusal,
         transaction.atomic(),
     ):
-        connection.cursor().execute("SELECT pgqueue_drain(1, 'kill')")
+        connection.cursor().execute("SELECT pgqueue_drain_worker(1, NULL)")
     assert getattr(refusal.value.__cause__, "sqlstate", "") == "22023"

@@ -138,7 +138,7 @@ def test_the_server_ends_the_connections(connect: Connect, monkeypatch: pytest.M
             until(connected)
             ended = other.execute(f"SELECT count(pg_terminate_backend(pid)) {OTHERS}").fetchone()
             assert ended == (2,)
-            other.execute("SELECT pgqueue_cancel(%s)", (pk,))
+            other.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", (pk,))
         return future
 
     monkeypatch.setattr(poller, "watch", watched)

@@ -39,15 +39,15 @@ def test_numbers_that_are_stored(done: Any, total: Any, stored: tuple[Any, Any])
 def test_numbers_that_are_refused(number: Any) -> None:
     with fake_job() as job:
         with pytest.raises(ValueError, match=r"progress\(done=...\) takes a number from 0 to 2\*\*53"):
-            job.progress(number)
+            job.set_progress(number)
         with pytest.raises(ValueError, match=r"progress\(total=...\) takes a number from 0 to 2\*\*53"):
-            job.progress(0, number)
+            job.set_progress(0, number)
 
 
 @pytest.mark.parametrize("value", ["5", None, True, 1j, object()])
 def test_values_that_are_refused(value: Any) -> None:
     with fake_job() as job, pytest.raises(TypeError, match=r"progress\(done=...\) takes a number, not"):
-        job.progress(value)
+        job.set_progress(value)
 
 
 def test_notes_are_cut_and_cleaned() -> None:
@@ -66,8 +66,9 @@ def test_the_fraction() -> None:
 
 def test_a_call_replaces_the_one_before() -> None:
     with reported_progress() as reported, fake_job() as job:
-        job.progress(5, 10, "a")
-        job.progress(3)
+        job.set_progress(5, 10, "a")
+        job.set_progress(3)
+        assert job.progress == Progress(3)
     assert reported == [(5, 10, "a"), (3, None, "")]
 
 
@@ -75,7 +76,7 @@ def test_a_million_calls_take_about_a_second() -> None:
     with fake_job() as job:
         began = time.thread_time()
         for number in range(20_000):
-            job.progress(number, 20_000)
+            job.set_progress(number, 20_000)
         assert time.thread_time() - began < 0.2  # ten times what it takes
 
 
@@ -141,4 +142,4 @@ def test_what_track_refuses(arguments: dict[str, Any], error: type[Exception], w
 
 def test_progress_without_a_job() -> None:
     with pytest.raises(LookupError, match="No job is running here"):
-        current_job().progress(1)
+        current_job().set_progress(1)

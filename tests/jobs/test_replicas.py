@@ -10,7 +10,7 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
-from django_pgqueue import Batch, acancel, cancel, drain, edit, enqueue, extend, retry, send_event, why
+from django_pgqueue import Batch, acancel, cancel, drain_worker, edit, enqueue, extend, retry, send_event, why
 from django_pgqueue.admin.jobs.search import names_database_of
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.jobs.control import run_now
@@ -103,7 +103,7 @@ def test_a_job_read_from_a_replica_is_changed_on_the_primary(what: str) -> None:
 @pytest.mark.usefixtures("_replica")
 def test_a_worker_read_from_a_replica_is_drained_on_the_primary() -> None:
     WorkerFactory.create()
-    assert drain(Worker.objects.get())
+    assert drain_worker(Worker.objects.get())
     assert Worker.objects.using("default").get().drain == "replace"
 
 

@@ -23,7 +23,7 @@ SEEN: list[Any] = []
 
 @task
 def naps() -> None:
-    raise Snooze(timezone.now() + HOUR)
+    raise Snooze(until=timezone.now() + HOUR)
 
 
 @task
@@ -94,6 +94,6 @@ def test_an_hour_that_comes_twice_or_never_is_that_of_the_server(time: str) -> N
 def test_a_naive_time_is_refused_with_zones(settings: Any) -> None:
     settings.USE_TZ = True
     with pytest.raises(TypeError, match="aware datetime"):
-        Snooze(datetime(2030, 1, 1))  # noqa: DTZ001
+        Snooze(until=datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(TypeError, match="aware datetime"):
         pause(queue="mail", until=datetime(2030, 1, 1))  # noqa: DTZ001

@@ -55,9 +55,9 @@ def test_the_end_of_a_pause() -> None:
 def test_the_list() -> None:
     assert run("pauses") == "Nothing is paused."
     assert run("pauses", "--json") == "[]"
-    pause(queue="mail", reason="down", author="ann", until=timedelta(hours=1))
+    pause(queue="mail", reason="down", author="ann", duration=timedelta(hours=1))
     pause(everything=True)
-    pause(queue="over", until=timedelta(hours=1))
+    pause(queue="over", duration=timedelta(hours=1))
     Pause.objects.filter(name="over").update(until=timezone.now())
     first, second = run("pauses").splitlines()
     assert first.startswith("everything paused since ")
@@ -87,7 +87,7 @@ def test_another_database() -> None:
         (["pause", "--everything", "--until", "noon"], "'noon' is not a time", 1),
         (["pause", "--everything", "--until", "2020-13-01T00:00"], "is not a time", 1),
         (["pause", "--everything", "--for", "soon"], "'soon' is not a period", 1),
-        (["pause", "--everything", "--for", "0s"], "must be in the future", 2),
+        (["pause", "--everything", "--for", "0s"], "must be more than 0 seconds", 2),
         (["pause", "--everything", "--reason", "r" * 401], "up to 400 characters", 2),
         (["resume", "--queue", "mail"], "The queue mail is not paused", 1),
         (["resume", "--queue", "a b"], "queue_name must be", 2),

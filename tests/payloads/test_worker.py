@@ -84,7 +84,7 @@ def test_each_attempt_reads_the_row_again(order: Order) -> None:
     def correct(receipt: Receipt) -> None:
         if receipt.email == "first@b.c":
             Receipt.objects.filter(pk=receipt.pk).update(email="second@b.c")
-            raise RetryLater(after=0)
+            raise RetryLater(0)
 
     tasks.HOOKS["correct"] = correct
     run_due()

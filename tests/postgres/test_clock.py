@@ -54,7 +54,7 @@ def now() -> datetime:
 @BOTH
 def test_a_job_snoozes_until_a_time(now: datetime) -> None:
     def snooze() -> None:
-        raise Snooze(now + SOON)
+        raise Snooze(until=now + SOON)
 
     debugged_tasks.BODIES["x"] = snooze
     job, worker = enqueue(debugged_tasks.run_body, "x"), InlineWorker("default")

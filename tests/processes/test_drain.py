@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from django_pgqueue import enqueue, pause, resume
-from django_pgqueue.jobs.control import drain
+from django_pgqueue.jobs.control import drain_worker
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -22,7 +22,7 @@ def test_a_process_that_is_to_be_replaced_finishes_its_jobs_first(start: Start) 
     (old,) = command.workers()
     job = enqueue(tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
-    assert drain(old)
+    assert drain_worker(old)
     until(lambda: Worker.objects.get(pk=old.pk).state == "draining", seconds=SLOW)
     assert fresh(job).status == "running"
     Entry.objects.create(key="go")
@@ -40,7 +40,7 @@ def test_a_worker_that_is_to_stop_ends_with_all_its_processes(start: Start) -> N
     job = enqueue(tasks.wait_for_entry, "go")
     until(lambda: Entry.objects.filter(key="go runs").exists(), seconds=SLOW)
     addressed = command.workers(3)[0]
-    assert drain(addressed, "stop")
+    assert drain_worker(addressed, replace=False)
     # The others end, although only the row of one of them was changed. Who runs the job finishes it.
     until(lambda: Worker.objects.exclude(state="draining").count() == 0, seconds=SLOW)
     Entry.objects.create(key="go")
@@ -60,7 +60,7 @@ def test_pauses_and_drains_arrive_behind_a_pooler(start: Start) -> None:
         job = until(lambda: _blocked(enqueue(tasks.noop)), seconds=SLOW)
         resume(task=tasks.noop)
         until(lambda: fresh(job).status == "done", seconds=SLOW)
-        assert drain(worker, "stop")
+        assert drain_worker(worker, replace=False)
         assert command.wait() == 0, command.log
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from django_pgqueue import enqueue, enqueue_many
-from django_pgqueue.jobs.control import drain
+from django_pgqueue.jobs.control import drain_worker
 from django_pgqueue.models import Job, Worker
 from tests.app import worker_tasks as tasks
 from tests.app.models import Entry
@@ -248,7 +248,7 @@ def test_a_process_that_hangs_while_it_drains_is_replaced_and_no_job_is_blamed(
     (old,) = command.workers()
     job = enqueue(tasks.wait_for_entry, "go")
     runs("go")
-    assert drain(old)
+    assert drain_worker(old)
     until(lambda: Worker.objects.filter(state="draining").exists(), seconds=SLOW)
     os.kill(old.pid, signal.SIGSTOP)
     command.logged("(it did not end within 1 s after its grace period)")

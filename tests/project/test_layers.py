@@ -1,8 +1,8 @@
 """The package is built in layers: a package imports only from lower layers, and no module in a circle.
 
 The imports are read from the source, so imports inside functions are included. Modules that are named by a
-string cannot be found in this way: the entry of the implicit backend in ``tasks.routing``, and the public
-names in ``__init__``.
+string cannot be found in this way: the entry of the implicit backend in ``tasks.routing``, the public names
+in ``__init__``, and the public functions that the methods of ``Job`` call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ UPWARD = {
     ("middleware", "monitoring.tracing"): "like context",
     ("jobs.enqueue", "monitoring.tracing"): "like context",
     ("jobs.log", "monitoring.sentry"): "an event is sent with the line about a failure; sentry needs nothing",
+    ("models.changes", "explanation"): "type checkers know the Reason of job.why()",
     ("models.current", "jobs.log"): "type checkers know what a line of the log is made of",
+    ("models.current", "jobs.progress"): "type checkers know what progress is",
     ("models.job", "jobs.progress"): "job.progress is a value, which needs nothing",
     ("models.joins", "jobs.poller"): "job.join() waits; the poller knows jobs only as rows of SQL",
     ("models.schedule", "schedules.cron"): "Schedule.clean() reads the expression; cron needs nothing",
@@ -70,7 +72,7 @@ INSIDE_FUNCTIONS = {
     "redaction": "the checks need it, and E006 tells that compat, which paths needs, cannot be imported",
     "models.joins": "the poller needs compat, of which E006 tells that it cannot be imported",
     "models.schedule": "E006 tells that compat cannot be imported, and models are imported before the checks",
-    "models.job": "E006 tells that compat cannot be imported, so models must not need it",
+    "models.changes": "E006 tells that compat cannot be imported, so models must not need it",
     "management.commands.runqueueworker": "a supervisor has nothing in memory that runs jobs",
     "worker.__main__": "Django is set up first",
     "management.subcommands.metrics": "prometheus_client is optional",

@@ -31,7 +31,7 @@ def test_the_job_ends_between_the_look_and_the_wait(
     job, other = enqueue(worker_tasks.noop), connect(autocommit=True)
 
     def late(alias: str, pk: int) -> Any:
-        other.execute("SELECT pgqueue_cancel(%s)", (pk,))
+        other.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", (pk,))
         future = watch(alias, pk)
         future.result(DEADLINE)  # told by the thread, and not by the last look after the timeout
         return future
@@ -53,10 +53,10 @@ def test_the_job_is_retried_before_its_end_is_read(
         check(wait, future)
         looks.append("retried" if not looks else "cancelled")
         if len(looks) == 1:
-            other.execute("SELECT pgqueue_retry(%s)", (job.pk,))
+            other.execute("SELECT pgqueue_retry(ARRAY[%s::bigint])", (job.pk,))
 
     def ended(alias: str, pk: int) -> Any:
-        other.execute("SELECT pgqueue_cancel(%s)", (pk,))
+        other.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", (pk,))
         return watch(alias, pk)
 
     monkeypatch.setattr(joins._Wait, "check", retried)

@@ -11,7 +11,7 @@ from tests.support.sessions import Connection
 __all__ = ["outcomes"]
 
 _FUNCTIONS = """
-    SELECT proname, prokind = 'p', provariadic <> 0, ARRAY(
+    SELECT proname, prokind = 'p', ARRAY(
         SELECT format_type(given.type, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS given (type, place)
         ORDER BY given.place), coalesce(proargnames, '{}')
     FROM pg_proc WHERE proname LIKE 'pgqueue\\_%' AND prorettype <> 'trigger'::regtype ORDER BY proname
@@ -41,13 +41,11 @@ def outcomes(connection: Connection, job: int) -> dict[str, str]:
     Each call is rolled back. The function may be new: its arguments come from its signature.
     """
     found = {}
-    for name, is_procedure, is_variadic, types, names in connection.execute(_FUNCTIONS).fetchall():
+    for name, is_procedure, types, names in connection.execute(_FUNCTIONS).fetchall():
         values = [
             _value(kind, called, job)
             for kind, called in zip_longest(types, names[: len(types)], fillvalue="")
         ]
-        if is_variadic:
-            values[-1] = f"VARIADIC {values[-1]}"
         verb = "CALL" if is_procedure else "SELECT * FROM"
         try:
             with connection.transaction(force_rollback=True):

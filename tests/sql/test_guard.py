@@ -71,7 +71,7 @@ def test_the_refusal_names_a_remedy_and_the_constraint() -> None:
     assert diagnostics.sqlstate == "23514"
     assert diagnostics.constraint_name == "pgqueue_job_transition"
     assert "cancel()" in diagnostics.message_hint
-    assert "pgqueue_retry(id)" in diagnostics.message_hint
+    assert "pgqueue_retry(ARRAY[id])" in diagnostics.message_hint
 
 
 def test_columns_that_are_no_state_may_be_edited_while_a_job_waits() -> None:

@@ -187,8 +187,8 @@ def test_a_schema_of_its_own_under_a_role_that_owns_nothing_else(connect: Connec
         assert value(stranger, "SHOW search_path") == '"$user", public'
         job = value(stranger, "SELECT jobs.pgqueue_enqueue('a.b')")
         assert value(stranger, "SELECT status FROM jobs.pgqueue_job WHERE id = %s", job) == "pending"
-        assert value(stranger, "SELECT jobs.pgqueue_cancel(%s)", job) == 1
-        assert value(stranger, "SELECT jobs.pgqueue_retry(%s)", job) == 1
+        assert value(stranger, "SELECT jobs.pgqueue_cancel(ARRAY[%s::bigint])", job) == 1
+        assert value(stranger, "SELECT jobs.pgqueue_retry(ARRAY[%s::bigint])", job) == 1
         # Even a table with the same name earlier in the path does not confuse the functions.
         stranger.execute("CREATE TEMP TABLE pgqueue_ring AS SELECT 1 AS one")
         assert value(stranger, "SELECT jobs.pgqueue_rotate_v1()") == "nothing to do"

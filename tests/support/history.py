@@ -75,7 +75,7 @@ class World:
     def _finish(self) -> None:
         row = self._connection.execute("SELECT pgqueue_enqueue('a.b')").fetchone()
         assert row is not None
-        self._connection.execute("SELECT pgqueue_cancel(%s)", row)
+        self._connection.execute("SELECT pgqueue_cancel(ARRAY[%s::bigint])", row)
         self.kept[row[0]] = self.now
 
     def _upkeep(self) -> None:

@@ -148,8 +148,8 @@ def cancel(connection: Connection, jobs: Sequence[int]) -> int:
 
 
 def retry(connection: Connection, jobs: Sequence[int]) -> int:
-    """Run the statement of ``retry()``."""
-    return int(value(connection, "SELECT pgqueue_retry_v1(%s::bigint[])", list(jobs)))
+    """Run the statement of ``retry(done=True)``."""
+    return int(value(connection, "SELECT pgqueue_retry_v1(%s::bigint[], true)", list(jobs)))
 
 
 def edit(connection: Connection, jobs: Sequence[int], **values: Any) -> int:

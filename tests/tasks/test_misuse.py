@@ -24,7 +24,7 @@ TASK: Any = mail
         ("apply", "mail.call(...)"),
         ("link_error", "enqueue(other.using(after=job), ...)"),
         ("chunks", "chain([mail.bind(...), ...]), or a Batch"),
-        ("retry", "raise RetryLater(after=...) in the task"),
+        ("retry", "raise RetryLater(delay) in the task"),
     ],
 )
 def test_attributes_of_other_queues(name: str, ours: str) -> None:

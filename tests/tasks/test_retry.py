@@ -126,10 +126,11 @@ def test_a_base_of_zero_does_not_wait() -> None:
     ("error", "text"),
     [
         (RetryLater(), "retry"),
-        (RetryLater(after=2.5), "retry after 2.5 s"),
-        (RetryLater(after=timedelta(minutes=1)), "retry after 60 s"),
-        (Snooze(until=timedelta(hours=1)), "snooze for 1:00:00"),
-        (Snooze(until=datetime(2030, 1, 1, tzinfo=UTC)), "snooze until 2030-01-01 00:00:00+00:00"),
+        (RetryLater(2.5), "retry after 2.5 s"),
+        (RetryLater(timedelta(minutes=1)), "retry after 60 s"),
+        (Snooze(timedelta(hours=1)), "snooze after 3600 s"),
+        (Snooze(until=datetime(2030, 1, 1, tzinfo=UTC)), "snooze at 2030-01-01 00:00:00+00:00"),
+        (RetryLater(until=datetime(2030, 1, 1, tzinfo=UTC)), "retry at 2030-01-01 00:00:00+00:00"),
         (CancelJob(reason="gone"), "gone"),
         (TaskTimeout("5 s"), "5 s"),
     ],
@@ -143,14 +144,18 @@ def test_what_a_task_raises_can_be_printed_and_pickled(error: Exception, text: s
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: RetryLater(after=-1), ValueError),
-        (lambda: RetryLater(after=float("nan")), ValueError),
-        (lambda: RetryLater(after=timedelta(days=40_000)), ValueError),
-        (lambda: RetryLater(after="soon"), TypeError),  # type: ignore[arg-type]
-        (lambda: RetryLater(after=True), TypeError),
-        (lambda: Snooze(until=timedelta(-1)), ValueError),
+        (lambda: RetryLater(-1), ValueError),
+        (lambda: RetryLater(float("nan")), ValueError),
+        (lambda: RetryLater(timedelta(days=40_000)), ValueError),
+        (lambda: RetryLater("soon"), TypeError),  # type: ignore[arg-type]
+        (lambda: RetryLater(True), TypeError),
+        (lambda: Snooze(timedelta(-1)), ValueError),
         (lambda: Snooze(until=datetime(2030, 1, 1)), TypeError),  # noqa: DTZ001
         (lambda: Snooze(until=5), TypeError),  # type: ignore[arg-type]
+        (lambda: Snooze(until=timedelta(1)), TypeError),  # type: ignore[arg-type]
+        (lambda: Snooze(), TypeError),
+        (lambda: Snooze(60, until=datetime(2030, 1, 1, tzinfo=UTC)), TypeError),
+        (lambda: RetryLater(60, until=datetime(2030, 1, 1, tzinfo=UTC)), TypeError),
     ],
 )
 def test_what_a_task_raises_is_validated(make: Callable[[], Exception], error: type[Exception]) -> None:

@@ -92,7 +92,7 @@ def test_rates_allow_new_starts() -> None:
 
 
 def test_pauses_end() -> None:
-    pause(task=tasks.see, until=timedelta(hours=1))
+    pause(task=tasks.see, duration=timedelta(hours=1))
     enqueue(tasks.see, 1)
     assert run_jobs() == []
     travel(hours=2)

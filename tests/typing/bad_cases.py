@@ -241,9 +241,9 @@ def charge(amount: int) -> bool:
 
 
 def wrong_progress(stored: Job) -> None:
-    current_job().progress("5")  # refused
-    current_job().progress(5, note=5)  # refused
-    stored.progress(5)  # refused
+    current_job().set_progress("5")  # refused
+    current_job().set_progress(5, note=5)  # refused
+    stored.set_progress(5)  # refused
     track(5)  # refused
     track(["a"], note=lambda name: len(name))  # refused
 

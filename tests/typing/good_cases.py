@@ -31,7 +31,7 @@ from django_pgqueue import (
     Unique,
     acancel,
     achain,
-    adrain,
+    adrain_worker,
     aedit,
     aenqueue,
     aenqueue_many,
@@ -42,7 +42,7 @@ from django_pgqueue import (
     cancel,
     chain,
     current_job,
-    drain,
+    drain_worker,
     edit,
     enqueue,
     enqueue_many,
@@ -180,15 +180,15 @@ def with_function_as_backoff() -> None: ...
 @task(backoff=5)
 def steers_itself(x: int) -> None:
     if x == 1:
-        raise RetryLater(after=timedelta(minutes=1))
+        raise RetryLater(timedelta(minutes=1))
     if x == 2:
-        raise RetryLater(after=2.5)
+        raise RetryLater(2.5)
     if x == 3:
         raise RetryLater from TaskTimeout()
     if x == 4:
         raise Snooze(until=datetime(2030, 1, 1, tzinfo=UTC))
     if x == 5:
-        raise Snooze(until=timedelta(hours=1))
+        raise Snooze(timedelta(hours=1))
     raise CancelJob(reason="no longer wanted")
 
 
@@ -272,11 +272,11 @@ def sync_code() -> None:
     assert_type(retry(job), int)
     assert_type(edit(job, priority=5, run_after=datetime.now(UTC), queue_name="slow"), int)
     assert_type(Job.objects.filter(pk=1).edit(priority=5), int)
-    assert_type(pause(task=send, author="ann", until=timedelta(hours=1)), Pause)
+    assert_type(pause(task=send, author="ann", duration=timedelta(hours=1)), Pause)
     assert_type(pause(everything=True, until=datetime.now(UTC), using="default"), Pause)
     assert_type(resume(task="shop.tasks.sync"), bool)
-    assert_type(drain(Worker.objects.get(), "stop"), bool)
-    assert_type(drain(7, using="default"), bool)
+    assert_type(drain_worker(Worker.objects.get(), replace=False), bool)
+    assert_type(drain_worker(7, using="default"), bool)
     cancel(5)
     cancel("other:5")
     cancel(send.enqueue(1))
@@ -315,7 +315,7 @@ async def async_code() -> None:
     assert_type(await Job.objects.filter(pk=1).aedit(queue_name="slow"), int)
     assert_type(await apause(queue="mail", reason="down"), Pause)
     assert_type(await aresume(queue="mail"), bool)
-    assert_type(await adrain(7, how="replace"), bool)
+    assert_type(await adrain_worker(7, replace=True), bool)
     assert_type(await Job.objects.filter(pk=1).acancel(), int)
     assert_type(await Job.objects.filter(pk=1).aretry(), int)
 
@@ -416,8 +416,8 @@ async def fetch(url: str) -> bytes:
 
 
 async def progress(job: CurrentJob, stored: Job, pages: AsyncIterator[bytes]) -> None:
-    job.progress(1)
-    job.progress(0.5, Decimal(3), note="reading")
+    job.set_progress(1)
+    job.set_progress(0.5, Decimal(3), note="reading")
     assert stored.progress is None or assert_type(stored.progress.fraction, float | None) is None
     for name in track(["a"], note="names", every=10):
         assert_type(name, str)

@@ -23,7 +23,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
-from django_pgqueue import cancel, current_job, drain, enqueue, pause, set_limit
+from django_pgqueue import cancel, current_job, drain_worker, enqueue, pause, set_limit
 from django_pgqueue.jobs.control import run_now
 from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
@@ -169,7 +169,7 @@ def test_it_fires_schedules_and_hears_cancel_and_drain(bodies: Any, settings: An
     def wait() -> str:
         cancel(current_job())
         assert current_job().wait_for_cancel(DEADLINE)
-        drain(Worker.objects.get())
+        drain_worker(Worker.objects.get())
         return "cancelled"
 
     bodies["wait"] = wait
@@ -334,7 +334,7 @@ def test_a_job_without_room_or_that_somebody_has_locked_is_not_run(bodies: Any, 
 @pytest.mark.parametrize("how", ["worker", "run"])
 def test_progress_is_seen_while_the_job_runs(bodies: Any, how: str) -> None:
     def report() -> int:
-        current_job().progress(1, 3)
+        current_job().set_progress(1, 3)
         session = connect("default")
         until(lambda: session.rows("SELECT 1 FROM pgqueue_progress"))
         session.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import transaction
@@ -182,7 +183,9 @@ ACTIONS = {
         Action(
             "retry",
             _("Retry"),
-            control.retry,
+            partial(
+                control.retry, done=True
+            ),  # the confirmation page lists done jobs, with a right of their own
             _can_retry,
             ngettext_lazy("%(number)s job runs again.", "%(number)s jobs run again.", "count"),
             _(

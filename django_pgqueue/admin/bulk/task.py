@@ -99,7 +99,7 @@ class _Work:
         change: Any = partial(self._order.kind.run, **self._order.arguments)
         place, number = Place(), 0
         while True:
-            self._job.progress(self._changed, self._bound, str(self._order.kind.title))
+            self._job.set_progress(self._changed, self._bound, str(self._order.kind.title))
             if self._is_cancelled():
                 self._stop(_("Cancelled."))
             self._order.request()  # the user may have lost the permission

@@ -24,7 +24,6 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
-from ...compat import InvalidTask
 from ...formatting import age
 from ...jobs.pause import pause, resume
 from ...models import Job, JobStat, Pause, Queue, Worker
@@ -293,7 +292,7 @@ def press(admin: DatabaseAdmin[Any], request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     try:
         text, level = (_pause if button == "pause" else _resume)(admin, request, queue)
-    except InvalidTask:  # somebody has changed the form
+    except ValueError:  # somebody has changed the form
         return HttpResponseBadRequest()
     admin.message_user(request, text, level)
     return HttpResponseRedirect(request.get_full_path())

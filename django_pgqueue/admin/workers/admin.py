@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from ...jobs.control import drain
+from ...jobs.control import drain_worker
 from ...models import Job, LiveJob, Worker
 from ...models.job import Status
 from ...monitoring.jobs import Ended, History, ended_by
@@ -131,7 +131,11 @@ class WorkerActions(ReadOnlyAdmin[Worker]):
         return ask(self, request, _TITLES[how], effects, workers, back=back, warning=warning)
 
     def _drain(self, request: HttpRequest, workers: list[Worker], how: How) -> None:
-        asked = [worker for worker in workers if drain(worker.pk, how, using=self.writes_to)]
+        asked = [
+            worker
+            for worker in workers
+            if drain_worker(worker.pk, replace=how == "replace", using=self.writes_to)
+        ]
         message = str(_("Action: %(action)s.") % {"action": _LABELS[how]})
         LogEntry.objects.log_actions(request.user.pk, asked, CHANGE, change_message=message)  # type: ignore[arg-type]
         words = ngettext(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...jobs.control import drain
+from ...jobs.control import drain_worker
 from .._output import print_json
 from .._workers import find
 from ._targets import add_format
@@ -33,7 +33,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Ask it."""
     alias = options["database"]
     worker = find(alias, options["worker"])
-    drain(worker, "stop" if options.get("stop") else "replace", using=alias)
+    drain_worker(worker, replace=not options.get("stop"), using=alias)
     if options.get("json"):
         how = "stop" if options.get("stop") else "replace"
         document = {

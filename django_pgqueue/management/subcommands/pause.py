@@ -6,7 +6,6 @@ import getpass
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
-from ...compat import InvalidTask
 from ...jobs.pause import pause
 from ...postgres.clock import local
 from .._arguments import moment, period
@@ -49,10 +48,11 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
             **target_of(options),
             reason=options.get("reason") or "",
             author=_user() if author is None else author,
-            until=options.get("until") or options.get("period"),
+            until=options.get("until"),
+            duration=options.get("period"),
             using=alias,
         )
-    except (ValueError, InvalidTask) as error:
+    except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
     if options.get("json"):
         print_json(stdout, {"database": alias, "action": "pause", **as_json(paused)})

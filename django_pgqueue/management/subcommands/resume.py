@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from ...compat import InvalidTask
 from ...jobs.pause import resume
 from .._output import print_json
 from ._targets import add_format, add_targets, target_of, words
@@ -31,7 +30,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Resume it."""
     try:
         was_paused = resume(**target_of(options), using=options["database"])
-    except InvalidTask as error:
+    except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
     if not was_paused:
         raise CommandError(f"{words(options)} is not paused. See: manage.py pgqueue pauses".capitalize())

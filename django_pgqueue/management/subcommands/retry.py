@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...jobs.control import retry
@@ -18,7 +19,7 @@ HELP = "Run jobs again, now, with a new budget of attempts"
 
 _CHANGE = _changing.Change(
     "retry",
-    retry,
+    partial(retry, done=True),  # the command asks before it runs a done job again
     usual=(Status.FAILED,),
     possible=(Status.FAILED, Status.CANCELLED, Status.DONE, Status.RETRY, Status.PENDING),
     would=("would run again", "would run again"),

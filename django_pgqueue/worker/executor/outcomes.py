@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import conf
@@ -126,7 +126,7 @@ def _unsuccessful(running: RunningJob, error: BaseException, backoffs: Backoffs)
             row.id, row.lease, kind, delay=deciding.seconds, started=running.started, reason=reason
         )
     if isinstance(deciding, Snooze):
-        wait = max(_wait(each.until, running.alias) for each in control if isinstance(each, Snooze))
+        wait = max(_wait(each, running.alias) for each in control if isinstance(each, Snooze))
         return Outcome(row.id, row.lease, "snooze", delay=wait, started=running.started)
     return _failed(running, error, _delay(running, error, backoffs))
 
@@ -237,12 +237,12 @@ def _delay_after(
     if isinstance(error, Suspended):
         return 0.0  # its time is recorded, and goes on meanwhile
     if isinstance(error, Snooze):
-        return _wait(error.until, running.alias)
+        return _wait(error, running.alias)
     if isinstance(error, asyncio.CancelledError):
         return None if running.asked_to_stop else exponential(attempt, *backoff)
     if isinstance(error, RetryLater):
-        if error.seconds is not None:
-            return error.seconds
+        if error.delay is not None or error.until is not None:
+            return _wait(error, running.alias)
     elif not should_retry(running.task, error, whole):
         return None
     return delay_before_retry(running.task, lambda: _result(running, whole), error, attempt, *backoff)
@@ -253,10 +253,12 @@ def _result(running: RunningJob, error: BaseException) -> TaskResult[..., Any]:
     return running.failed_result(_entry(running, error))
 
 
-def _wait(until: datetime | timedelta, alias: str) -> float:
+def _wait(error: RetryLater | Snooze, alias: str) -> float:
     """Return the seconds from now on. The clock of this machine may be wrong, and the server's decides."""
-    wait = until if isinstance(until, timedelta) else until - known(alias)
-    return min(max(0.0, wait.total_seconds()), CENTURY.total_seconds())
+    wait = error.delay or 0.0
+    if error.until is not None:
+        wait = max(0.0, (error.until - known(alias)).total_seconds())
+    return min(wait, CENTURY.total_seconds())
 
 
 def _reason(text: str) -> str:

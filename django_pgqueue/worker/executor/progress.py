@@ -27,8 +27,8 @@ WRITE_EVERY = 1.0  # seconds
 #: The outcomes whose last word matters: the job is still there, or its row names the step that failed.
 _KEPT = {"retry", "snooze", "wait", "failed"}
 _IN_CHILD = (
-    "job %s: progress() was called in a process that the task has forked. Nothing is stored from there: call "
-    "it in the process of the task."
+    "job %s: set_progress() was called in a process that the task has forked. Nothing is stored from there: "
+    "call it in the process of the task."
 )
 
 

@@ -1,9 +1,9 @@
+from collections.abc import Iterable
 from datetime import timedelta
 
 from django.utils import timezone
 
-from django_pgqueue import cancel, current_job, retry, task
-from django_pgqueue.models import Job
+from django_pgqueue import Job, cancel, current_job, retry, task
 
 from .models import Order
 from .retrying import charge
@@ -16,7 +16,13 @@ def withdraw(order: Order) -> int:
 
 
 def withdraw_one(job: Job) -> bool:
-    return cancel(job) == 1  # also: cancel(job.pk), cancel("other:5"), cancel(task_result)
+    return job.cancel()
+
+
+def withdraw_several(jobs: Iterable[Job]) -> int:
+    return cancel(
+        jobs
+    )  # also: cancel(job), cancel(7), cancel("other:7"), cancel(task_result), cancel(queryset)
 
 
 def charge_again() -> int:

@@ -27,5 +27,5 @@ def send_code(order_id: int) -> str:
 @task
 def wait_for_payment(order_id: int) -> str:
     if not Order.objects.filter(pk=order_id, paid=True).exists():
-        raise Snooze(until=timedelta(minutes=10))
+        raise Snooze(timedelta(minutes=10))
     return "paid"

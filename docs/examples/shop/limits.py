@@ -1,5 +1,3 @@
-from datetime import timedelta
-
 from django_pgqueue import Snooze, task
 
 SENT: list[int] = []
@@ -23,4 +21,4 @@ def sync_order(order_id: int) -> None:
     try:
         send_to_crm(order_id)
     except TooManyRequests as error:
-        raise Snooze(until=timedelta(seconds=error.seconds)) from None
+        raise Snooze(error.seconds) from None

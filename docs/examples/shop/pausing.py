@@ -7,7 +7,7 @@ from .tasks import send_receipt
 
 def provider_is_down() -> None:
     """No mail for two hours, or until somebody resumes it."""
-    pause(queue="mail", reason="the provider is down", author="ann", until=timedelta(hours=2))
+    pause(queue="mail", reason="the provider is down", author="ann", duration=timedelta(hours=2))
 
 
 def provider_is_back() -> bool:

@@ -12,8 +12,8 @@ def write_report(report_id: int) -> int:
     total = 0
     for number, order in enumerate(orders, start=1):
         total += order.total
-        job.progress(number, len(orders), note=order.email)
-    job.progress(len(orders), len(orders), note="saving")
+        job.set_progress(number, len(orders), note=order.email)
+    job.set_progress(len(orders), len(orders), note="saving")
     DailyReport.objects.filter(pk=report_id).update(text=f"{total} in all")
     return total
 

@@ -52,7 +52,7 @@ def ask_bank(question: str) -> str:
 @task
 def poll_delivery(order_id: int, answer: int) -> None:
     if answer == 503:
-        raise RetryLater(after=120)  # counts as an attempt
+        raise RetryLater(120)  # counts as an attempt
     if answer == 404:
         raise CancelJob("the parcel is unknown")  # cancelled, not failed
     if current_job().attempts > 1:

@@ -98,7 +98,7 @@ class FailedJobTests(TestCase):
     def test_a_failed_receipt_can_be_sent_again(self):
         order = Order.objects.create(email="ann@example.com", total=42)
         job = JobFactory(task=send_receipt, args=[order.pk], failed=True)
-        type(job).objects.filter(pk=job.pk).retry()
+        job.retry()
         run_jobs()
         self.assertTrue(Receipt.objects.filter(order=order).exists())
 

@@ -1,1 +1,1 @@
-SELECT pgqueue_extend(1, 3600);
+SELECT pgqueue_extend(ARRAY[1], '1 hour');

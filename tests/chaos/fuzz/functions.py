@@ -18,7 +18,7 @@ from tests.support.sessions import Connection
 __all__ = ["Function", "Values", "find_functions"]
 
 FIND = """
-    SELECT pro.proname, pro.prokind = 'p', pro.provariadic <> 0,
+    SELECT pro.proname, pro.prokind = 'p',
         (coalesce(pro.proargnames, '{}'))[:pro.pronargs],
         ARRAY(SELECT arg::bigint FROM unnest(pro.proargtypes::oid[]) WITH ORDINALITY AS given (arg, n)
             ORDER BY n),
@@ -42,7 +42,6 @@ class Function:
 
     name: str
     is_procedure: bool
-    is_variadic: bool
     parameters: tuple[str, ...]
     types: tuple[int, ...]
     casts: tuple[str, ...]
@@ -59,18 +58,15 @@ class Function:
 
     def statement(self) -> str:
         """Return the call, with a placeholder for each parameter."""
-        given = ", ".join(
-            f"{'VARIADIC ' * (self.is_variadic and n == len(self.casts) - 1)}%s::{cast}"
-            for n, cast in enumerate(self.casts)
-        )
+        given = ", ".join(f"%s::{cast}" for cast in self.casts)
         return f"CALL {self.name}({given})" if self.is_procedure else f"SELECT * FROM {self.name}({given})"
 
 
 def find_functions(connection: Connection) -> list[Function]:
     """Return all functions of the schema that can be called, internal ones too."""
     return [
-        Function(name, is_procedure, is_variadic, tuple(names), tuple(types), tuple(casts))
-        for name, is_procedure, is_variadic, names, types, casts in connection.execute(FIND).fetchall()
+        Function(name, is_procedure, tuple(names), tuple(types), tuple(casts))
+        for name, is_procedure, names, types, casts in connection.execute(FIND).fetchall()
     ]
 
 

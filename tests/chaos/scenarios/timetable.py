@@ -49,7 +49,7 @@ def plan_ahead(name: str) -> tuple[list[int], list[str]]:
     length = timedelta(seconds=PAUSED)
     pauses = [
         pause(queue=f"{name}-until", until=server_now("default") + length),
-        pause(queue=f"{name}-for", until=length),
+        pause(queue=f"{name}-for", duration=length),
     ]
     return jobs, [str(each.until) for each in pauses]
 

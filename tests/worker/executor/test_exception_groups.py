@@ -130,7 +130,7 @@ def test_snooze_cancel_and_retry_later_count_in_a_group() -> None:
     assert 2900 < seconds_left(snoozed) <= 3000
     cancelled = ran(CancelJob("no longer needed"))
     assert (cancelled.status, cancelled.waiting_reason) == ("cancelled", "no longer needed")
-    retried = ran(RetryLater(after=500))
+    retried = ran(RetryLater(500))
     assert (retried.status, len(retried.errors)) == ("retry", 1)
     assert 400 < seconds_left(retried) <= 500
 

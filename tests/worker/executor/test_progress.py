@@ -62,7 +62,7 @@ def test_the_last_word_of_an_attempt_that_failed_is_stored_and_is_in_its_error(b
     def fail() -> None:
         job = current_job()
         seen.append(fresh(job).progress)
-        job.progress(job.attempts, 10, "here")
+        job.set_progress(job.attempts, 10, "here")
         raise ValueError
 
     bodies["fail"] = fail
@@ -82,7 +82,7 @@ def test_a_short_job_writes_nothing(bodies: Any, monkeypatch: pytest.MonkeyPatch
 
     def short() -> None:
         for number in range(10):
-            current_job().progress(number, 9)
+            current_job().set_progress(number, 9)
 
     bodies["short"] = short
     job = enqueue(tasks.body, "short")

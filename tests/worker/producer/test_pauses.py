@@ -179,11 +179,11 @@ def test_a_pause_of_a_task_leaves_other_jobs_where_they_are(monkeypatch: pytest.
 
 def test_a_pause_ends_by_itself() -> None:
     with working() as worker:
-        pause(everything=True, until=timedelta(hours=1))
+        pause(everything=True, duration=timedelta(hours=1))
         until(lambda: worker.producer._pauses.everything)
         job = enqueue(noop)
         assert states(job) == ["pending"]
-        pause(everything=True, until=timedelta(seconds=1))
+        pause(everything=True, duration=timedelta(seconds=1))
         ended(job)
     until_then = Pause.objects.values_list("until", flat=True).first()
     assert until_then is None or until_then <= timezone.now()
@@ -237,10 +237,10 @@ def test_a_running_worker_lets_jobs_continue_at_once(monkeypatch: pytest.MonkeyP
 
 def test_a_pause_of_a_task_ends_by_itself() -> None:
     with working():
-        pause(task=noop, until=timedelta(hours=1))
+        pause(task=noop, duration=timedelta(hours=1))
         job = enqueue(noop)
         until(lambda: states(job) == ["blocked"])
-        pause(task=noop, until=timedelta(seconds=1))
+        pause(task=noop, duration=timedelta(seconds=1))
         ended(job)
     assert not Pause.objects.exists()
 

@@ -1,16 +1,16 @@
--- Ask a worker process to finish its jobs and end. 'replace': its supervisor starts another process in its place.
--- 'stop': its supervisor and all of its processes end. Returns whether there is such a process.
+-- Ask a worker process to finish its jobs and end. With p_replace, its supervisor starts another process in its place;
+-- otherwise its supervisor and all of its processes end. Returns whether there is such a process.
 --
 -- Only one row changes: two updates of several rows, this and a heartbeat, could deadlock. The other processes of the
 -- supervisor read it there.
-CREATE FUNCTION pgqueue_drain_v1(p_worker bigint, p_how text) RETURNS boolean
+CREATE FUNCTION pgqueue_drain_worker_v1(p_worker bigint, p_replace boolean) RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    IF p_how IS NULL OR p_how NOT IN ('replace', 'stop') THEN
-        RAISE EXCEPTION 'pgqueue: drain: % is not one of replace, stop', quote_nullable(p_how)
+    IF p_replace IS NULL THEN
+        RAISE EXCEPTION 'pgqueue: drain_worker: replace must be true or false, not NULL'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    UPDATE pgqueue_worker AS worker SET drain = p_how
+    UPDATE pgqueue_worker AS worker SET drain = CASE WHEN p_replace THEN 'replace' ELSE 'stop' END
     WHERE worker.id = p_worker AND worker.drain <> 'stop';  -- a stop is not taken back
     IF NOT FOUND AND NOT EXISTS (SELECT FROM pgqueue_worker AS worker WHERE worker.id = p_worker) THEN
         RETURN false;

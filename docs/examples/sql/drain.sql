@@ -1,1 +1,0 @@
-SELECT pgqueue_drain(4711, 'stop');

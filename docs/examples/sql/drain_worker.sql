@@ -1,0 +1,1 @@
+SELECT pgqueue_drain_worker(4711, replace => false);
