@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from .models import Job
 
-_OPTIONS = ("database",)
-
 
 class BadParameters(ImproperlyConfigured):
     """What is wrong with an entry of TASKS for this backend, and what to use instead."""
@@ -55,6 +53,8 @@ class PgQueueBackend(QueueBackend):
     """Stores jobs in PostgreSQL. It has no state: Django creates one for each thread and async context."""
 
     task_class = DjangoMadeTask
+    option_names: tuple[str, ...] = ("database",)
+    """The keys that OPTIONS may have."""
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
@@ -64,7 +64,7 @@ class PgQueueBackend(QueueBackend):
         """Raises ImproperlyConfigured for unknown OPTIONS and for invalid names in QUEUES."""
         where = f"TASKS[{alias!r}]"
         queues = _queues(where, params.get("QUEUES", ()))
-        options = _options(where, params.get("OPTIONS", {}))
+        options = _options(where, params.get("OPTIONS", {}), self.option_names)
         super().__init__(alias, {**params, "QUEUES": queues, "OPTIONS": options})
         self.database: str | None = options.get("database")
 
@@ -217,14 +217,16 @@ def _queues(where: str, given: Any) -> list[str]:
         raise BadParameters(f"{where}['QUEUES']: {error}", "Correct the name.") from None
 
 
-def _options(where: str, given: Any) -> dict[str, Any]:
+def _options(where: str, given: Any, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise BadParameters(
             f"{where}['OPTIONS'] must be a dict, not {given!r}.",
             "Use \"OPTIONS\": {'database': 'default'}, or remove it.",
         )
-    if unknown := sorted(set(given) - {*_OPTIONS}, key=str):
-        raise BadParameters(f"{where}['OPTIONS'] has no option {unknown[0]!r}.", _nearest(str(unknown[0])))
+    if unknown := sorted(set(given) - {*names}, key=str):
+        raise BadParameters(
+            f"{where}['OPTIONS'] has no option {unknown[0]!r}.", _nearest(str(unknown[0]), names)
+        )
     try:
         validation.alias("database", given.get("database"))
     except InvalidTask as error:
@@ -234,8 +236,8 @@ def _options(where: str, given: Any) -> dict[str, Any]:
     return dict(given)
 
 
-def _nearest(option: str) -> str:
-    if near := get_close_matches(option.lower(), _OPTIONS, n=1):
+def _nearest(option: str, names: tuple[str, ...]) -> str:
+    if near := get_close_matches(option.lower(), names, n=1):
         return f"Did you mean {near[0]!r}?"
     if near := get_close_matches(option.upper(), [field.name.upper() for field in fields(Settings)], n=1):
         return f"{near[0]!r} is the same for all backends. Set it in PGQUEUE."

@@ -51,8 +51,8 @@ class Batch:
     The block is one transaction: the batch and what was enqueued in it appear together, or not at all. For
     one that grows over several transactions, use `Batch.open`, and `close` it.
 
-    ``async with`` is not a transaction, because Django has no async ones. Jobs run while others are added.
-    An exception in the block cancels the batch.
+    Async code calls a function with such a block by ``sync_to_async``, or `aopen`: Django has no async
+    transactions.
     """
 
     is_batch = True
@@ -133,12 +133,14 @@ class Batch:
         assert self._block is not None
         return self._block.__exit__(kind, error, trace)
 
-    async def __aenter__(self) -> Self:
-        await sync_to_async(self._open)()
-        return self
+    async def __aenter__(self) -> Never:
+        raise TypeError(
+            "A batch as a block is a transaction, and Django has no async ones. Put the block into a "
+            "function, and call that with sync_to_async; or write await Batch.aopen(...), and await "
+            "batch.aclose()."
+        )
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await sync_to_async(self.close if kind is None else self.cancel)()
+    async def __aexit__(self, *_: object) -> None: ...
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -236,7 +238,7 @@ class Batch:
         return self._id
 
     @property
-    def using(self) -> str:
+    def database(self) -> str:
         """The alias of its database."""
         return self._alias
 

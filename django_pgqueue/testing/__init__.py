@@ -24,7 +24,7 @@ __all__ = [
     "immediate_jobs",
     "reported_progress",
     "run_jobs",
-    "run_upkeep",
+    "run_maintenance",
     "running_worker",
     "travel",
 ]
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .backends import DummyBackend, ImmediateBackend
     from .calls import acall_task, call_task, fake_job
     from .modes import dummy_jobs, immediate_jobs
-    from .running import AttemptResult, arun_jobs, reported_progress, run_jobs, run_upkeep
+    from .running import AttemptResult, arun_jobs, reported_progress, run_jobs, run_maintenance
     from .time_travel import travel
     from .workers import RunningWorker, running_worker
 else:
@@ -43,7 +43,7 @@ else:
         "backends": ("DummyBackend", "ImmediateBackend"),
         "calls": ("acall_task", "call_task", "fake_job"),
         "modes": ("dummy_jobs", "immediate_jobs"),
-        "running": ("reported_progress", "AttemptResult", "arun_jobs", "run_jobs", "run_upkeep"),
+        "running": ("reported_progress", "AttemptResult", "arun_jobs", "run_jobs", "run_maintenance"),
         "time_travel": ("travel",),
         "workers": ("RunningWorker", "running_worker"),
     }

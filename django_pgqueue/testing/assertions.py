@@ -25,7 +25,8 @@ from ..formatting import counted
 from ..models import Job
 from ..tasks import links
 from ..tasks.routing import default_backend, is_ours, resolve
-from ..tasks.task import adopt
+from ..tasks.signatures import bind_call
+from ..tasks.task import BoundTask, adopt, differences, find_task
 from .databases import alias_of
 from .modes import JOBS, Memory
 
@@ -67,6 +68,8 @@ class Expected:
         """Take what was given, with arguments as a job stores them."""
         values = {name: value for name, value in given.items() if value is not ANY}
         _check(values)
+        if "arguments" in values:
+            values["arguments"] = Arguments(values["arguments"])
         if "args" in values:
             values["args"] = json.loads(encode_arguments(list(values["args"]), {}, _NO_LIMIT)[0])
         if "kwargs" in values:
@@ -86,13 +89,44 @@ class Expected:
         for name, wanted in self.values.items():
             if name == "run_after":
                 lines += _time_difference(job, wanted)
+            elif name == "arguments":
+                lines += wanted.differences(job)
             elif (found := _value(job, name)) != wanted:
                 lines += _difference(name, found, wanted)
         return lines
 
 
+class Arguments:
+    """The arguments of a call by name, so that it does not matter how the job was called."""
+
+    def __init__(self, call: BoundTask) -> None:
+        if call.task.payload is not None:
+            raise TypeError("The call of a task with a payload has no arguments: look for its row.")
+        if changed := sorted(differences(find_task(call.task.module_path), call.task)):
+            raise TypeError(
+                f"Of a call, only the arguments are compared. Give the others apart, such as {changed[0]}=..."
+            )
+        self._task = call.task
+        args, kwargs = encode_arguments(call.args, call.kwargs, _NO_LIMIT)
+        self._by_name = bind_call(call.task, json.loads(args), json.loads(kwargs))
+
+    def __repr__(self) -> str:
+        return repr(self._by_name)
+
+    def differences(self, job: Job) -> list[str]:
+        """Return a line for each argument that differs."""
+        try:
+            found = bind_call(self._task, job.args, job.kwargs)
+        except TypeError as error:
+            return [f"its arguments do not fit: {error}"]
+        pairs = ((name, found[name], wanted) for name, wanted in self._by_name.items())
+        return [f"{name} is {is_!r}, not {wanted!r}" for name, is_, wanted in pairs if is_ != wanted]
+
+
 def _check(values: dict[str, Any]) -> None:
     """Raise ``TypeError`` or ``ValueError`` for what no job could have, because of a slip in the test."""
+    if "arguments" in values and {"args", "kwargs"} & values.keys():
+        raise TypeError("A call has its arguments. Give either the call, or the task with args and kwargs.")
     if isinstance(args := values.get("args", ()), str) or not isinstance(args, Iterable):
         raise TypeError(f"args takes a list of the arguments, args=[{args!r}], not {args!r}.")
     if not isinstance(kwargs := values.get("kwargs", {}), Mapping):
@@ -171,7 +205,8 @@ def assert_enqueued(
 ) -> Job:
     """Assert that there is a job of this task with these values, and return the newest one.
 
-    ``task``: a task, or its path. ``args`` and ``kwargs`` are compared with those of the call, as JSON.
+    ``task``: a task, its path, or a call such as ``send.bind(7)``, whose arguments are compared by name.
+    ``args`` and ``kwargs`` are compared with those of the job, as JSON.
     ``run_after``: a datetime; a timedelta since the enqueue; or None: it was due at once. Times may
     differ by a second. ``after``: the jobs and batches that it waits for, or their ids, in any order.
     ``batch``: the batch that it belongs to; None: it belongs to none. ``count``: there are exactly so many;
@@ -181,7 +216,7 @@ def assert_enqueued(
     The message of the AssertionError shows the jobs that are most similar, and how they differ.
     """
     __tracebackhide__ = True
-    expected = _expected(args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
+    expected = _expected(task, args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
     path, others = path_of(task), _jobs(task, among, using)
     jobs = [job for job in others if job.task_path == path]
     found = [job for job in jobs if not expected.differences(job)]
@@ -207,7 +242,7 @@ def assert_not_enqueued(
 ) -> None:
     """Assert that there is no job of this task with these values. They are those of `assert_enqueued`."""
     __tracebackhide__ = True
-    expected = _expected(args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
+    expected = _expected(task, args, kwargs, queue_name, run_after, priority, metadata, status, after, batch)
     path = path_of(task)
     jobs = [job for job in _jobs(task, among, using) if job.task_path == path]
     if found := [job for job in jobs if not expected.differences(job)]:
@@ -216,6 +251,7 @@ def assert_not_enqueued(
 
 
 def _expected(
+    task: Any,
     args: Any,
     kwargs: Any,
     queue_name: Any,
@@ -227,8 +263,9 @@ def _expected(
     batch: Any,
 ) -> Expected:
     return Expected.of(
-        args=args, kwargs=kwargs, queue_name=queue_name, run_after=run_after, priority=priority,
-        metadata=metadata, status=status, after=after, batch=batch,
+        arguments=task if isinstance(task, BoundTask) else ANY, args=args, kwargs=kwargs,
+        queue_name=queue_name, run_after=run_after, priority=priority, metadata=metadata,
+        status=status, after=after, batch=batch,
     )  # fmt: skip
 
 
@@ -310,6 +347,8 @@ def path_of(task: Any) -> str:
     """Return the path of a task, which may be given as a path. Raise ``TypeError`` if it is neither."""
     if isinstance(task, str):
         return task
+    if isinstance(task, BoundTask):
+        return task.task.module_path
     if is_task(task):
         return task.module_path
     raise TypeError(f"This takes a task, or the path of a task such as 'shop.tasks.report', not {task!r}.")
@@ -317,6 +356,8 @@ def path_of(task: Any) -> str:
 
 def is_dummy(task: Any = None) -> bool:
     """Return whether jobs of this task are kept in memory only."""
+    if isinstance(task, BoundTask):
+        task = task.task
     backend = resolve(adopt(task).backend) if is_task(task) else default_backend()
     return is_ours(backend) and isinstance(backend.keeper, Memory)
 

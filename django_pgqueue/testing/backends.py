@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..backend import PgQueueBackend
+from ..backend import BadParameters, PgQueueBackend
 from ..compat import TaskResultDoesNotExist
 from ..tasks.task import find_task
 
@@ -24,18 +24,33 @@ __all__ = ["DummyBackend", "ImmediateBackend"]
 class ImmediateBackend(PgQueueBackend):
     """Runs each job in the process that enqueues it: at the commit, or at once without a transaction.
 
-    If an attempt fails, its exception reaches the code that enqueued the job, or that commits.
+    If an attempt fails, its exception reaches the code that enqueued the job, or that commits. The OPTIONS in
+    TASKS: ``"at_once": True``, a job does not wait for the commit; ``"raise_failures": False``, failures are
+    only stored with the job.
     """
 
-    at_once = False
-    raise_failures = True
+    option_names = ("database", "at_once", "raise_failures")
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        """Raises ImproperlyConfigured for invalid OPTIONS."""
+        super().__init__(alias, params)
+        for name in ("at_once", "raise_failures"):
+            value = self.options.get(name, False)
+            if not isinstance(value, bool):
+                raise BadParameters(
+                    f"TASKS[{alias!r}]['OPTIONS']: {name} must be True or False, not {value!r}.",
+                    "Correct the value.",
+                )
 
     @property
     def keeper(self) -> Any:
         """What runs the jobs."""
         from .immediate import Immediate
 
-        return Immediate(at_once=self.at_once, raise_failures=self.raise_failures)
+        return Immediate(
+            at_once=self.options.get("at_once", False),
+            raise_failures=self.options.get("raise_failures", True),
+        )
 
 
 class DummyBackend(PgQueueBackend):
@@ -65,21 +80,3 @@ class DummyBackend(PgQueueBackend):
             if str(job.pk) == str(result_id):
                 return job, find_task(job.task_path)
         raise TaskResultDoesNotExist(f"No job {result_id!r} was enqueued in dummy mode.")
-
-
-class AtCommitQuietly(ImmediateBackend):
-    """Failures are only stored with the job."""
-
-    raise_failures = False
-
-
-class AtOnce(ImmediateBackend):
-    """Does not wait for the commit."""
-
-    at_once = True
-
-
-class AtOnceQuietly(AtOnce):
-    """Does not wait for the commit, and failures are only stored with the job."""
-
-    raise_failures = False

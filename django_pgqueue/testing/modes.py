@@ -32,21 +32,15 @@ __all__ = ["BATCHES", "JOBS", "Memory", "clear_jobs", "dummy_jobs", "immediate_j
 
 T = TypeVar("T")
 _HERE = "django_pgqueue.testing"
-#: The backends by ``at_once`` and ``raise_failures``.
-_IMMEDIATE = {
-    (False, True): f"{_HERE}.ImmediateBackend",
-    (False, False): f"{_HERE}.backends.AtCommitQuietly",
-    (True, True): f"{_HERE}.backends.AtOnce",
-    (True, False): f"{_HERE}.backends.AtOnceQuietly",
-}
 
 
 class _Mode(TestContextDecorator):
-    """Replaces the path of each of our backends, and keeps their QUEUES and OPTIONS."""
+    """Replaces each of our backends by one for tests, and keeps their QUEUES and databases."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, backend: str, **options: bool) -> None:
         super().__init__()
-        self._path = path
+        self._path = f"{_HERE}.{backend}"
+        self._options = options
         self._overrides: list[override_settings] = []
 
     def __call__(self, decorated: T) -> T:
@@ -71,9 +65,11 @@ class _Mode(TestContextDecorator):
         """Override TASKS."""
         tasks: dict[str, Any] = {alias: dict(entry) for alias, entry in task_backends.settings.items()}
         for alias in our_aliases():
-            tasks[alias]["BACKEND"] = self._path
+            given = tasks[alias].get("OPTIONS") or {}
+            kept = {name: given[name] for name in ("database",) if name in given}
+            tasks[alias].update(BACKEND=self._path, OPTIONS={**kept, **self._options})
         if not our_aliases():
-            tasks[IMPLICIT] = {"BACKEND": self._path, "QUEUES": []}
+            tasks[IMPLICIT] = {"BACKEND": self._path, "QUEUES": [], "OPTIONS": self._options}
         override = override_settings(TASKS=tasks)
         override.enable()
         self._overrides.append(override)
@@ -97,7 +93,7 @@ class immediate_jobs(_Mode):  # noqa: N801 - it is used like a function
     """
 
     def __init__(self, *, at_once: bool = False, raise_failures: bool = True) -> None:
-        super().__init__(_IMMEDIATE[bool(at_once), bool(raise_failures)])
+        super().__init__("ImmediateBackend", at_once=bool(at_once), raise_failures=bool(raise_failures))
 
 
 class dummy_jobs(_Mode):  # noqa: N801
@@ -108,7 +104,7 @@ class dummy_jobs(_Mode):  # noqa: N801
     """
 
     def __init__(self) -> None:
-        super().__init__(f"{_HERE}.DummyBackend")
+        super().__init__("DummyBackend")
 
     def __enter__(self) -> list[Job]:  # type: ignore[override]
         return cast("list[Job]", super().__enter__())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..worker.executor.outcomes import Result
 
-__all__ = ["AttemptResult", "arun_jobs", "raise_failure", "reported_progress", "run_jobs", "run_upkeep"]
+__all__ = ["AttemptResult", "arun_jobs", "raise_failure", "reported_progress", "run_jobs", "run_maintenance"]
 
 
 MOST_RUNS = 1_000
@@ -132,12 +132,12 @@ async def arun_jobs(
     )
 
 
-def run_upkeep(*, using: str | None = None) -> None:
+def run_maintenance(*, using: str | None = None) -> None:
     """Do what a worker does from time to time: give back the jobs of dead workers, end unique keys and pauses
     whose time is over, and delete jobs whose retention is over.
     """
     alias = alias_of(using)
-    check_is_test("run_upkeep()", alias)
+    check_is_test("run_maintenance()", alias)
     session = BorrowedSession(alias)
     tell_retention(session)
     _recover(session)

@@ -35,7 +35,7 @@ def travel(by: timedelta | None = None, /, *, using: str | None = None, **parts:
     The keywords are those of ``timedelta``. All stored times of the jobs, batches, workers, schedules,
     unique keys, rates, pauses and of the history move into the past by that time. So retries, delays,
     timeouts, expiries, leases, windows and retentions come due. Statistics, and the times in ``Job.errors``,
-    do not move. Nothing runs by itself: call ``run_jobs()`` or ``run_upkeep()``.
+    do not move. Nothing runs by itself: call ``run_jobs()`` or ``run_maintenance()``.
 
     ``using``: the alias of the database. Raise ``ImproperlyConfigured`` outside of tests, and ``ValueError``
     for a time that does not lie ahead.

@@ -54,8 +54,8 @@ class RunningWorker:
         """What it has written so far."""
         return self._log.read_text(errors="replace")
 
-    def wait_for(self, job: Job | int | str | TaskResult[..., Any], *, timeout: float = 30.0) -> Job:
-        """Wait until a job is over, and return it as it is then.
+    def join(self, job: Job | int | str | TaskResult[..., Any], *, timeout: float = 30.0) -> Job:
+        """Wait until a job has finished, and return it as it is then.
 
         ``job``: a job, its id, or its ``TaskResult``. An int is an id in the database of the worker.
 

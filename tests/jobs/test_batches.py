@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -350,20 +349,21 @@ def test_a_chain_is_all_or_nothing() -> None:
 
 def test_the_async_forms() -> None:
     async def enqueue_all() -> tuple[Batch, list[Job]]:
-        async with Batch("import") as batch:
-            await batch.aadd([add.bind(1, 1)])
-            await aenqueue(spread_async.using(batch=batch))
+        batch = await Batch.aopen("import")
+        await batch.aadd([add.bind(1, 1)])
+        await aenqueue(spread_async.using(batch=batch))
+        await batch.aclose()
         jobs = await achain([add.bind(1, 1), collect.bind()], if_failed="run")
         other = await Batch.aopen()
         await other.aclose()
         assert (await Batch.aget(other.id)).outcome == "done"
         assert await other.aretry_failed() == await other.acancel() == 0
-        broken_off = Batch()
-        with contextlib.suppress(ZeroDivisionError):
-            async with broken_off:
-                await broken_off.aadd([add.bind(1, 1)])
-                await broken_off.aadd([add.bind(1, 1 // 0)])
+        broken_off = await Batch.aopen()
+        await broken_off.aadd([add.bind(1, 1)])
+        await broken_off.acancel()
         await broken_off.arefresh()
+        with pytest.raises(TypeError, match=r"await Batch\.aopen"):
+            await Batch("import").__aenter__()
         assert (broken_off.outcome, (await broken_off.acounts()).cancelled) == ("cancelled", 1)
         return batch, jobs
 

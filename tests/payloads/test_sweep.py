@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_pgqueue.maintenance import rounds
 from django_pgqueue.models import Job, PayloadTask
-from django_pgqueue.testing import run_jobs, run_upkeep, travel
+from django_pgqueue.testing import run_jobs, run_maintenance, travel
 from tests.receipts.models import Charge, Order, Receipt, Reminder
 from tests.receipts.tasks import send
 from tests.support.factories import QueueFactory
@@ -85,10 +85,10 @@ def test_rows_without_a_job_go_page_by_page(order: Order) -> None:
 def test_upkeep_deletes_what_retention_has_left(order: Order) -> None:
     gone, later = rows(order, 2)
     run_jobs(limit=1)
-    run_upkeep()
+    run_maintenance()
     assert left() == [gone, later]
     travel(days=400)
-    run_upkeep()
+    run_maintenance()
     assert left() == [later]
     assert [*Job.objects.values_list("pk", flat=True)] == [later]
 
@@ -126,7 +126,7 @@ def test_rows_that_others_reference_stay_and_stop_nobody(
         assert problems[0].startswith("receipts.Receipt: ")
         assert "violates foreign key constraint" in problems[0]
         for _ in range(2):
-            run_upkeep()
+            run_maintenance()
         assert (
             caplog.text.count("rows whose jobs are no longer kept cannot be deleted: receipts.Receipt") == 1
         )
@@ -149,12 +149,12 @@ def test_rows_that_never_had_a_job_stay_and_are_reported(
     (before,) = rows(order, 1)
     restore(order, *(keys := [next_id(), next_id()]))
     (after,) = rows(order, 1)
-    run_upkeep()
+    run_maintenance()
     assert left() == [before, *keys, after]
     run_jobs()
     travel(days=400)  # the jobs around them are gone, and their rows, too
     for _ in range(2):
-        run_upkeep()
+        run_maintenance()
     assert left() == keys == noted()
     assert caplog.text.count("rows of receipts.Receipt have no job and never had one") == 1
 

@@ -142,3 +142,27 @@ def test_other_databases() -> None:
     assert [job.args for job in jobs] == [[1]]
     assert_enqueued(add, using="other", count=1)
     assert_not_enqueued(add, args=[1])
+
+
+def test_a_call_is_compared_by_the_names_of_its_arguments() -> None:
+    jobs = [enqueue(add, 1, 2), enqueue(add, 1, b=2), enqueue(add, b=2, a=1)]
+    other = enqueue(add, 2, 1)
+    assert assert_enqueued(add.bind(a=1, b=2), count=3).pk == jobs[-1].pk
+    assert assert_enqueued(add.bind(2, 1), queue_name=other.queue_name).pk == other.pk
+    assert_not_enqueued(add.bind(3, 3))
+    with pytest.raises(AssertionError, match=r"with arguments=\{'a': 2, 'b': 5\}.*\n.*\n.*\n +b is 1, not 5"):
+        assert_enqueued(add.bind(2, 5))
+
+
+def test_a_call_has_its_arguments_and_nothing_else() -> None:
+    with pytest.raises(TypeError, match="Give either the call"):
+        assert_enqueued(add.bind(1, 2), args=[1, 2])
+    with pytest.raises(TypeError, match=r"such as priority=\.\.\."):
+        assert_enqueued(add.using(priority=5).bind(1, 2))
+
+
+def test_a_job_whose_arguments_do_not_fit_is_another() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue(%s, '[1, 2, 3]')", [add.module_path])
+    with pytest.raises(AssertionError, match="its arguments do not fit"):
+        assert_enqueued(add.bind(1, 2))

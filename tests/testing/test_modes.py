@@ -10,6 +10,7 @@ import django
 import pytest
 from asgiref.sync import async_to_sync
 from django.conf import global_settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, connection, transaction
 from django.db.models.signals import post_delete
 from django.test import SimpleTestCase, TestCase
@@ -350,3 +351,26 @@ def test_queues_and_options_stay_and_modes_nest(settings: Any) -> None:
             assert isinstance(default_backend(), ImmediateBackend)
         assert type(default_backend()) is DummyBackend
     assert {"default": entry} == settings.TASKS
+
+
+@pytest.mark.django_db
+def test_options_of_the_backend_for_all_tests(settings: Any) -> None:
+    backend = "django_pgqueue.testing.ImmediateBackend"
+    settings.TASKS = {"default": {"BACKEND": backend, "OPTIONS": {"at_once": True, "raise_failures": False}}}
+    with transaction.atomic():
+        job = enqueue(tasks.end, "raise")
+        assert Job.objects.get(pk=job.pk).attempts == 1  # not at the commit, and the failure is only stored
+    with dummy_jobs() as kept:  # a mode replaces them
+        enqueue(tasks.end, "raise")
+        assert len(kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"at_once": "yes"}, "at_once must be True or False"), ({"at_onse": True}, "Did you mean 'at_once'")],
+)
+def test_bad_options_are_refused(settings: Any, options: dict[str, Any], words: str) -> None:
+    backend = "django_pgqueue.testing.ImmediateBackend"
+    settings.TASKS = {"default": {"BACKEND": backend, "OPTIONS": options}}
+    with pytest.raises(ImproperlyConfigured, match=words):
+        default_backend()

@@ -11,7 +11,7 @@ from django.test import TestCase, TransactionTestCase
 
 from django_pgqueue import aenqueue, edit, enqueue, retry
 from django_pgqueue.models import Job, Schedule, Worker
-from django_pgqueue.testing import arun_jobs, run_jobs, run_upkeep, running, travel
+from django_pgqueue.testing import arun_jobs, run_jobs, run_maintenance, running, travel
 from django_pgqueue.testing.factories import JobFactory, WorkerFactory
 from tests.app import inline_tasks as tasks
 from tests.app.models import Entry
@@ -140,17 +140,17 @@ def test_due_schedules_fire_if_asked() -> None:
 def test_upkeep_gives_back_the_jobs_of_dead_workers() -> None:
     worker = WorkerFactory.create()
     job = JobFactory.create(task=tasks.see, args=["again"], running=True, worker=worker.pk)
-    run_upkeep()
+    run_maintenance()
     assert fresh(job).status == "running"
     travel(minutes=5)
-    run_upkeep()
+    run_maintenance()
     assert fresh(job).status in {"pending", "retry"}
     run_jobs()
     assert tasks.SEEN == ["again"]
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("call", [run_jobs, run_upkeep, lambda: travel(hours=1)])
+@pytest.mark.parametrize("call", [run_jobs, run_maintenance, lambda: travel(hours=1)])
 def test_a_database_that_is_none_of_a_test_is_refused(call: Any) -> None:
     settings = connection.settings_dict
     name = settings["NAME"]
@@ -163,7 +163,7 @@ def test_a_database_that_is_none_of_a_test_is_refused(call: Any) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("call", [run_jobs, run_upkeep, lambda: travel(hours=1)])
+@pytest.mark.parametrize("call", [run_jobs, run_maintenance, lambda: travel(hours=1)])
 def test_outside_of_a_test_it_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from django.test.utils import _TestState
 
@@ -196,7 +196,7 @@ def test_a_job_behind_a_lost_one_is_let_go_and_may_be_put_off() -> None:
     assert run_jobs() == []
     assert fresh(second).status == "blocked"
     travel(minutes=5)
-    run_upkeep()
+    run_maintenance()
     edit(second, run_after=timedelta(hours=1))
     other = enqueue(tasks.see, "other")
     assert {ran.id for ran in run_jobs()} == {first.pk, other.pk}

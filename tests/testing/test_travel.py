@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_pgqueue import RateLimit, RateLimiter, enqueue, pause, set_limit
 from django_pgqueue.models import Job, Pause, ScheduleRun
-from django_pgqueue.testing import run_jobs, run_upkeep, time_travel, travel
+from django_pgqueue.testing import run_jobs, run_maintenance, time_travel, travel
 from django_pgqueue.testing.factories import JobFactory
 from tests.app import inline_tasks as tasks
 from tests.app import unique_tasks
@@ -62,10 +62,10 @@ def test_all_times_of_a_job_move_and_nothing_else(trait: str) -> None:
 def test_retention_comes_to_its_end() -> None:
     kept = [JobFactory.create(task=tasks.see, **{trait: True}) for trait in ("done", "failed")]
     travel(days=8)
-    run_upkeep()
+    run_maintenance()
     assert list(Job.objects.values_list("pk", flat=True)) == [kept[1].pk]
     travel(days=31)
-    run_upkeep()
+    run_maintenance()
     assert not Job.objects.exists()
 
 
@@ -97,7 +97,7 @@ def test_pauses_end() -> None:
     assert run_jobs() == []
     travel(hours=2)
     assert len(run_jobs()) == 1
-    run_upkeep()
+    run_maintenance()
     assert not Pause.objects.exists()
 
 

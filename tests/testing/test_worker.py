@@ -16,22 +16,22 @@ from tests.app import inline_tasks, process_tasks
 
 
 def test_a_worker_runs_the_jobs_of_the_test_database(pgqueue_worker: RunningWorker) -> None:
-    job = pgqueue_worker.wait_for(enqueue(process_tasks.where_it_runs, "no secret"))
+    job = pgqueue_worker.join(enqueue(process_tasks.where_it_runs, "no secret"))
     assert job.result is not None
     assert job.result["database"] == connection.settings_dict["NAME"]
     failed = enqueue(inline_tasks.end, "fail")
-    assert pgqueue_worker.wait_for(failed.pk).status == "failed"
+    assert pgqueue_worker.join(failed.pk).status == "failed"
     result = inline_tasks.see.enqueue(1)
-    assert pgqueue_worker.wait_for(result).status == pgqueue_worker.wait_for(result.id).status == "done"
+    assert pgqueue_worker.join(result).status == pgqueue_worker.join(result.id).status == "done"
     with pytest.raises(ValueError, match="in the database 'other', and the worker is in 'default'"):
-        pgqueue_worker.wait_for("other:5")
+        pgqueue_worker.join("other:5")
     assert "Fatal" in pgqueue_worker.log
     with pytest.raises(AssertionError, match=r"is pending after 0 s\n\nThe log.*\n(.|\n)*Fatal"):
-        pgqueue_worker.wait_for(enqueue(inline_tasks.see.using(run_after=timedelta(hours=1)), 1), timeout=0)
+        pgqueue_worker.join(enqueue(inline_tasks.see.using(run_after=timedelta(hours=1)), 1), timeout=0)
     assert pgqueue_worker.stop() == 0
     assert not Worker.objects.exists()
     with pytest.raises(AssertionError, match="the worker has ended, and job"):
-        pgqueue_worker.wait_for(enqueue(inline_tasks.see, 1))
+        pgqueue_worker.join(enqueue(inline_tasks.see, 1))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -371,7 +371,7 @@ def tests() -> None:
         assert_type(jobs, list[Job])
         assert_type(mine, CurrentJob)
     with running_worker(queues=["mail"], processes=2) as worker:
-        assert_type(worker.wait_for(job, timeout=5), Job)
+        assert_type(worker.join(job, timeout=5), Job)
 
 
 async def async_tests() -> None:
@@ -469,8 +469,8 @@ def composed(job: Job, result: QueueTaskResult[..., str]) -> None:
 
 
 async def composed_in_async_code() -> None:
-    async with Batch("import") as batch:
-        assert_type(await batch.aadd([send.bind(1)]), JobList)
+    batch = await Batch.aopen("import")
+    assert_type(await batch.aadd([send.bind(1)]), JobList)
     assert_type(await batch.ajoin(), Batch)
     assert_type(await achain([send.bind(1)]), list[Job])
     assert_type(await current_job().aparents(), Parents)

@@ -28,6 +28,6 @@ def test_a_receipt_is_enqueued(dummy_jobs):
 
 
 def test_a_worker_sends_the_receipt(pgqueue_worker):
-    job = pgqueue_worker.wait_for(place_order("ann@example.com", 42))
+    job = pgqueue_worker.join(place_order("ann@example.com", 42))
     assert job.status == "done", job.errors
     assert Receipt.objects.get().text == "Total: 42"

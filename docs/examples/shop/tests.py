@@ -43,7 +43,7 @@ class DeliveryTests(TestCase):
 class PlaceOrderTests(TestCase):
     def test_an_order_enqueues_its_receipt(self):
         place_order("ann@example.com", 42)
-        assert_enqueued(send_receipt, args=[Order.objects.get().pk], queue_name="mail")
+        assert_enqueued(send_receipt.bind(Order.objects.get().pk), queue_name="mail")
         assert_not_enqueued(charge)
 
     def test_two_orders_are_two_jobs(self):
@@ -106,6 +106,6 @@ class FailedJobTests(TestCase):
 class ReceiptWorkerTests(TransactionTestCase):
     def test_a_worker_sends_the_receipt(self):
         with running_worker() as worker:
-            job = worker.wait_for(place_order("ann@example.com", 42))
+            job = worker.join(place_order("ann@example.com", 42))
         self.assertEqual(job.status, "done", job.errors)
         self.assertEqual(Receipt.objects.get().text, "Total: 42")

@@ -48,4 +48,4 @@ def test_a_worker(tmp_path: Path, program: str, arguments: tuple[str, ...], zone
 
 def test_a_worker_that_the_test_kit_starts() -> None:
     with running_worker() as worker:
-        assert worker.wait_for(enqueue(where)).result == "UTC"
+        assert worker.join(enqueue(where)).result == "UTC"

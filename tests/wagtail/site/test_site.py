@@ -67,7 +67,7 @@ def ran(worker: RunningWorker) -> Iterator[Counter[str]]:
         yield counts
     seen: set[int] = set()
     while new := set(Job.objects.values_list("pk", flat=True)) - before - seen:
-        for job in map(worker.wait_for, sorted(new)):
+        for job in map(worker.join, sorted(new)):
             assert job.status == "done", (job.task_path, job.errors)
             counts[job.task_path] += 1
         seen |= new
@@ -122,7 +122,7 @@ def test_what_the_package_django_tasks_offers(worker: RunningWorker) -> None:
     result = update_reference_index_task.enqueue("wagtailcore", "page", "2")
     signals.task_enqueued.disconnect(hear)
     assert heard == [result.id]
-    assert worker.wait_for(result).status == "done"
+    assert worker.join(result).status == "done"
     done = update_reference_index_task.get_result(result.id)
     assert (done.status, done.return_value) == (django_tasks.TaskResultStatus.SUCCESSFUL, None)
     result.refresh()
@@ -235,7 +235,7 @@ def test_the_jobs_of_a_deleted_page_fail(worker: RunningWorker) -> None:
         jobs = Job.objects.filter(status="pending")
         assert {job.task_path for job in jobs} == {REFERENCES, SEARCH}
         ids = [job.pk for job in jobs]
-    for job in map(worker.wait_for, ids):
+    for job in map(worker.join, ids):
         assert job.status == "failed"
         assert "matching query does not exist" in job.errors[-1]["message"]
 

@@ -58,8 +58,8 @@ def test_the_tables_of_the_queue_are_in_public_alone() -> None:
 def test_a_schema_that_a_task_sets_does_not_reach_the_next_job(tenants: None, sends: bool) -> None:
     """This comes before the other worker starts, so that one thread runs both jobs."""
     with running_worker(threads=1) as worker:
-        assert worker.wait_for(enqueue(set_schema, "acme", sends)).status == "done"
-        check_is_in_public(worker.wait_for(enqueue(read_nothing)))
+        assert worker.join(enqueue(set_schema, "acme", sends)).status == "done"
+        check_is_in_public(worker.join(enqueue(read_nothing)))
 
 
 @pytest.mark.parametrize("name", ["acme", "bolt"])
@@ -67,12 +67,12 @@ def test_a_task_runs_in_the_schema_that_it_enters(worker: RunningWorker, name: s
     with schema_context(name):
         jobs = enqueue(read_carried), enqueue(read_async), enqueue(read_named, name)
     for job in jobs:
-        assert worker.wait_for(job).result == [name, f"{name}@example.com"]
+        assert worker.join(job).result == [name, f"{name}@example.com"]
 
 
 def test_a_task_that_enters_none_runs_in_public(worker: RunningWorker) -> None:
     with schema_context("acme"):
-        check_is_in_public(worker.wait_for(enqueue(read_nothing)))
+        check_is_in_public(worker.join(enqueue(read_nothing)))
 
 
 def test_a_job_commits_with_the_rows_of_its_tenant(worker: RunningWorker) -> None:
@@ -85,23 +85,23 @@ def test_a_job_commits_with_the_rows_of_its_tenant(worker: RunningWorker) -> Non
         with transaction.atomic():
             row = Order.objects.create(email="kept@example.com")
             kept = enqueue(read_carried)
-        assert worker.wait_for(kept).result == ["acme", "acme@example.com", "kept@example.com"]
+        assert worker.join(kept).result == ["acme", "acme@example.com", "kept@example.com"]
         row.delete()
 
 
 def test_an_atomic_task_writes_and_enqueues_in_its_tenant(worker: RunningWorker) -> None:
     with schema_context("bolt"):
-        after = worker.wait_for(enqueue(add_and_enqueue)).result
+        after = worker.join(enqueue(add_and_enqueue)).result
         assert after is not None
-        assert worker.wait_for(after).result == ["bolt", "bolt@example.com", "task@example.com"]
+        assert worker.join(after).result == ["bolt", "bolt@example.com", "task@example.com"]
         Order.objects.filter(email="task@example.com").delete()
 
 
 def test_a_failed_task_leaves_the_schema(worker: RunningWorker) -> None:
     with schema_context("bolt"):
-        assert worker.wait_for(enqueue(add_and_fail)).status == "failed"
+        assert worker.join(enqueue(add_and_fail)).status == "failed"
     for _ in range(8):  # on all threads
-        check_is_in_public(worker.wait_for(enqueue(read_nothing)))
+        check_is_in_public(worker.join(enqueue(read_nothing)))
 
 
 def test_the_test_kit() -> None:
@@ -119,7 +119,7 @@ def test_a_new_tenant_while_workers_run(worker: RunningWorker) -> None:
     Customer(schema_name="corp", name="corp").save(verbosity=0)
     with schema_context("corp"):
         assert emails() == ["corp"]
-        assert worker.wait_for(enqueue(read_carried)).result == ["corp"]
+        assert worker.join(enqueue(read_carried)).result == ["corp"]
     with schema_context("public"):
         Customer.objects.get(schema_name="corp").delete()
     assert not schema_exists("corp")
@@ -129,7 +129,7 @@ def test_an_isolated_job(worker: RunningWorker) -> None:
     with schema_context("bolt"), transaction.atomic(), connection.cursor() as cursor:
         job = enqueue(read_carried)
         cursor.execute("UPDATE pgqueue_job_live SET crash_count = 1 WHERE id = %s", [job.pk])
-    assert worker.wait_for(job).result == ["bolt", "bolt@example.com"]
+    assert worker.join(job).result == ["bolt", "bolt@example.com"]
     assert "runs isolated" in worker.log
 
 
