@@ -23,7 +23,7 @@ from benchmarks.bench import empty, execute, set_up
 JOBS = 2_000
 RUNS = 3
 _CLAIM = "SELECT id, lease FROM pgqueue_claim(NULL, %s, %s)"
-_FINISH = "CALL pgqueue_finish_one(%s, %s, 'done', started_ago => 0)"
+_FINISH = "CALL pgqueue_finish(%s, %s, 'done', started_ago => 0)"
 
 Connection = psycopg.Connection[Any]
 
@@ -58,7 +58,7 @@ def add(jobs: int, queue: str = "'default'") -> None:
 
 def register(connection: Connection) -> int:
     """Register a worker."""
-    row = connection.execute("SELECT pgqueue_register('benchmark')").fetchone()
+    row = connection.execute("SELECT pgqueue_register_worker('benchmark')").fetchone()
     assert row is not None
     return int(row[0])
 

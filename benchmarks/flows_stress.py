@@ -43,7 +43,7 @@ _FINISH = (
 _LATE = """
     SELECT job.id, job.waiting_reason FROM pgqueue_job_live AS job
     WHERE job.status = 'blocked' AND NOT EXISTS (
-        SELECT FROM pgqueue_waits_for(job.id) AS parent
+        SELECT FROM pgqueue_parents(job.id) AS parent
         WHERE parent.state NOT IN ('done', 'cancelled', 'gone', 'failed')
             OR parent.state = 'failed' AND parent.if_failed = 'hold')
 """

@@ -22,7 +22,7 @@ _ENQUEUE_SQL = """
 """
 _CLAIM_SQL = "SELECT id, lease, attempts FROM pgqueue_claim(%s, %s, %s)"
 _FINISH_SQL = """
-    CALL pgqueue_finish_one(
+    CALL pgqueue_finish(
         %s, %s, %s, result => %s, error => %s, fingerprint => %s, delay => %s, started_ago => %s
     )
 """

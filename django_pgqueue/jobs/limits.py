@@ -262,7 +262,8 @@ class RateLimiter:
         try:
             with connections[alias].cursor() as cursor:
                 cursor.execute(
-                    "SELECT pgqueue_take_v1(%s, %s, %s::integer, %s)", (self.name, self.key, n, only_look)
+                    "SELECT pgqueue_take_rate_v1(%s, %s, %s::integer, %s)",
+                    (self.name, self.key, n, only_look),
                 )
                 seconds: float = cursor.fetchone()[0]
         except DataError as error:

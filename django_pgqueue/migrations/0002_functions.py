@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
         RunSQLFile("fingerprint_v1.sql", "DROP FUNCTION pgqueue_fingerprint_v1"),
         RunSQLFile("finish_v1.sql", "DROP FUNCTION pgqueue_finish_v1"),
         RunSQLFile("finish_one_v1.sql", "DROP PROCEDURE pgqueue_finish_one_v1"),
-        RunSQLFile("finish_one.sql", "DROP PROCEDURE pgqueue_finish_one"),
+        RunSQLFile("finish.sql", "DROP PROCEDURE pgqueue_finish"),
         # What people ask for
         RunSQLFile("drop_v1.sql", "DROP FUNCTION pgqueue_drop_v1"),
         RunSQLFile("cancel_v1.sql", "DROP FUNCTION pgqueue_cancel_v1"),

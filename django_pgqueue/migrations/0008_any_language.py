@@ -10,12 +10,12 @@ class Migration(migrations.Migration):
 
     operations = [
         RunSQLFile("random_v1.sql", "DROP FUNCTION pgqueue_random_v1"),
-        RunSQLFile("register_v1.sql", "DROP FUNCTION pgqueue_register_v1"),
-        RunSQLFile("register.sql", "DROP FUNCTION pgqueue_register"),
+        RunSQLFile("register_worker_v1.sql", "DROP FUNCTION pgqueue_register_worker_v1"),
+        RunSQLFile("register_worker.sql", "DROP FUNCTION pgqueue_register_worker"),
         RunSQLFile("heartbeat_v1.sql", "DROP FUNCTION pgqueue_heartbeat_v1"),
         RunSQLFile("heartbeat.sql", "DROP FUNCTION pgqueue_heartbeat"),
-        RunSQLFile("sign_off_v1.sql", "DROP FUNCTION pgqueue_sign_off_v1"),
-        RunSQLFile("sign_off.sql", "DROP FUNCTION pgqueue_sign_off"),
+        RunSQLFile("unregister_worker_v1.sql", "DROP FUNCTION pgqueue_unregister_worker_v1"),
+        RunSQLFile("unregister_worker.sql", "DROP FUNCTION pgqueue_unregister_worker"),
         RunSQLFile("pick_groups_v1.sql", "DROP FUNCTION pgqueue_pick_groups_v1"),
         RunSQLFile("pick_v1.sql", "DROP FUNCTION pgqueue_pick_v1"),
         RunSQLFile("put_aside_v1.sql", "DROP FUNCTION pgqueue_put_aside_v1"),

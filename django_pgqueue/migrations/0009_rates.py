@@ -43,8 +43,8 @@ class Migration(migrations.Migration):
         RunSQLFile("settle_rates_v1.sql", "DROP FUNCTION pgqueue_settle_rates_v1"),
         RunSQLFile("charge_v1.sql", "DROP FUNCTION pgqueue_charge_v1"),
         RunSQLFile("charge_queues_v1.sql", "DROP FUNCTION pgqueue_charge_queues_v1"),
-        RunSQLFile("take_v1.sql", "DROP FUNCTION pgqueue_take_v1"),
-        RunSQLFile("take.sql", "DROP FUNCTION pgqueue_take"),
+        RunSQLFile("take_rate_v1.sql", "DROP FUNCTION pgqueue_take_rate_v1"),
+        RunSQLFile("take_rate.sql", "DROP FUNCTION pgqueue_take_rate"),
         # Why a job does not start
         RunSQLFile("blocked_by_v1.sql", "DROP FUNCTION pgqueue_blocked_by_v1"),
         RunSQLFile("blocked_by.sql", "DROP FUNCTION pgqueue_blocked_by"),

@@ -180,8 +180,8 @@ class Migration(migrations.Migration):
         RunSQLFile("batch_counts_v1.sql", "DROP FUNCTION pgqueue_batch_counts_v1"),
         RunSQLFile("batch_counts.sql", "DROP FUNCTION pgqueue_batch_counts"),
         # Why a job waits
-        RunSQLFile("waits_for_v1.sql", "DROP FUNCTION pgqueue_waits_for_v1"),
-        RunSQLFile("waits_for.sql", "DROP FUNCTION pgqueue_waits_for"),
+        RunSQLFile("parents_v1.sql", "DROP FUNCTION pgqueue_parents_v1"),
+        RunSQLFile("parents.sql", "DROP FUNCTION pgqueue_parents"),
         RunSQLFile("parent_state_v1.sql", "DROP FUNCTION pgqueue_parent_state_v1"),
         # Upkeep
         RunSQLFile("repair_batches_v1.sql", "DROP FUNCTION pgqueue_repair_batches_v1"),

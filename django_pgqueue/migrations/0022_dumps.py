@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
             "standard_strings_v1.sql",
             "; ".join(
                 f"ALTER FUNCTION pgqueue_{name}_v1 RESET standard_conforming_strings"
-                for name in ("enqueue", "enqueue_many", "edit", "pause", "register", "payload_paths")
+                for name in ("enqueue", "enqueue_many", "edit", "pause", "register_worker", "payload_paths")
             ),
         ),
     ]

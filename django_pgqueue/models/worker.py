@@ -1,6 +1,6 @@
 """``Worker``: the processes that run jobs. Heartbeats update this narrow table and no jobs.
 
-A worker in another language, registered by ``pgqueue_register``, has no supervisor. Its ``pid`` is 0
+A worker in another language, registered by ``pgqueue_register_worker``, has no supervisor. Its ``pid`` is 0
 if it has not given it.
 """
 

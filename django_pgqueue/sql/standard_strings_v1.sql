@@ -5,5 +5,5 @@ ALTER FUNCTION pgqueue_enqueue_v1 SET standard_conforming_strings = on;
 ALTER FUNCTION pgqueue_enqueue_many_v1 SET standard_conforming_strings = on;
 ALTER FUNCTION pgqueue_edit_v1 SET standard_conforming_strings = on;
 ALTER FUNCTION pgqueue_pause_v1 SET standard_conforming_strings = on;
-ALTER FUNCTION pgqueue_register_v1 SET standard_conforming_strings = on;
+ALTER FUNCTION pgqueue_register_worker_v1 SET standard_conforming_strings = on;
 ALTER FUNCTION pgqueue_payload_paths_v1 SET standard_conforming_strings = on;

@@ -13,7 +13,7 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
             SELECT waits.*, CASE waits.state
                 WHEN 'failed' THEN CASE waits.if_failed WHEN 'hold' THEN 1 ELSE 4 END
                 WHEN 'open' THEN 2 WHEN 'done' THEN 4 WHEN 'cancelled' THEN 4 WHEN 'gone' THEN 4 ELSE 3 END AS rank
-            FROM pgqueue_waits_for_v1(p_id) AS waits
+            FROM pgqueue_parents_v1(p_id) AS waits
         ) AS ranked
     ) AS parent
 $$;

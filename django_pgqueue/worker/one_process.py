@@ -382,7 +382,7 @@ class Keeper:
             self._thread.join()
         try:
             if self._session is not None:
-                self._registration.sign_off(self._session)
+                self._registration.unregister(self._session)
                 self._session.close()
         except psycopg.Error as error:
             logger.warning("the worker could not sign off: %s", error)

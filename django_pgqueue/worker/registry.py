@@ -97,7 +97,7 @@ class Registration:
         """Show in the table that the worker claims no more jobs."""
         session.run(("UPDATE pgqueue_worker SET state = 'draining' WHERE id = %s", (self._worker,)))
 
-    def sign_off(self, session: Session) -> None:
+    def unregister(self, session: Session) -> None:
         """Remove the worker at its end. If it still holds a job, it stays in the table, to be found dead."""
         session.run(("SELECT pgqueue_forget_workers_v1(%s::bigint[])", ([self._worker],)))
 

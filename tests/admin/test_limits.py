@@ -214,7 +214,7 @@ def test_the_page_of_a_job_shows_when_its_rate_lets_the_next_one_start(root: Cli
     Job.objects.filter(pk=job.pk).update(limit_key="k/x")
     assert "waits for its rate limit" not in lines(root, job)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_take('k', 'x')")
+        cursor.execute("SELECT pgqueue_take_rate('k', 'x')")
     page = lines(root, job)
     assert "waits for its rate limit, next start at <time " in page
     assert "next in line" in page

@@ -244,7 +244,7 @@ def test_a_fenced_write_by_a_worker_that_has_lost_its_job(monkeypatch: pytest.Mo
             # As by recovery: it does not look like a job whose claim was lost, which its worker claims again.
             # A worker does not run a job twice at once, so it goes to a queue that only the second one reads.
             with transaction.atomic(), connections["default"].cursor() as cursor:
-                cursor.execute("CALL pgqueue_finish_one(%s, %s, 'release')", [job.pk, job.lease])
+                cursor.execute("CALL pgqueue_finish(%s, %s, 'release')", [job.pk, job.lease])
                 cursor.execute(
                     "UPDATE pgqueue_job_live SET attempts = 1, forgiven_attempts = 1, queue_name = 'second'"
                     " WHERE id = %s",

@@ -98,11 +98,11 @@ def test_depth_by_sql() -> None:
 
 
 @in_shop
-def test_finish_one_from_sql() -> None:
+def test_finish_from_sql() -> None:
     """Another program claims a job (here: the worker's statement) and reports it by the procedure."""
     job = enqueue(example("tasks").send_receipt, 1)
     Job.objects.filter(pk=job.pk).update(status="running", lease=77, worker=5, attempts=1)
-    call = statements("finish_one").replace(":job", str(job.pk)).replace(":lease", "77")
+    call = statements("finish").replace(":job", str(job.pk)).replace(":lease", "77")
     with connections["default"].cursor() as cursor:
         cursor.execute(call)
         assert fresh(job).result == {"sent": True}
@@ -122,7 +122,7 @@ def test_the_calls_of_a_worker_in_another_language() -> None:
             if cursor.description:
                 (row,) = cursor.fetchall()
                 answers.append(row)
-                if "register(" in statement:
+                if "register_worker(" in statement:
                     known["worker"] = row[0]
                 elif "claim(" in statement:
                     known["job"], known["lease"] = row[:2]

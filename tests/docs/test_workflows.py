@@ -65,7 +65,7 @@ def test_a_job_after_others(flows: Any) -> None:
     job = flows.import_prices()
     assert job.waiting_reason.startswith("waits for job")
     with connections["default"].cursor() as cursor:
-        cursor.execute(statements("waits_for").replace("57", str(job.pk)))
+        cursor.execute(statements("parents").replace("57", str(job.pk)))
         path = "shop.workflows.read_prices"
         assert cursor.fetchall() == [(pk, path, "pending", "hold") for pk in job.parent_ids]
     assert result_of(job) == 4

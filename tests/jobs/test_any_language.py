@@ -16,7 +16,7 @@ from django_pgqueue.maintenance.recovery import recover_dead
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.session import connect as connect_session
 from tests.app.tasks import noop
-from tests.support.foreign import finish_one, heartbeat, register, sign_off, sql_claim
+from tests.support.foreign import finish_one, heartbeat, register, sql_claim, unregister
 from tests.support.jobs import add, cancel, live, statuses, value
 from tests.support.keys import add_keyed, line, running, set_limit
 from tests.support.rates import set_rate
@@ -242,9 +242,9 @@ def test_the_answer_to_a_heartbeat(one: Connection, worker: int) -> None:
 def test_a_worker_that_holds_a_job_stays_until_its_lease_ends(one: Connection, worker: int) -> None:
     add(one)
     (job,) = sql_claim(one, worker)
-    assert not sign_off(one, worker)
+    assert not unregister(one, worker)
     finish_one(one, job)
-    assert sign_off(one, worker)
+    assert unregister(one, worker)
     assert not Worker.objects.exists()
 
 
@@ -299,10 +299,10 @@ def test_python_and_sql_workers_share_a_queue(one: Connection, worker: int) -> N
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        ("pgqueue_register('')", "host must be 1 to 255 characters"),
-        ("pgqueue_register('a', '{a b}')", "queue_name 'a b' must be"),
-        ("pgqueue_register('a', slots => 0)", "slots 0 must be at least 1"),
-        ("pgqueue_register('a', version => repeat('x', 51))", "version has more than 50 characters"),
+        ("pgqueue_register_worker('')", "host must be 1 to 255 characters"),
+        ("pgqueue_register_worker('a', '{a b}')", "queue_name 'a b' must be"),
+        ("pgqueue_register_worker('a', slots => 0)", "slots 0 must be at least 1"),
+        ("pgqueue_register_worker('a', version => repeat('x', 51))", "version has more than 50 characters"),
         ("pgqueue_claim(NULL, 0, 1)", "at_most 0 must be from 1 to 1000"),
         ("pgqueue_claim(NULL, NULL, 1)", "at_most NULL must be from 1 to 1000"),
         ("pgqueue_claim(NULL, 1001, 1)", "at_most 1001 must be"),
@@ -372,4 +372,4 @@ def test_a_report_that_nobody_could_read_later_is_refused(
     one: Connection, parameter: str, problem: str
 ) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=problem):
-        one.execute(f"CALL pgqueue_finish_one(1, 1, 'retry', {parameter})")
+        one.execute(f"CALL pgqueue_finish(1, 1, 'retry', {parameter})")

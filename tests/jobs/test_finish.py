@@ -124,9 +124,9 @@ def test_a_job_that_ran_until_it_was_cancelled_has_a_duration(one: Connection, k
 
 def test_without_a_duration_the_task_ran_until_the_report(one: Connection) -> None:
     ended, never_ran, timed = running(one, 3)
-    one.execute("CALL pgqueue_finish_one(%s, 1, 'done', started_ago => 4)", (ended,))
-    one.execute("CALL pgqueue_finish_one(%s, 1, 'cancelled')", (never_ran,))
-    one.execute("CALL pgqueue_finish_one(%s, 1, 'failed', started_ago => 4, duration => 1.5)", (timed,))
+    one.execute("CALL pgqueue_finish(%s, 1, 'done', started_ago => 4)", (ended,))
+    one.execute("CALL pgqueue_finish(%s, 1, 'cancelled')", (never_ran,))
+    one.execute("CALL pgqueue_finish(%s, 1, 'failed', started_ago => 4, duration => 1.5)", (timed,))
     assert [job(pk).duration for pk in (ended, never_ran, timed)] == [4.0, None, 1.5]
 
 

@@ -68,7 +68,7 @@ def test_what_a_job_waits_for(one: Connection) -> None:
     names = ", ".join(map(str, jobs[:5]))
     assert reason(one, child) == f"waits for jobs {names} and 2 more, and waits for jobs of batch {batch}"
     claim(one, 1)
-    rows = one.execute("SELECT * FROM pgqueue_waits_for(%s)", (child,)).fetchall()
+    rows = one.execute("SELECT * FROM pgqueue_parents(%s)", (child,)).fetchall()
     assert sorted(rows)[0] == (batch, True, "", "running", "run")
     assert (jobs[0], False, "tests.app.tasks.noop", "pending", "run") in rows
     assert Edge.objects.get(parent_id=batch, child_id=child).if_failed == "run"
@@ -522,7 +522,7 @@ def test_every_end_of_a_job_is_settled(one: Connection, how: str, kind: str) -> 
         assert cancel(one, [job]) == 1
         finish(one, [job], "retry")
     else:
-        one.execute("CALL pgqueue_finish_one(%s, 1, 'done')", (job,))
+        one.execute("CALL pgqueue_finish(%s, 1, 'done')", (job,))
     assert status(one, job) == kind
     assert status(one, child, always) == ("pending pending" if kind == "done" else "cancelled pending")
 

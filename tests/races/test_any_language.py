@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.support.foreign import ForeignJob, finish_one, heartbeat, register, sign_off, sql_claim
+from tests.support.foreign import ForeignJob, finish_one, heartbeat, register, sql_claim, unregister
 from tests.support.jobs import add, claim, live, value
 from tests.support.keys import add_keyed, line, running, set_limit
 from tests.support.sessions import Connect, Connection, start
@@ -154,7 +154,7 @@ def test_a_worker_that_is_claiming_is_not_signed_off(connect: Connect) -> None:
     worker = register(other)
     add(other)
     assert len(sql_claim(one, worker)) == 1
-    late = start(other, sign_off, worker).blocked()
+    late = start(other, unregister, worker).blocked()
     one.commit()
     assert late.result() is False
     assert heartbeat(other, worker)[0]

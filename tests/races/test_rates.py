@@ -42,7 +42,7 @@ def test_a_claim_of_a_queue_does_not_pass_the_rate_that_another_claim_charges(co
 
 
 def take(connection: Connection) -> float:
-    return float(value(connection, "SELECT pgqueue_take('k', '', 1)"))
+    return float(value(connection, "SELECT pgqueue_take_rate('k', '', 1)"))
 
 
 def test_a_transaction_that_takes_a_start_makes_others_wait_and_gives_it_back(connect: Connect) -> None:

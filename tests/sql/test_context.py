@@ -50,6 +50,6 @@ def test_what_is_wrong_is_named(context: Any, words: str) -> None:
 def test_a_worker_in_another_language_gets_it() -> None:
     enqueue({"context": {"trace": TRACE}})
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pgqueue_register('go-1', '{}')")
+        cursor.execute("SELECT pgqueue_register_worker('go-1', '{}')")
         cursor.execute("SELECT context FROM pgqueue_claim('{}', 1, %s)", cursor.fetchone())
         assert cursor.fetchall() == [(json.dumps({"trace": TRACE}),)]

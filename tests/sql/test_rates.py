@@ -238,7 +238,7 @@ def test_why_a_job_does_not_start_names_the_next_start(one: Connection) -> None:
 
 
 def take(connection: Connection, key: str = "", count: int = 1, name: str = "k") -> float:
-    return float(value(connection, "SELECT pgqueue_take(%s, %s, %s)", name, key, count))
+    return float(value(connection, "SELECT pgqueue_take_rate(%s, %s, %s)", name, key, count))
 
 
 def test_an_application_takes_starts_of_the_same_rate(one: Connection) -> None:
@@ -251,7 +251,7 @@ def test_an_application_takes_starts_of_the_same_rate(one: Connection) -> None:
     assert take(one, "8", 3) == 0
     move_state(one, "k/7", -86_400)
     assert take(one, "7") <= 10.001  # the clock has stepped back
-    look = "SELECT pgqueue_take_v1('k', '9', 1, true)"
+    look = "SELECT pgqueue_take_rate_v1('k', '9', 1, true)"
     assert [value(one, look) for _ in range(5)] == [0.0] * 5
 
 
@@ -273,7 +273,7 @@ def test_sql_refuses_to_take_what_makes_no_sense(one: Connection, call: str, wor
     set_rate(one, "k", 6, MINUTE, burst=3)
     set_limit(one, "slots", 3)
     with pytest.raises(psycopg.DataError, match=words):
-        one.execute(f"SELECT pgqueue_take({call})")
+        one.execute(f"SELECT pgqueue_take_rate({call})")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_functions_work_with_the_strings_of_old_databases() -> None:
         one.execute("SELECT pgqueue_enqueue('shop.tasks.send')")
         one.execute("SELECT pgqueue_edit(ARRAY[id], priority => 3) FROM pgqueue_job_live")
         one.execute("SELECT pgqueue_pause('queue', 'mail')")
-        one.execute("SELECT pgqueue_register('app-1', ARRAY['mail'])")
+        one.execute("SELECT pgqueue_register_worker('app-1', ARRAY['mail'])")
         paths = one.execute("SELECT pgqueue_payload_paths_v1('receipts_receipt')").fetchone()
     assert paths == (["tests.receipts.tasks.send"],)
     assert Job.objects.values_list("task_path", "priority").get() == ("shop.tasks.send", 3)

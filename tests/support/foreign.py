@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .jobs import value
 from .sessions import Connection
 
-__all__ = ["ForeignJob", "finish_one", "heartbeat", "register", "sign_off", "sql_claim"]
+__all__ = ["ForeignJob", "finish_one", "heartbeat", "register", "sql_claim", "unregister"]
 
 
 class ForeignJob(NamedTuple):
@@ -34,7 +34,7 @@ class ForeignJob(NamedTuple):
 
 def register(connection: Connection, *queues: str, host: str = "go-1") -> int:
     """Register a worker, and return its id."""
-    return int(value(connection, "SELECT pgqueue_register(%s, %s::text[])", host, list(queues)))
+    return int(value(connection, "SELECT pgqueue_register_worker(%s, %s::text[])", host, list(queues)))
 
 
 def sql_claim(
@@ -57,11 +57,11 @@ def finish_one(connection: Connection, job: ForeignJob, outcome: str = "done", *
     """Report one outcome."""
     given = "".join(f", {name} => %({name})s" for name in more)
     connection.execute(
-        f"CALL pgqueue_finish_one(%(id)s, %(lease)s, %(outcome)s{given})",
+        f"CALL pgqueue_finish(%(id)s, %(lease)s, %(outcome)s{given})",
         {"id": job.id, "lease": job.lease, "outcome": outcome, **more},
     )
 
 
-def sign_off(connection: Connection, worker: int) -> bool:
+def unregister(connection: Connection, worker: int) -> bool:
     """Remove the worker."""
-    return bool(value(connection, "SELECT pgqueue_sign_off(%s)", worker))
+    return bool(value(connection, "SELECT pgqueue_unregister_worker(%s)", worker))

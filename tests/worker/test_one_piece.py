@@ -41,7 +41,7 @@ def test_registering_beating_and_upkeep(session: Session) -> None:
     for _ in range(2):
         assert registration.renew(session, 0.0, "SELECT 1", "proof") == [(1,)]
     registration.set_draining(session)
-    registration.sign_off(session)
+    registration.unregister(session)
     rounds.tell_retention(session)
     rounds.Rounds().run(session, 1e9)
     assert recover(session, EndedProcess(1, None, None, "gone", 0.0, 1.0)) == 0

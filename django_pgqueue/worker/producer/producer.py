@@ -288,7 +288,7 @@ class Producer:
                 self._exchange.run(session, 0, float("inf"), 1)
                 self._exchange.take_in()
                 self._accounts.write(session)
-                self._registration.sign_off(session)
+                self._registration.unregister(session)
                 session.close()
                 return
             except _TRANSIENT as error:

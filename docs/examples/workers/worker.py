@@ -44,7 +44,7 @@ def run(db, worker, job):
     started_ago = None if outcome == "unknown" else time.monotonic() - began
     try:
         db.execute(
-            "CALL pgqueue_finish_one(%s, %s, %s, result => %s, error => %s, delay => %s, started_ago => %s)",
+            "CALL pgqueue_finish(%s, %s, %s, result => %s, error => %s, delay => %s, started_ago => %s)",
             [job.id, job.lease, outcome, json.dumps(result), error and json.dumps(error), delay, started_ago],
         )
     except psycopg.IntegrityError as refusal:  # 23Q01 to 23Q03: the lease was lost
@@ -54,7 +54,7 @@ def run(db, worker, job):
 def main():
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with psycopg.connect(autocommit=True, row_factory=namedtuple_row) as db:
-        register = "SELECT pgqueue_register(%s, %s, pid => %s) AS id"
+        register = "SELECT pgqueue_register_worker(%s, %s, pid => %s) AS id"
         worker = db.execute(register, [socket.gethostname(), QUEUES, os.getpid()]).fetchone().id
         Thread(target=beat, args=[worker], daemon=True).start()
         while not stop.is_set():
@@ -66,7 +66,7 @@ def main():
             else:
                 stop.wait(1)
         stop.set()
-        db.execute("SELECT pgqueue_sign_off(%s)", [worker])
+        db.execute("SELECT pgqueue_unregister_worker(%s)", [worker])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ set -euo pipefail
 
 ask() { psql -XqAt -F $'\x1f' -v ON_ERROR_STOP=1 "$@"; }
 
-worker=$(ask -v host="$(uname -n)" -v pid=$$ <<< "SELECT pgqueue_register(:'host', '{shell}', pid => :pid)")
+worker=$(ask -v host="$(uname -n)" -v pid=$$ <<< "SELECT pgqueue_register_worker(:'host', '{shell}', pid => :pid)")
 
 # Heartbeats. If this script is killed, they end; if the worker counts as dead, so does the script.
 (while sleep "${BEAT:-5}" && kill -0 $$ 2> /dev/null; do
@@ -12,7 +12,7 @@ worker=$(ask -v host="$(uname -n)" -v pid=$$ <<< "SELECT pgqueue_register(:'host
     [[ $answer == t* ]] || kill -9 $$
     [[ $answer == *t ]] && kill -TERM $$
 done) &
-trap 'kill %1 2> /dev/null; ask -c "SELECT pgqueue_sign_off($worker)" > /dev/null' EXIT
+trap 'kill %1 2> /dev/null; ask -c "SELECT pgqueue_unregister_worker($worker)" > /dev/null' EXIT
 stopped=
 trap 'stopped=1' TERM INT
 
@@ -36,7 +36,7 @@ while [[ ! $stopped ]]; do
     fi
     ask -v id="$id" -v lease="$lease" -v outcome="$outcome" -v delay="$delay" -v output="$output" \
         -v ago=$((SECONDS - started)) -v worker="$worker" -v attempt="$attempts" <<- 'SQL' || true
-		CALL pgqueue_finish_one(:id, :lease, :'outcome', delay => :delay,
+		CALL pgqueue_finish(:id, :lease, :'outcome', delay => :delay,
 		    result => CASE WHEN :'outcome' = 'done' THEN to_jsonb(:'output'::text) END,
 		    error => CASE WHEN :'outcome' IN ('retry', 'failed') THEN jsonb_build_object(
 		        'class', 'Exit', 'message', :'output', 'traceback', '', 'worker', :'worker',

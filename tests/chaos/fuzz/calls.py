@@ -60,7 +60,7 @@ class Calls:
         add(one, 3, queue_name="others")
         worker = register(one, "others")
         _, failed = sql_claim(one, worker, 2)
-        one.execute("CALL pgqueue_finish_one(%s, %s, 'failed')", (failed.id, failed.lease))
+        one.execute("CALL pgqueue_finish(%s, %s, 'failed')", (failed.id, failed.lease))
         (parent,) = add(one, queue_name="others")
         add(one, queue_name="others", options=f'{{"after": [{parent}], "unique_key": "others"}}')
         add(one, queue_name="others", options='{"limit_key": "o.o/1", "group_key": "others"}')

@@ -141,7 +141,7 @@ class LifeOfJobs(Acts):
         given = ""
         try:
             self.connection.execute(
-                "CALL pgqueue_finish_one(%s, %s, %s, started_ago => 1)", (report.pk, report.lease, kind)
+                "CALL pgqueue_finish(%s, %s, %s, started_ago => 1)", (report.pk, report.lease, kind)
             )
         except psycopg.errors.IntegrityError as error:
             given = error.sqlstate or ""

@@ -16,7 +16,7 @@ from django_pgqueue import enqueue, enqueue_many
 from django_pgqueue.exceptions import InvalidJSON
 from django_pgqueue.models import FailureGroup, FailureNote, Job
 from tests.app import poison_tasks as tasks
-from tests.support.foreign import ForeignJob, register, sign_off, sql_claim
+from tests.support.foreign import ForeignJob, register, sql_claim, unregister
 from tests.support.jobs import finish
 from tests.support.sessions import Connection, open_raw
 from tests.support.waiting import until
@@ -181,7 +181,7 @@ def flood(stage: Stage) -> None:
             shares = [claims[place::REPORTERS] for place in range(REPORTERS)]
             accepted = sum(pool.map(report, sessions, shares))
         seconds = time.monotonic() - began
-        assert sign_off(sessions[0], worker)
+        assert unregister(sessions[0], worker)
     ids = [job.id for jobs in claims for job in jobs]
     assert accepted == Job.objects.filter(pk__in=ids, status="failed", attempts=1).count() == FLOOD
     until(lambda: group.get().failed == counted + FLOOD, seconds=PATIENCE, what="all failures are counted")

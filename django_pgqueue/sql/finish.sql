@@ -1,8 +1,8 @@
--- The stable name for workers in other languages: CALL pgqueue_finish_one(5, 77, 'done').
+-- The stable name for workers in other languages: CALL pgqueue_finish(5, 77, 'done').
 --
 -- What workers in Python cannot send is refused here, before it is stored: an error that is no object, or a time that no
 -- date can hold, would break whoever reads the job later.
-CREATE PROCEDURE pgqueue_finish_one(
+CREATE PROCEDURE pgqueue_finish(
     id bigint, lease bigint, outcome text, result jsonb DEFAULT NULL, error jsonb DEFAULT NULL,
     fingerprint text DEFAULT NULL, delay double precision DEFAULT NULL,
     started_ago double precision DEFAULT NULL, duration double precision DEFAULT NULL,

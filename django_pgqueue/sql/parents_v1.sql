@@ -1,6 +1,6 @@
 -- What a job waits for: a row for each job and batch that has to end before it, and those that have failed and hold it.
 -- state is the status of a job; of a batch it is open, running or how it has ended.
-CREATE FUNCTION pgqueue_waits_for_v1(p_id bigint)
+CREATE FUNCTION pgqueue_parents_v1(p_id bigint)
 RETURNS TABLE (parent_id bigint, is_batch boolean, name text, state text, if_failed text)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT edge.parent_id, batch.id IS NOT NULL, coalesce(batch.name, job.task_path)::text,

@@ -1,7 +1,7 @@
 -- Remove a worker in another language at its end. Returns whether it is gone: if it still holds a job, it stays, to be
 -- found dead when its lease ends, and its jobs are requeued then.
 -- Race: a claim of this worker holds its row until it commits. So this waits, and the statement after that sees the jobs.
-CREATE FUNCTION pgqueue_sign_off_v1(p_worker bigint) RETURNS boolean
+CREATE FUNCTION pgqueue_unregister_worker_v1(p_worker bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM FROM pgqueue_worker AS worker WHERE worker.id = p_worker FOR UPDATE;

@@ -6,7 +6,7 @@
 -- the same lock, but only try it. The lock lasts until the end of the transaction, so that a rollback gives the starts
 -- back to nobody who has already been refused or admitted by them. Under another isolation than READ COMMITTED, a
 -- state that has changed since the snapshot is a serialization failure.
-CREATE FUNCTION pgqueue_take_v1(p_name text, p_key text, p_count integer, p_only_look boolean DEFAULT false)
+CREATE FUNCTION pgqueue_take_rate_v1(p_name text, p_key text, p_count integer, p_only_look boolean DEFAULT false)
 RETURNS double precision LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     whole text := p_name || CASE WHEN p_key = '' THEN '' ELSE '/' || p_key END;

@@ -1,7 +1,7 @@
 -- Register a worker in another language, and return its id. It has no supervisor and no session lock, so it counts as
 -- dead when its last heartbeat is older than the lease (dead_workers_v1.sql). If a crash of the server loses this
 -- commit, it loses all later claims, too: none is left to a worker that is not registered.
-CREATE FUNCTION pgqueue_register_v1(
+CREATE FUNCTION pgqueue_register_worker_v1(
     p_host text, p_queues text[], p_slots integer, p_pid integer, p_version text
 ) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

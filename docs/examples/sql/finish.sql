@@ -1,0 +1,1 @@
+CALL pgqueue_finish(:job, :lease, 'done', result => '{"sent": true}');

@@ -1,1 +1,0 @@
-CALL pgqueue_finish_one(:job, :lease, 'done', result => '{"sent": true}');
