@@ -57,7 +57,7 @@ def make_a_row_of_every_model() -> None:
     child = JobFactory.create(parents=[parent])
     for state in ("scheduled", "retrying", "running", "done", "failed", "cancelled", "expired"):
         JobFactory.create(**{state: True})
-    QueueFactory.create(keep_done=timedelta(days=3, microseconds=1))
+    QueueFactory.create(retention=timedelta(days=3, microseconds=1))
     WorkerFactory.create(queues=["a", 'b,"c'], exclude_queues=[], started_jobs=[parent.pk])
     JobStatFactory.create()
     ScheduleFactory.create(live_jobs=[child.pk], every=timedelta(seconds=90), cron=None)

@@ -21,7 +21,7 @@ ON, OFF = "history", "history off"
 
 def without_history(contender: Contender, seconds: float) -> Figures:
     """Drain the default queue while its rows are deleted as soon as jobs are over."""
-    contender.connection.execute("INSERT INTO pgqueue_queue (name, keep_done) VALUES ('default', '0')")
+    contender.connection.execute("INSERT INTO pgqueue_queue (name, retention) VALUES ('default', '0')")
     try:
         return drain(contender, 1, seconds)
     finally:
@@ -41,7 +41,7 @@ SCENARIOS = [
     Scenario(
         name="history-off",
         title="No-op jobs with and without history, one worker process",
-        about="Off: the queue's keep_done is zero. WAL and commits include the enqueue.",
+        about="Off: the queue's retention is zero. WAL and commits include the enqueue.",
         figure="jobs/s",
         variants=variants,
         baseline=ON,

@@ -60,7 +60,7 @@ class QueueForm(ModelForm):
     def clean(self) -> dict[str, Any]:
         """Refuse negative periods, and a longest wait that is shorter than the first one."""
         cleaned = super().clean() or self.cleaned_data
-        for name in ("keep_done", "keep_failed"):
+        for name in ("retention", "failed_retention"):
             kept = cleaned.get(name)
             if kept is not None and kept < timedelta(0):
                 self.add_error(name, _("Enter zero or more."))
@@ -89,7 +89,7 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     sortable_by = ()
     fieldsets = (
         (None, {"fields": ("name",)}),
-        (_("History"), {"fields": ("keep_done", "keep_failed")}),
+        (_("History"), {"fields": ("retention", "failed_retention")}),
         (_("Waits before a retry"), {"fields": ("backoff_base", "backoff_ceiling")}),
     )
 
@@ -168,8 +168,8 @@ class QueueAdmin(DatabaseAdmin[Queue]):
     def own_settings(self, queue: Queue) -> str:
         """The settings that differ from ``PGQUEUE``."""
         parts = [
-            _kept(_("done jobs"), queue.keep_done),
-            _kept(_("failed jobs"), queue.keep_failed),
+            _kept(_("done jobs"), queue.retention),
+            _kept(_("failed jobs"), queue.failed_retention),
             _wait(_("first wait"), queue.backoff_base),
             _wait(_("longest wait"), queue.backoff_ceiling),
         ]

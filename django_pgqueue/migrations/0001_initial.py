@@ -317,7 +317,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "keep_done",
+                    "retention",
                     models.DurationField(
                         blank=True,
                         help_text="“90 00:00:00” means 90 days. Zero keeps nothing; empty uses RETENTION.",
@@ -326,7 +326,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "keep_failed",
+                    "failed_retention",
                     models.DurationField(
                         blank=True,
                         help_text=(

@@ -73,7 +73,7 @@ class Reporting:
 _NOT_DELETED = (
     "Jobs cannot be deleted, because they would be missing from the history. Use "
     "job.cancel() to cancel a job. Finished jobs are removed after PGQUEUE['RETENTION'] and "
-    "PGQUEUE['FAILED_RETENTION'], or after keep_done and keep_failed of their Queue."
+    "PGQUEUE['FAILED_RETENTION'], or after those of their Queue."
 )
 
 

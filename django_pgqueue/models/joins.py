@@ -162,7 +162,7 @@ class _Wait:
             raise type(self._job).DoesNotExist(
                 f"{_kind(self._job)} {self._job.pk} is not in the database {self._alias!r}. Either the "
                 "transaction that made it has not committed or was rolled back, or it is over and no longer "
-                "kept: see RETENTION, and keep_done and keep_failed of its queue."
+                "kept: see RETENTION, and the retention of its Queue."
             ) from None
 
     def _timed_out(self, lost: Exception | None) -> str:

@@ -77,8 +77,8 @@ class Parents(Mapping[int, Job]):
         if key in self.batches:
             raise KeyError(f"{key} is a batch: use parents.batches[{key}]")
         raise ParentGone(
-            f"Job {key} is no longer kept, so nothing is known about its end. See RETENTION, and keep_done "
-            "and keep_failed of its queue."
+            f"Job {key} is no longer kept, so nothing is known about its end. See RETENTION, and "
+            "the retention of its Queue."
         )
 
     def __contains__(self, job: object) -> bool:

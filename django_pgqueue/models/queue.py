@@ -23,13 +23,13 @@ class Queue(models.Model):
             RegexValidator(r"\A[A-Za-z0-9_.-]+\Z", _("Use only letters, digits and the characters _ - ."))
         ],
     )
-    keep_done = models.DurationField(
+    retention = models.DurationField(
         _("keep done and cancelled jobs for"),
         null=True,
         blank=True,
         help_text=_("“90 00:00:00” means 90 days. Zero keeps nothing; empty uses RETENTION."),
     )
-    keep_failed = models.DurationField(
+    failed_retention = models.DurationField(
         _("keep failed jobs for"),
         null=True,
         blank=True,

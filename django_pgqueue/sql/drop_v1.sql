@@ -20,7 +20,7 @@ BEGIN
             waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
             unique_key, unique_scope, context, logs, batch, parents
         )
-        SELECT gone.id, pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring), 'cancelled',
+        SELECT gone.id, pgqueue_shelf_v1('cancelled', queue.retention, queue.failed_retention, ring), 'cancelled',
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
             gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
             gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.marks, gone.current_step,
@@ -32,7 +32,7 @@ BEGIN
             gone.duration, gone.result, gone.errors, gone.error_fingerprint, gone.limit_key, gone.line,
             gone.group_key, gone.unique_key, gone.unique_scope, gone.context, gone.logs, gone.batch, gone.parents
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
-        WHERE pgqueue_shelf_v1('cancelled', queue.keep_done, queue.keep_failed, ring) IS NOT NULL
+        WHERE pgqueue_shelf_v1('cancelled', queue.retention, queue.failed_retention, ring) IS NOT NULL
     )
     SELECT count(*), array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),
         array_agg(ROW(gone.id, 'cancelled', gone.marks, gone.batch)::pgqueue_ended_v1) FILTER (WHERE gone.marks <> 0)

@@ -6,7 +6,7 @@ CREATE FUNCTION pgqueue_extend_v1(p_ids bigint[], p_seconds double precision, p_
 RETURNS SETOF bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF p_seconds IS NULL OR NOT p_seconds BETWEEN 0 AND 3155760000 THEN
-        RAISE EXCEPTION 'pgqueue: extend: seconds must be from 0 to 100 years, not %', coalesce(p_seconds::text, 'NULL')
+        RAISE EXCEPTION 'pgqueue: extend: the duration must be from 0 to 100 years, not % seconds', coalesce(p_seconds::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- Not a stronger lock than an UPDATE takes: a task may hold its row FOR KEY SHARE while it writes data that

@@ -97,7 +97,7 @@ BEGIN
             waiting_reason, finished_at, duration, result, errors, error_fingerprint, limit_key, line, group_key,
             unique_key, unique_scope, context, logs, batch, parents
         )
-        SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring), gone.outcome,
+        SELECT gone.id, pgqueue_shelf_v1(gone.outcome, queue.retention, queue.failed_retention, ring), gone.outcome,
             gone.task_path, gone.args, gone.kwargs, gone.metadata, gone.queue_name, gone.priority, gone.run_after,
             gone.expires_at, gone.enqueued_at, gone.max_attempts, gone.timeout, gone.on_lost, gone.attempts,
             gone.forgiven_attempts, gone.crash_count, gone.lost_in_a_row, gone.marks, gone.current_step,
@@ -112,7 +112,7 @@ BEGIN
             CASE WHEN gone.log IS NULL THEN gone.logs ELSE pgqueue_add_log_v1(gone.logs, gone.log, p_keep_errors) END,
             gone.batch, gone.parents
         FROM gone LEFT JOIN pgqueue_queue AS queue ON queue.name = gone.queue_name
-        WHERE pgqueue_shelf_v1(gone.outcome, queue.keep_done, queue.keep_failed, ring) IS NOT NULL
+        WHERE pgqueue_shelf_v1(gone.outcome, queue.retention, queue.failed_retention, ring) IS NOT NULL
     )
     SELECT array_agg(gone.id), array_agg(gone.id) FILTER (WHERE gone.outcome <> gone.reported),
         array_agg(gone.limit_key) FILTER (WHERE gone.limit_key IS NOT NULL),

@@ -38,7 +38,7 @@ BEGIN
             SELECT job.id FROM pgqueue_job_live AS job CROSS JOIN pgqueue_ring AS ring
             LEFT JOIN pgqueue_queue AS queue ON queue.name = job.queue_name
             WHERE job.id = ANY (outer_pairs.parents) AND least(
-                coalesce(queue.keep_done, ring.retention), coalesce(queue.keep_failed, ring.failed_retention)
+                coalesce(queue.retention, ring.retention), coalesce(queue.failed_retention, ring.failed_retention)
             ) <= interval '0'));
         SELECT array_agg(given.place) AS places, array_agg(given.parent) AS parents,
             array_agg(given.if_failed) AS if_failed, array_agg(CASE

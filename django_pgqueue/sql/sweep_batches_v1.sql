@@ -12,7 +12,7 @@ BEGIN
     SELECT clock_timestamp() - greatest(
         ring.retention, ring.failed_retention,
         interval '1 day',  -- a transaction may be open that enqueues something after it
-        (SELECT greatest(max(queue.keep_done), max(queue.keep_failed)) FROM pgqueue_queue AS queue))
+        (SELECT greatest(max(queue.retention), max(queue.failed_retention)) FROM pgqueue_queue AS queue))
     INTO STRICT before FROM pgqueue_ring AS ring;
     gone := ARRAY(
         SELECT batch.id FROM pgqueue_batch AS batch

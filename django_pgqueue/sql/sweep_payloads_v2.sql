@@ -27,7 +27,7 @@ BEGIN
     swept := 0;
     FOR kind IN
         SELECT declared.task_path, declared.model, declared.relation, declared.swept_to, least(
-            coalesce(queue.keep_done, ring.retention), coalesce(queue.keep_failed, ring.failed_retention)
+            coalesce(queue.retention, ring.retention), coalesce(queue.failed_retention, ring.failed_retention)
         ) <= interval '0' AS forgets
         FROM pgqueue_payload AS declared CROSS JOIN pgqueue_ring AS ring
         LEFT JOIN pgqueue_queue AS queue ON queue.name = declared.queue_name

@@ -26,8 +26,8 @@ BEGIN
             ) AS following
         )
         SELECT kinds.queue_name, kinds.status, CASE kinds.status
-            WHEN 'failed' THEN coalesce(queue.keep_failed, ring.failed_retention)
-            ELSE coalesce(queue.keep_done, ring.retention) END AS keep
+            WHEN 'failed' THEN coalesce(queue.failed_retention, ring.failed_retention)
+            ELSE coalesce(queue.retention, ring.retention) END AS keep
         FROM kinds LEFT JOIN pgqueue_queue AS queue ON queue.name = kinds.queue_name
     LOOP
         before := clock_timestamp() - kind.keep;  -- a variable: a volatile function cannot bound an index scan

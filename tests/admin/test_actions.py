@@ -223,7 +223,7 @@ def test_a_button_leads_back_to_the_job_with_its_filters(root: Client) -> None:
 
 
 def test_a_job_that_its_queue_does_not_keep(root: Client) -> None:
-    QueueFactory.create(name="forgetful", keep_done=timedelta(0))
+    QueueFactory.create(name="forgetful", retention=timedelta(0))
     job = JobFactory.create(queue_name="forgetful")
     assert root.post(url("cancel", job.pk))["Location"] == url("changelist")
     assert root.post(url("cancel", job.pk))["Location"] == reverse("admin:index")

@@ -24,7 +24,7 @@ from .helpers import ask, body, url
 pytestmark = pytest.mark.django_db
 
 WAIT = "First wait before a retry, in seconds"
-QUEUE = {"keep_done": "", "keep_failed": "", "backoff_base": "5", "backoff_ceiling": ""}
+QUEUE = {"retention": "", "failed_retention": "", "backoff_base": "5", "backoff_ceiling": ""}
 LIMIT = {"concurrency": "3", "rate": "", "per": "", "burst": "", "on_full": "wait"}
 
 

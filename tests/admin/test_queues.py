@@ -28,18 +28,18 @@ pytestmark = pytest.mark.django_db
 def test_settings_of_a_queue(root: Client) -> None:
     given = {
         "name": "mail",
-        "keep_done": "90 00:00:00",
-        "keep_failed": "",
+        "retention": "90 00:00:00",
+        "failed_retention": "",
         "backoff_base": "1",
         "backoff_ceiling": "",
     }
     assert root.post(url("add", model="queue"), given).status_code == 302
     queue = Queue.objects.get(pk="mail")
-    assert (queue.keep_done, queue.keep_failed, queue.backoff_base) == (timedelta(days=90), None, 1)
-    changed = {**given, "name": "renamed", "keep_failed": "0"}
+    assert (queue.retention, queue.failed_retention, queue.backoff_base) == (timedelta(days=90), None, 1)
+    changed = {**given, "name": "renamed", "failed_retention": "0"}
     assert root.post(url("change", "mail", model="queue"), changed).status_code == 302
     assert Queue.objects.get().pk == "mail", "jobs bear the name: it stays"
-    assert Queue.objects.get().keep_failed == timedelta(0)
+    assert Queue.objects.get().failed_retention == timedelta(0)
     assert "mail" in body(root, url("changelist", model="queue"))
     assert root.post(url("delete", "mail", model="queue"), {"post": "yes"}).status_code == 302
     assert not Queue.objects.exists()
@@ -50,7 +50,7 @@ def test_settings_of_a_queue(root: Client) -> None:
     [
         ({"name": "a b"}, "Use only letters"),
         ({"name": "taken"}, "A queue with this name already exists."),
-        ({"keep_done": "-1 00:00:00"}, "Enter zero or more."),
+        ({"retention": "-1 00:00:00"}, "Enter zero or more."),
         (
             {"backoff_base": "9", "backoff_ceiling": "3"},
             "The longest wait must not be shorter than the first wait.",
@@ -72,8 +72,8 @@ def test_the_list_shows_every_queue_of_the_overview(root: Client) -> None:
     JobFactory.create(queue_name="blocked", **STATES["blocked"])
     JobFactory.create(queue_name="failed", failed=True)
     JobStatFactory.create(queue_name="ran")
-    QueueFactory.create(name="settled", keep_done=timedelta(0), backoff_base=2)
-    QueueFactory.create(name="runs", keep_failed=timedelta(days=90))
+    QueueFactory.create(name="settled", retention=timedelta(0), backoff_base=2)
+    QueueFactory.create(name="runs", failed_retention=timedelta(days=90))
     names = ["blocked", "failed", "ran", "runs", "settled", "waits"]
     on_overview = {row.name for row in root.get(url("overview")).context["queues"]}
     assert {"ran", "runs", "settled", "waits"} <= on_overview
@@ -192,7 +192,7 @@ def test_a_queue_without_settings_has_a_page_and_gets_settings_there(root: Clien
     assert "No worker serves this queue." in body(root, address)
     assert "/delete/" not in body(root, address)
     assert root.get(url("delete", "waits", model="queue")).status_code == 403
-    given = {"keep_done": "", "keep_failed": "", "backoff_base": "3", "backoff_ceiling": ""}
+    given = {"retention": "", "failed_retention": "", "backoff_base": "3", "backoff_ceiling": ""}
     assert root.post(address, given).status_code == 302
     assert Queue.objects.get().backoff_base == 3
     assert root.get(url("change", "nobody", model="queue")).status_code == 302, "no such queue"

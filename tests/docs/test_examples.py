@@ -311,7 +311,7 @@ def test_async_tasks() -> None:
 @in_shop
 def test_keep_by_queue() -> None:
     example("queues").set_up_queues()
-    assert Queue.objects.get(name="mail").keep_failed == timedelta(days=90)
+    assert Queue.objects.get(name="mail").failed_retention == timedelta(days=90)
     order = example("models").Order.objects.create(email="ann@example.com")
     ids = enqueue_many([example("tasks").send_receipt.bind(pk) for pk in (order.pk, 0)]).ids
     work()

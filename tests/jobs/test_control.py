@@ -147,7 +147,7 @@ def test_what_runs_or_is_blocked_is_left_alone() -> None:
 
 
 def test_a_job_that_was_not_kept_cannot_be_retried() -> None:
-    Queue.objects.create(name="default", keep_done=timedelta(0))
+    Queue.objects.create(name="default", retention=timedelta(0))
     job = enqueue(noop)
     assert cancel(job) == 1
     assert retry(job) == 0

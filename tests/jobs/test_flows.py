@@ -118,7 +118,7 @@ def test_a_parent_that_is_done_is_nothing_to_wait_for(one: Connection) -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_failed_parent_that_is_not_kept_cannot_be_retried(one: Connection, kept: bool) -> None:
-    Queue.objects.create(name="short", keep_failed=timedelta(days=1) if kept else timedelta(0))
+    Queue.objects.create(name="short", failed_retention=timedelta(days=1) if kept else timedelta(0))
     job, other = add(one, 2, queue_name="short")
     batch, _ = open_batch(one, is_open=True)
     (member,) = add(one, queue_name="short", options=json.dumps({"batch": batch}))
@@ -133,7 +133,7 @@ def test_a_failed_parent_that_is_not_kept_cannot_be_retried(one: Connection, kep
 def test_a_job_whose_history_is_off_ends_while_something_is_enqueued_after_it(
     one: Connection, connect: Connect
 ) -> None:
-    Queue.objects.create(name="short", keep_done=timedelta(0))
+    Queue.objects.create(name="short", retention=timedelta(0))
     (job,) = add(one, queue_name="short")
     child = after(one, [job])
     end(one, job)
@@ -353,7 +353,7 @@ def test_a_parent_without_history_was_not_deleted_although_upkeep_comes_late(
     one: Connection, outcome: str, then: str
 ) -> None:
     """It ended regularly, and most of its children were left to upkeep."""
-    Queue.objects.create(name="short", keep_done=timedelta(0), keep_failed=timedelta(0))
+    Queue.objects.create(name="short", retention=timedelta(0), failed_retention=timedelta(0))
     (job,) = add(one, queue_name="short")
     add(one, 2_500, options=json.dumps({"after": [job]}))
     end(one, job, kind=outcome)
@@ -370,7 +370,7 @@ def test_a_parent_without_history_was_not_deleted_although_upkeep_comes_late(
 
 def test_retention_does_not_delete_by_hand(one: Connection) -> None:
     """Members whose history is off, or over, have ended as they have."""
-    Queue.objects.create(name="short", keep_done=timedelta(0))
+    Queue.objects.create(name="short", retention=timedelta(0))
     batch, jobs = open_batch(one, 2, is_open=True)
     unkept = add(one, 2, queue_name="short", options=json.dumps({"batch": batch}))
     child = after(one, [batch])

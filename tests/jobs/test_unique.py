@@ -150,7 +150,7 @@ def test_a_job_that_still_waits_after_its_window_holds_its_key() -> None:
 
 
 def test_only_the_id_is_known_of_a_job_that_is_not_kept_within_its_window() -> None:
-    Queue.objects.create(name="default", keep_done=timedelta(0))
+    Queue.objects.create(name="default", retention=timedelta(0))
     first = enqueue(remind, 7)
     begin(first)
     end(first)

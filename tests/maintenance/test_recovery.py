@@ -325,7 +325,7 @@ def test_extending_moves_the_deadline_of_running_jobs_forward_only() -> None:
 
 @pytest.mark.parametrize("seconds", ["60", None, True, -1, float("nan"), float("inf")])
 def test_extending_takes_a_duration(seconds: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"extend\(jobs, seconds\) takes"):
+    with pytest.raises((TypeError, ValueError), match=r"extend\(jobs, duration\) takes"):
         extend(1, seconds)
 
 
@@ -336,7 +336,7 @@ def test_extending_by_plain_sql() -> None:
     assert seconds_left(job) > 50
 
 
-@pytest.mark.parametrize("seconds", ["-1", "'NaN'", "NULL", "'Infinity'"])
-def test_extending_by_plain_sql_takes_a_duration(seconds: str) -> None:
-    with pytest.raises(Exception, match="extend: seconds must be from 0 to 100 years"):
-        value(f"SELECT pgqueue_extend(1, {seconds})")
+@pytest.mark.parametrize("duration", ["'-1 second'", "NULL", "'101 years'"])
+def test_extending_by_plain_sql_takes_a_duration(duration: str) -> None:
+    with pytest.raises(Exception, match="extend: the duration must be from 0 to 100 years"):
+        value(f"SELECT pgqueue_extend('{{1}}', {duration})")

@@ -42,7 +42,7 @@ KINDS = ["done", "cancelled", "cancelled before it ran", "failed"]
 
 
 @pytest.mark.parametrize(
-    ("keep_done", "keep_failed", "shelves"),
+    ("retention", "failed_retention", "shelves"),
     [
         (None, None, [1, 1, 1, KEPT]),
         (YEAR, None, [KEPT, KEPT, KEPT, KEPT]),
@@ -53,16 +53,19 @@ KINDS = ["done", "cancelled", "cancelled before it ran", "failed"]
     ],
 )
 def test_a_queue_says_what_it_keeps_done_and_failed_apart(
-    one: Connection, keep_done: timedelta | None, keep_failed: timedelta | None, shelves: list[int | None]
+    one: Connection,
+    retention: timedelta | None,
+    failed_retention: timedelta | None,
+    shelves: list[int | None],
 ) -> None:
-    Queue.objects.create(name="mail", keep_done=keep_done, keep_failed=keep_failed)
+    Queue.objects.create(name="mail", retention=retention, failed_retention=failed_retention)
     assert [ends(one, kind) for kind in KINDS] == shelves
     assert [ends(one, kind, "another") for kind in KINDS] == [1, 1, 1, KEPT]
 
 
 def test_a_batch_over_several_queues(one: Connection) -> None:
-    Queue.objects.create(name="none", keep_done=ZERO)
-    Queue.objects.create(name="long", keep_done=YEAR)
+    Queue.objects.create(name="none", retention=ZERO)
+    Queue.objects.create(name="long", retention=YEAR)
     jobs = [pk for name in ("none", "long", "default") for pk in add(one, 2, queue_name=name)]
     one.execute("UPDATE pgqueue_job_live SET status = 'running', lease = 1")
     assert finish(one, jobs) == jobs, "accepted, kept or not"
@@ -74,7 +77,7 @@ def sweep(one: Connection, limit: int = 1000) -> int:
 
 
 def test_the_sweep_takes_what_is_too_old_for_its_queue_and_status(one: Connection) -> None:
-    Queue.objects.create(name="long", keep_done=YEAR, keep_failed=timedelta(days=2))
+    Queue.objects.create(name="long", retention=YEAR, failed_retention=timedelta(days=2))
     kept = {
         *over(one, KEPT, "29 days", status="failed"),
         *over(one, KEPT, "6 days", status="done"),
@@ -108,9 +111,9 @@ def test_the_sweep_works_in_batches_oldest_first(one: Connection) -> None:
 
 def test_a_time_that_is_made_shorter_counts_for_what_is_kept_already(one: Connection) -> None:
     over(one, KEPT, "2 days", 2, queue_name="mail")
-    queue = Queue.objects.create(name="mail", keep_done=YEAR)
+    queue = Queue.objects.create(name="mail", retention=YEAR)
     assert sweep(one) == 0
-    queue.keep_done = ZERO
+    queue.retention = ZERO
     queue.save()
     assert sweep(one) == 2
 

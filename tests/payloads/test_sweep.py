@@ -186,7 +186,7 @@ def test_where_finished_jobs_are_not_kept_a_row_goes_with_its_job(order: Order) 
     """They leave no trace, so rows without a job count as theirs, but for strays that are known."""
     restore(order, stray := next_id())
     sweep(10)
-    QueueFactory.create(name="mail", keep_done=timedelta(0))
+    QueueFactory.create(name="mail", retention=timedelta(0))
     rows(order, 1)
     run_jobs()
     assert not Job.objects.exists()

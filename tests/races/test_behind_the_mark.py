@@ -186,7 +186,7 @@ def test_whatever_becomes_claimable_again_lies_above_the_mark(claimer: Claimer, 
             " NULL, NULL, NULL, NULL, NULL, NULL,"
             " NULL, 20)", (job, lease, kind),
         )  # fmt: skip
-    other.execute("SELECT pgqueue_retry(ARRAY[%s::bigint])", (third,))
+    other.execute("SELECT pgqueue_retry(ARRAY[%s::bigint], done => true)", (third,))
     other.commit()
     assert sorted(claimer.claim()) == [first, second, third, fourth]
 

@@ -75,8 +75,8 @@ def test_checks_and_figures_work_in_a_database_with_odd_settings(odd: str) -> No
 
 
 def test_django_reads_intervals_in_any_style(odd: str) -> None:
-    Queue.objects.using(odd).create(name="mail", keep_done=timedelta(days=3, seconds=1))
-    assert Queue.objects.using(odd).get().keep_done == timedelta(days=3, seconds=1)
+    Queue.objects.using(odd).create(name="mail", retention=timedelta(days=3, seconds=1))
+    assert Queue.objects.using(odd).get().retention == timedelta(days=3, seconds=1)
     assert Ring.objects.using(odd).get().retention == timedelta(days=7)
 
 

@@ -140,7 +140,7 @@ def test_jobs_run_at_once_in_as_many_threads_as_told() -> None:
 
 
 def test_a_queue_that_keeps_nothing_forgets_its_jobs() -> None:
-    Queue.objects.create(name="brief", keep_done=timedelta(0), keep_failed=timedelta(0))
+    Queue.objects.create(name="brief", retention=timedelta(0), failed_retention=timedelta(0))
     enqueue(tasks.see.using(queue_name="brief"), 1)
     run_due()
     assert tasks.SEEN == [1]

@@ -8,10 +8,10 @@ def set_up_queues() -> None:
     Queue.objects.update_or_create(
         name="mail",
         defaults={
-            "keep_done": timedelta(0),  # delete done jobs at once
-            "keep_failed": timedelta(days=90),
+            "retention": timedelta(0),  # delete done jobs at once
+            "failed_retention": timedelta(days=90),
             "backoff_base": 60.0,
             "backoff_ceiling": 86_400.0,
         },
     )
-    Queue.objects.update_or_create(name="audit", defaults={"keep_done": timedelta(days=3650)})
+    Queue.objects.update_or_create(name="audit", defaults={"retention": timedelta(days=3650)})
