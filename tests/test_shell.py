@@ -53,7 +53,7 @@ def test_what_the_shell_and_the_command_print_is_redacted(
     with override_settings(PGQUEUE={"REDACT": [r"re:\d{4}-\d{4}"]}):
         assert "card [redacted]-[redacted] of nobody" in shell("failure()")
     job = enqueue(secret_tasks.sign_in, "ann", "hunter2")
-    call_command("pgqueue", "run", str(job.pk))
+    call_command("pgqueue", "run-here", str(job.pk))
     text = capsys.readouterr().out
     assert 'Result: {"user": "ann", "accessToken": "[redacted]"}' in text
     assert fresh(job).result == {"user": "ann", "accessToken": "hunter2-token"}

@@ -31,6 +31,7 @@ from ..postgres.timeout import TimeLimitReached, time_limit
 from ._arguments import job_id, of_one_database, unknown
 from ._job_filters import LIVE_SHELF, Filters, add_filters, check_names, filters_of
 from ._output import print_json
+from ._parser import INTERRUPTED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -167,8 +168,6 @@ def interruptible() -> Iterator[Interruption]:
 
 # ----------------------------------------------------------------------------
 # What ``retry``, ``cancel`` and ``run-now`` say before, meanwhile and afterwards.
-
-INTERRUPTED = 130  # the exit code of a program that Ctrl-C has ended
 
 
 class Report:
@@ -314,7 +313,7 @@ def _change_ids(
 ) -> None:
     found = Job.objects.using(alias).only("pk", "shelf", "status", "finished_at").in_bulk(ids)
     if missing := [pk for pk in ids if pk not in found]:
-        raise ArgumentTypeError(unknown(missing, alias))
+        raise CommandError(unknown(missing, alias))
     jobs = [found[pk] for pk in ids]
     report = Report(change, alias, len(jobs), options, stdout)
     if options.get("dry_run"):

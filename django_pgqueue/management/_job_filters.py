@@ -8,6 +8,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from django.core.management.base import CommandError
 from django.db.models import Q
 
 from ..jobs.limits import with_key
@@ -145,7 +146,7 @@ def _fingerprint(text: str, alias: str) -> str:
     groups = FailureGroup.objects.using(alias).filter(fingerprint__startswith=text)
     found = list(groups.order_by("pk").values_list("fingerprint", flat=True)[:2]) if text else []
     if len(found) > 1 and text not in found:
-        raise ArgumentTypeError(f"Several fingerprints begin with {text!r}: {', '.join(found)}, ...")
+        raise CommandError(f"Several fingerprints begin with {text!r}: {', '.join(found)}, ...")
     return found[0] if len(found) == 1 else text
 
 
@@ -166,7 +167,7 @@ def _check(what: str, name: str, known: Iterable[str]) -> None:
     near = [path for path in known if what == "task" and path.endswith(f".{name}")]
     near = near or get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(known[:20])}." if known else ""
-    raise ArgumentTypeError(f"There is no job of the {what} {name!r}, and the {what} is not known.{hint}")
+    raise CommandError(f"There is no job of the {what} {name!r}, and the {what} is not known.{hint}")
 
 
 def _on_shelves(jobs: QuerySet[Job], states: tuple[Status, ...]) -> QuerySet[Job]:

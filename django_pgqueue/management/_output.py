@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from unicodedata import combining, east_asian_width
 
 from ..formatting import plain
@@ -56,7 +56,7 @@ def prepare(stdout: OutputWrapper) -> None:
         out.reconfigure(errors="backslashreplace")
 
 
-def no_reader(stdout: OutputWrapper) -> None:
+def no_reader(stdout: OutputWrapper | TextIO) -> None:
     """Give up an output whose reader is gone, as with ``| head``, so that Python's exit does not complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stdout.fileno())

@@ -31,11 +31,11 @@ from ..worker.processes.parent_link import die_with
 from ..worker.processes.popen import has_ended
 from ..worker.supervisor.stop import StopSignals
 from ..worker.waker import Waker
+from ._parser import USAGE
 
-__all__ = ["GRACE", "RELOAD", "USAGE", "Parent", "Reloader", "SourceFiles", "watch"]
+__all__ = ["GRACE", "RELOAD", "Parent", "Reloader", "SourceFiles", "watch"]
 
 RELOAD = 3  # the exit code that requests a new child, as in Django's autoreloader
-USAGE = 2  # the exit code for invalid options, which no change of a file can fix
 GRACE = 5.0  # the longest grace period in seconds, unless --grace is used
 LOOK_EVERY = 1.0  # seconds
 

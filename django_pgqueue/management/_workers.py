@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from argparse import ArgumentTypeError
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -49,7 +48,7 @@ def find(alias: str, name: str) -> Worker:
     known = [worker for worker in listed(alias) if name in (str(worker.pk), str(worker))]
     if len(known) > 1:
         ids = ", ".join(str(worker.pk) for worker in known)
-        raise ArgumentTypeError(f"{len(known)} workers have the name {name!r}. Give one of the ids {ids}.")
+        raise CommandError(f"{len(known)} workers have the name {name!r}. Give one of the ids {ids}.")
     if not known:
         raise CommandError(
             f"No worker has the name or the id {name!r} in the database {alias!r}. "

@@ -150,7 +150,6 @@ def test_the_question(
         (["cancel", "--status", "failed,pending"], "--status failed: such jobs cannot change."),
         (["retry", "--key", "sku"], "--key finds jobs that are not over. Add --status retry."),
         (["retry", "5", "--queue", "mail"], "either ids or options"),
-        (["run-now", "--queue", "mial", "--yes"], "the queue is not known. Did you mean 'mail'?"),
         (["retry", "--worker", "app-1:7"], "--worker chooses jobs that run now. Running and blocked"),
     ],
 )
@@ -160,6 +159,13 @@ def test_what_cannot_be_asked(arguments: list[str], words: str) -> None:
     message, code = refusal(*arguments)
     assert words in message
     assert code == 2
+
+
+def test_a_name_that_nothing_has() -> None:
+    JobFactory.create(queue_name="mail")
+    message, code = refusal("run-now", "--queue", "mial", "--yes")
+    assert "the queue is not known. Did you mean 'mail'?" in message
+    assert code == 1
 
 
 def test_jobs_that_change_after_the_count_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,12 @@ from django.utils import timezone
 
 from django_pgqueue.management.subcommands import schedules as schedules_module
 from django_pgqueue.models import Job, Schedule, ScheduleRun
+from tests.app import limit_tasks, unique_tasks
 from tests.support import shown_schedules as schedules
 
 from .test_subcommands import exit_code, run
+
+DECLARED = (limit_tasks, unique_tasks)  # imported, so that their tasks are known
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -193,11 +196,13 @@ def test_pause_and_resume() -> None:
     )
     row = Schedule.objects.get()
     assert (row.pause_author, row.pause_reason) == ("anna", "inventory")
-    assert run("schedules", "pause", "nightly") == "nightly was already paused (by anna: inventory)."
+    with pytest.raises(CommandError, match=r"nightly was already paused \(by anna: inventory\)\."):
+        run("schedules", "pause", "nightly")
     assert "nightly: paused (by anna: inventory)" in run("schedules")
     assert run("schedules", "resume", "nightly").startswith("nightly is resumed. Next run: ")
     assert Schedule.objects.get().is_active
-    assert run("schedules", "resume", "nightly") == "nightly was not paused."
+    with pytest.raises(CommandError, match="nightly was not paused"):
+        run("schedules", "resume", "nightly")
 
 
 @pytest.mark.parametrize(("user", "by"), [("anna", "anna"), (KeyError("uid not found"), "")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from io import BytesIO, StringIO, TextIOWrapper
@@ -93,7 +94,6 @@ def test_options_are_keywords_of_call_command(echo: Echo) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "SUBCOMMAND"),
         (["ecko"], "invalid choice: 'ecko'"),
         (["echo", "--times", "many"], "invalid int value: 'many'"),
         (
@@ -103,9 +103,30 @@ def test_options_are_keywords_of_call_command(echo: Echo) -> None:
     ],
 )
 def test_wrong_arguments(echo: Echo, arguments: list[str], message: str) -> None:
-    with pytest.raises(CommandError, match=message):
+    with pytest.raises(CommandError, match=message) as raised:
         run(*arguments)
-    assert exit_code(*arguments) == 2
+    assert raised.value.returncode == exit_code(*arguments) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("run 5", "'run-here'"), ("drain app-1:7", "'drain-worker'"), ("schedules run nightly", "'enqueue'"),
+        ("purge --queue mail", "'cancel'"), ("jbos", "'jobs'"), ("schedules trigger nightly", "'enqueue'"),
+        ("pause --everything --by ann", "'--author'"), ("pause --everything --raeson=x", "'--reason'"),
+        ("stats --by tsak", "'task'"), ("jobs 5 --jsn", "'--json'"), ("workers --backend x", "'--database'"),
+    ],
+)  # fmt: skip
+def test_an_old_or_foreign_or_misspelled_word_names_the_near_one(arguments: str, hint: str) -> None:
+    with pytest.raises(CommandError, match=f"Did you mean {hint}\\?"):
+        run(*arguments.split())
+
+
+def test_a_word_that_is_near_to_none() -> None:
+    with pytest.raises(CommandError, match=r"'zzz'\. Choose from .*cancel, .*, workers\."):
+        run("zzz")
+    with pytest.raises(CommandError, match=r"unrecognized arguments: --zzz 5\.$"):
+        run("workers", "--zzz", "5")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +143,17 @@ def test_errors_of_a_subcommand(echo: Echo, error: Exception, code: int) -> None
     with pytest.raises(CommandError, match=str(error)) as raised:
         run("echo")
     assert raised.value.returncode == code
+
+
+def test_ctrl_c(echo: Echo, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def run_until_ctrl_c(options: dict[str, Any], stdout: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(echo, "run", run_until_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        run("echo")
+    assert exit_code("echo") == 130
+    assert capfd.readouterr().err == ""
 
 
 def test_an_alias_given_as_a_keyword_is_checked(echo: Echo) -> None:
@@ -153,15 +185,16 @@ def test_a_database_that_lacks_functions(echo: Echo) -> None:
         run("echo")
 
 
+@pytest.mark.parametrize("arguments", [["stats"], ["health", "--json"], ["jobs", "--help"]], ids=" ".join)
 def test_a_reader_that_goes_away_ends_the_command_quietly(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As with ``| head``: the exit code is that of a program that SIGPIPE has ended."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        assert exit_code("stats") == 141
+        assert exit_code(*arguments) == 141
         out.write("this goes nowhere")
     assert capfd.readouterr().err == ""
 
@@ -212,7 +245,13 @@ def with_json() -> list[str]:
 
 
 def test_the_others_have_no_facts() -> None:
-    assert sorted({*_subcommands.found()} - {*with_json()}) == ["metrics", "roles", "run", "seed-demo", "top"]
+    assert sorted({*_subcommands.found()} - {*with_json()}) == [
+        "metrics",
+        "roles",
+        "run-here",
+        "seed-demo",
+        "top",
+    ]
 
 
 @pytest.mark.parametrize("name", with_json())
@@ -222,7 +261,7 @@ def test_json_is_one_document_and_nothing_else(name: str, capfd: pytest.CaptureF
     JobFactory.create(failed=True)
     Pause.objects.create(kind="queue", name="mail")
     more = {
-        "why": [str(job.pk)], "drain": [str(worker.pk)], "cancel": [str(job.pk)],
+        "why": [str(job.pk)], "drain-worker": [str(worker.pk)], "cancel": [str(job.pk)],
         "pause": ["--queue", "mail"], "resume": ["--queue", "mail"],
         "retry": ["--status", "failed", "--yes"], "run-now": ["--queue", "mail"],
         "health": ["--age", "600"],

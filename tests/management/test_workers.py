@@ -1,4 +1,4 @@
-"""``manage.py pgqueue workers`` and ``drain``."""
+"""``manage.py pgqueue workers`` and ``drain-worker``."""
 
 from __future__ import annotations
 
@@ -56,40 +56,41 @@ def test_a_worker_is_asked_by_its_name_or_its_id(options: tuple[str, ...], how: 
     WorkerFactory.create(host="app-1", pid=4712)
     for name in (str(worker), str(worker.pk)):
         Worker.objects.update(drain="")
-        assert run("drain", name, *options) == f"Asked {worker} {words}"
+        assert run("drain-worker", name, *options) == f"Asked {worker} {words}"
         assert list(Worker.objects.exclude(drain="").values_list("pk", "drain")) == [(worker.pk, how)]
 
 
 def test_what_was_asked_as_json() -> None:
     worker = WorkerFactory.create(host="app-1", pid=4711)
-    assert json.loads(run("drain", "app-1:4711", "--json")) == {
-        "database": "default", "action": "drain", "worker": worker.pk, "name": "app-1:4711", "how": "replace",
+    assert json.loads(run("drain-worker", "app-1:4711", "--json")) == {
+        "database": "default", "action": "drain-worker", "worker": worker.pk, "name": "app-1:4711",
+        "replace": True,
     }  # fmt: skip
-    assert run("drain", "app-1:4711", "--stop", "--quiet") == ""
+    assert run("drain-worker", "app-1:4711", "--stop", "--quiet") == ""
 
 
 def test_nobody_replaces_a_worker_in_another_language() -> None:
     WorkerFactory.create(host="media", pid=0, supervisor=None)
-    assert run("drain", "media") == "Asked media to finish its jobs and end."
+    assert run("drain-worker", "media") == "Asked media to finish its jobs and end."
 
 
 def test_another_database() -> None:
     WorkerFactory.create(host="app-1", pid=1)
     assert run("workers", "--database", "other") == "No worker is registered."
     with pytest.raises(CommandError, match="'app-1:1' in the database 'other'"):
-        run("drain", "app-1:1", "--database", "other")
+        run("drain-worker", "app-1:1", "--database", "other")
     assert Worker.objects.get().drain == ""
 
 
 def test_what_cannot_be_done() -> None:
     twins = [WorkerFactory.create(host="pod", pid=1).pk for _ in range(2)]
     for arguments, words, code in (
-        (["drain"], "required", 1),
-        (["drain", "app-9:1"], "No worker has the name or the id 'app-9:1'", 1),
-        (["drain", "pod:1"], "2 workers have the name 'pod:1'. Give one of the ids", 2),
+        (["drain-worker"], "required", 2),
+        (["drain-worker", "app-9:1"], "No worker has the name or the id 'app-9:1'", 1),
+        (["drain-worker", "pod:1"], "2 workers have the name 'pod:1'. Give one of the ids", 1),
     ):
         with pytest.raises(CommandError, match=words) as refused:
             run(*arguments)
         assert refused.value.returncode == code
-    assert run("drain", str(twins[1])).startswith("Asked pod:1 ")
+    assert run("drain-worker", str(twins[1])).startswith("Asked pod:1 ")
     assert Worker.objects.exclude(drain="").get().pk == twins[1]

@@ -1,4 +1,4 @@
-"""``pgqueue run`` and a worker that claims the same job at the same moment."""
+"""``pgqueue run-here`` and a worker that claims the same job at the same moment."""
 
 from __future__ import annotations
 

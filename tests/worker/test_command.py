@@ -69,6 +69,14 @@ def test_the_defaults_and_the_exit_code(started: list[WorkerOptions]) -> None:
     assert started == 2 * [WorkerOptions(alias="default", processes=1, threads=4, grace=30.0)]
 
 
+def test_an_old_or_foreign_option_names_the_near_one() -> None:
+    for option, hint in (("--max-rss", "--max-memory"), ("--concurrency", "--threads"), ("-Q", "--queues")):
+        with pytest.raises(CommandError, match=f"Did you mean '{hint}'") as raised:
+            run(option, "5")
+        assert raised.value.returncode == 2
+    assert exit_code("--max-rss", "5") == 2
+
+
 @pytest.mark.django_db(transaction=True, databases=["other"])
 def test_every_option(started: list[WorkerOptions]) -> None:
     with pytest.raises(CommandError, match="it cannot start"):
@@ -262,14 +270,16 @@ def test_a_program_hears_of_another_signal_that_ended_its_burst(
     assert raised.value.returncode == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_program_of_its_own_ends_with_0_after_a_signal(
-    stopped: type[StoppedSupervisor], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_exit_code_says_that_a_signal_has_cut_a_burst_short(
+    stopped: type[StoppedSupervisor], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     monkeypatch.setattr(stopped, "number", number)
     handlers = [signal.getsignal(each) for each in (number, signal.SIGHUP)]
     try:
-        assert exit_code("--burst") == 0
+        assert exit_code("--burst") == code
+        # Without --burst a stop is the only way to end.
+        call_command("runqueueworker")
     finally:  # such a program keeps its handlers
         for each, handler in zip((number, signal.SIGHUP), handlers, strict=True):
             signal.signal(each, handler)

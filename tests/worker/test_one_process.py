@@ -1,4 +1,4 @@
-"""One-process mode and ``pgqueue run``: jobs on the main thread, kept alive by another thread."""
+"""One-process mode and ``pgqueue run-here``: jobs on the main thread, kept alive by another thread."""
 
 from __future__ import annotations
 
@@ -233,12 +233,12 @@ def talk(terminal: int, prompt: str, answer: str) -> str:
     return said
 
 
-# -- pgqueue run
+# -- pgqueue run-here
 
 
 def run(job: Job, *arguments: str) -> str:
     out = StringIO()
-    call_command("pgqueue", "run", str(job.pk), *arguments, stdout=out)
+    call_command("pgqueue", "run-here", str(job.pk), *arguments, stdout=out)
     return out.getvalue()
 
 
@@ -262,7 +262,7 @@ def test_run_a_job_that_fails_and_debug_it(bodies: Any, monkeypatch: pytest.Monk
     bodies["x"] = fail
     job, out = enqueue(tasks.run_body, "x"), StringIO()
     with pytest.raises(CommandError, match="it will be tried again"):
-        call_command("pgqueue", "run", str(job.pk), "--pdb", stdout=out)
+        call_command("pgqueue", "run-here", str(job.pk), "--pdb", stdout=out)
     assert "ValueError: no such order" in out.getvalue()
     assert (fresh(job).status, len(fresh(job).errors)) == ("retry", 1)
     (traceback,) = frames
@@ -295,14 +295,14 @@ def test_another_database(bodies: Any) -> None:
     elsewhere = tasks.run_body.using(database="other")
     out = StringIO()
     public = f"other:{enqueue(elsewhere, 'x').pk}"
-    call_command("pgqueue", "run", public, stdout=out)
+    call_command("pgqueue", "run-here", public, stdout=out)
     assert "done in" in out.getvalue()
     with pytest.raises(CommandError, match=rf"retry\('{public}'\)"):
-        call_command("pgqueue", "run", public)
+        call_command("pgqueue", "run-here", public)
     with pytest.raises(CommandError, match="'gone' is not in DATABASES"):
-        call_command("pgqueue", "run", "gone:1")
+        call_command("pgqueue", "run-here", "gone:1")
     with pytest.raises(CommandError, match="'first' is not the id of a job"):
-        call_command("pgqueue", "run", "first")
+        call_command("pgqueue", "run-here", "first")
     first, second, third = enqueue(elsewhere, "x"), enqueue(elsewhere, "x"), enqueue(tasks.run_body, "x")
     assert "done in" in run(first, "--database", "other")
     work("--burst", "--database", "other")
@@ -345,5 +345,5 @@ def test_progress_is_seen_while_the_job_runs(bodies: Any, how: str) -> None:
     if how == "worker":
         work("--burst")
     else:
-        call_command("pgqueue", "run", str(job.pk), stdout=StringIO())
+        call_command("pgqueue", "run-here", str(job.pk), stdout=StringIO())
     assert (fresh(job).status, fresh(job).result, fresh(job).marks) == ("done", 5, 8)

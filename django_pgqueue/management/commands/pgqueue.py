@@ -13,14 +13,12 @@ from django.db import OperationalError, connections
 from ...exceptions import PgQueueError
 from .._arguments import database_alias
 from .._output import no_reader, prepare
+from .._parser import BROKEN_PIPE, INTERRUPTED, USAGE, Parser
 from .._subcommands import accept_options, found
 from .._workers import check_database, check_vendor, unreachable
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
-
-_USAGE = 2  # the exit code for arguments that cannot be used
-_BROKEN_PIPE = 128 + 13  # and of programs that SIGPIPE ends
 
 
 class Command(BaseCommand):
@@ -32,6 +30,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the subcommands."""
+        parser.__class__ = Parser
         parser.add_argument(
             "--database", type=database_alias, default=None, metavar="ALIAS", help="the database of the jobs"
         )
@@ -54,13 +53,19 @@ class Command(BaseCommand):
             check_vendor(alias)
             _check(alias)
             prepare(self.stdout)
-            subcommand.run({**given, "database": alias}, self.stdout)
-            self.stdout.flush()
+            try:
+                subcommand.run({**given, "database": alias}, self.stdout)
+            finally:
+                self.stdout.flush()
         except BrokenPipeError:
             no_reader(self.stdout)
-            sys.exit(_BROKEN_PIPE)
+            sys.exit(BROKEN_PIPE)
+        except KeyboardInterrupt:
+            if not self._called_from_command_line:  # type: ignore[attr-defined]
+                raise
+            sys.exit(INTERRUPTED)
         except ArgumentTypeError as error:
-            raise CommandError(str(error), returncode=_USAGE) from error
+            raise CommandError(str(error), returncode=USAGE) from error
         except (ImproperlyConfigured, PgQueueError) as error:
             raise CommandError(str(error)) from error
 

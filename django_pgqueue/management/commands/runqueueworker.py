@@ -34,6 +34,7 @@ from .._arguments import (
     writable_path,
 )
 from .._banner import Server, banner
+from .._parser import USAGE, Parser
 from .._workers import (
     NOT_FOUND,
     check_caller,
@@ -73,6 +74,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the options."""
+        parser.__class__ = Parser
         add = parser.add_argument
         add(
             "--queues",
@@ -139,7 +141,7 @@ class Command(BaseCommand):
             options = self._options(given)
         except (ArgumentTypeError, ImproperlyConfigured) as error:
             usage = isinstance(error, ArgumentTypeError)
-            raise CommandError(str(error), returncode=_reload.USAGE if usage else 1) from error
+            raise CommandError(str(error), returncode=USAGE if usage else 1) from error
         self._verbosity = given["verbosity"]
         configure_logging(given["verbosity"])
         if given["reload"] and self._parent is None:
@@ -213,12 +215,13 @@ class Command(BaseCommand):
         finally:
             if not self._is_program:
                 supervisor.release()
-        if self._is_program:  # the log contains the reason
-            sys.exit(_reload.RELOAD if self._has_changed else code)
+        if self._has_changed:
+            sys.exit(_reload.RELOAD)
         if code:
+            if self._is_program:  # the log contains the reason
+                sys.exit(code)
             raise CommandError(supervisor.failure, returncode=code)
-        if options.burst and supervisor.interrupted_by is not None:
-            _raise_interruption(supervisor.interrupted_by)
+        self._end_burst(options, supervisor.interrupted_by)
 
     def _run_here(self, options: WorkerOptions, given: dict[str, Any]) -> None:
         # A supervisor must not have in memory what runs jobs.
@@ -231,8 +234,21 @@ class Command(BaseCommand):
             raise unreachable(options.alias, error) from error
         except NOT_FOUND as error:
             raise not_found(options.alias, error) from error
-        if options.burst and not self._is_program and worker.interrupted_by is not None:
-            _raise_interruption(worker.interrupted_by)
+        self._end_burst(options, worker.interrupted_by)
+
+    def _end_burst(self, options: WorkerOptions, number: signal.Signals | None) -> None:
+        """Do not end as if all jobs that are due had run, if a signal has stopped the command before."""
+        if number is None or not options.burst:
+            return
+        if self._is_program:  # it has said so
+            sys.exit(128 + number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise CommandError(
+            _("%(signal)s stopped the command before all jobs that were due had run.")
+            % {"signal": number.name},
+            returncode=128 + number,
+        )
 
     def _begin(self, options: WorkerOptions, given: dict[str, Any]) -> None:
         """Report problems that would stop every worker process. If there are none, write the schedules and
@@ -282,13 +298,3 @@ class Command(BaseCommand):
             self.stdout.flush()
         except OSError as error:  # the reader is gone; the jobs must continue to run
             logger.debug("standard output: %s", error)
-
-
-def _raise_interruption(number: signal.Signals) -> None:
-    """Raise an error because a burst that a program called was stopped before all jobs had run."""
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise CommandError(
-        _("%(signal)s stopped the command before all jobs that were due had run.") % {"signal": number.name},
-        returncode=128 + number,
-    )

@@ -69,7 +69,7 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
         listed = Job.objects.using(alias).select_related("live_progress")
         found = listed.annotate(now=Now()).in_bulk(ids)
         if missing := [pk for pk in ids if pk not in found]:
-            raise ArgumentTypeError(unknown(missing, alias))
+            raise CommandError(unknown(missing, alias))
         jobs = [found[pk] for pk in ids]
         workers = _jobs.worker_names(alias, jobs)
         if options.get("json"):

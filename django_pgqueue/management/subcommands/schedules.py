@@ -36,7 +36,7 @@ __all__ = ["NEXT_RUNS", "next_run", "schedule_as_json", "schedule_details", "sch
 
 
 NAME = "schedules"
-HELP = "List the schedules, show one of them, pause or resume it, or run it now"
+HELP = "List the schedules, show one of them, pause or resume it, or enqueue a job of it"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -95,21 +95,19 @@ def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
 def _pause(options: dict[str, Any], stdout: OutputWrapper) -> None:
     name, schedule = options["name"], _find(options)
     author = options["author"] if options["author"] is not None else _user()
-    if schedule.pause(reason=options["reason"], author=author):
-        stdout.write(_("%(name)s is paused.") % {"name": name})
-    else:
+    if not schedule.pause(reason=options["reason"], author=author):
         note = words.pause_note(_find(options))
         text = _("%(name)s was already paused") % {"name": name}
-        stdout.write(plain(text + (f" ({note})." if note else ".")))
+        raise CommandError(plain(text + (f" ({note})." if note else ".")))
+    stdout.write(_("%(name)s is paused.") % {"name": name})
 
 
 def _resume(options: dict[str, Any], stdout: OutputWrapper) -> None:
     name = options["name"]
-    if _find(options).resume():
-        time = next_run(_find(options))
-        stdout.write(_("%(name)s is resumed. Next run: %(time)s.") % {"name": name, "time": time})
-    else:
-        stdout.write(_("%(name)s was not paused.") % {"name": name})
+    if not _find(options).resume():
+        raise CommandError(_("%(name)s was not paused.") % {"name": name})
+    time = next_run(_find(options))
+    stdout.write(_("%(name)s is resumed. Next run: %(time)s.") % {"name": name, "time": time})
 
 
 def _enqueue(options: dict[str, Any], stdout: OutputWrapper) -> None:

@@ -1,4 +1,4 @@
-"""``pgqueue run``, as far as it does not need a worker: what it shows of the end of a job."""
+"""``pgqueue run-here``, as far as it does not need a worker: what it shows of the end of a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError
 from django.test import override_settings
 
-from django_pgqueue.management.subcommands import run as subcommand
+from django_pgqueue.management.subcommands import run_here as subcommand
 
 CARD = "4111-1111-1111-1111"
 

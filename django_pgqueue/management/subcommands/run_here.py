@@ -1,4 +1,4 @@
-"""``manage.py pgqueue run``: run one waiting job in this process, for a debugger."""
+"""``manage.py pgqueue run-here``: run one waiting job in this process, for a debugger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-NAME = "run"
+NAME = "run-here"
 HELP = "Run one waiting job here and now, so that a debugger can follow it"
 
 

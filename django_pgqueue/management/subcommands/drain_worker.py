@@ -1,4 +1,4 @@
-"""``manage.py pgqueue drain``: ask a worker to finish its jobs and end."""
+"""``manage.py pgqueue drain-worker``: ask a worker to finish its jobs and end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-NAME = "drain"
+NAME = "drain-worker"
 HELP = "Ask a worker process to finish its jobs and end; its supervisor starts another one"
 
 
@@ -35,13 +35,12 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     worker = find(alias, options["worker"])
     drain_worker(worker, replace=not options.get("stop"), using=alias)
     if options.get("json"):
-        how = "stop" if options.get("stop") else "replace"
         document = {
             "database": alias,
-            "action": "drain",
+            "action": NAME,
             "worker": worker.pk,
             "name": str(worker),
-            "how": how,
+            "replace": not options.get("stop"),
         }
         print_json(stdout, document)
         return

@@ -1,0 +1,97 @@
+"""The parser of both commands: it names what somebody may have meant, and ends with the right exit code."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Action, ArgumentError, ArgumentParser, Namespace, _SubParsersAction
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from django.core.management.base import CommandError, CommandParser
+
+from ._output import no_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+__all__ = ["BROKEN_PIPE", "INTERRUPTED", "USAGE", "Parser"]
+
+#: Exit codes, besides 0 and 1: arguments that cannot be used, and what SIGINT and SIGPIPE end.
+USAGE, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+
+#: What earlier versions and other queues call it.
+_ELSEWHERE = {
+    "status": ("info", "qinfo"),
+    "jobs": ("list", "ls", "show", "inspect"),
+    "top": ("monitor", "qmonitor", "events", "dashboard", "watch"),
+    "health": ("ping", "check"),
+    "cancel": ("purge", "clear", "empty", "flush", "delete", "revoke", "discard", "abort"),
+    "retry": ("requeue", "rerun", "replay"),
+    "run-here": ("run", "execute", "debug"),
+    "run-now": ("promote", "expedite"),
+    "drain-worker": ("drain", "stop", "shutdown", "kill"),
+    "pause": ("hold", "suspend"),
+    "resume": ("unpause", "continue"),
+    "schedules": ("beat", "cron", "crontab", "periodic"),
+    "enqueue": ("run", "trigger", "fire"),
+    "failures": ("errors",),
+    "why": ("explain",),
+    "--author": ("--by",),
+    "--max-memory": ("--max-rss", "--max-memory-per-child"),
+    "--max-jobs": ("--max-tasks-per-child",),
+    "--threads": ("--concurrency", "-c"),
+    "--queues": ("-Q",),
+    "--exclude-queues": ("-X",),
+    "--verbosity": ("--loglevel", "--log-level", "-l"),
+    "--burst": ("--once", "--one-shot", "--batch"),
+    "--grace": ("--shutdown-timeout", "--shutdown-graceful-timeout"),
+    "--database": ("--backend", "--using"),
+}
+
+
+class Parser(CommandParser):
+    """A parser that hints. To use it, set the ``__class__`` of the one that Django has made."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse all arguments."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            hints = (_hint(word.partition("=")[0], [*_options(self, found)]) for word in unknown)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}.{next(filter(None, hints), '')}")
+        return found
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            hint = _hint(str(value), known) or f" Choose from {', '.join(known)}."
+            raise ArgumentError(action, f"invalid choice: {value!r}.{hint}")
+
+    def error(self, message: str) -> NoReturn:
+        """End the program, or raise ``CommandError`` if ``call_command`` has been called."""
+        if self.called_from_command_line:
+            super().error(message)
+        raise CommandError(f"Error: {message}", returncode=USAGE)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the program, for example after its help."""
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            no_reader(sys.stdout)
+            status = BROKEN_PIPE
+        super().exit(status, message)
+
+
+def _hint(word: str, known: Collection[str]) -> str:
+    """Return a sentence with the word that is meant; empty if there is none."""
+    near = [name for name, others in _ELSEWHERE.items() if name in known and word in others]
+    near = near or get_close_matches(word, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _options(parser: ArgumentParser, found: Namespace) -> Iterator[str]:
+    """Yield the options of a parser, and of the subcommand that was chosen."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, _SubParsersAction) and (name := getattr(found, action.dest)) is not None:
+            yield from _options(action.choices[name], found)
