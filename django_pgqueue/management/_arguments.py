@@ -15,9 +15,10 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
+from .. import conf
 from ..compat import InvalidTask
-from ..conf import weight
 from ..exceptions import moment as with_zone
+from ..monitoring.spans import SPANS, Span
 from ..postgres.clock import local
 from ..tasks.options import queue_name
 from ..tasks.results import parse_id
@@ -31,15 +32,17 @@ __all__ = [
     "check_one_process",
     "clock",
     "database_alias",
+    "duration",
     "given_names",
     "given_queues",
     "iso",
     "job_id",
     "moment",
     "of_one_database",
-    "period",
     "queue_names",
+    "seconds",
     "since",
+    "span",
     "unknown",
     "weighted_queues",
     "writable_path",
@@ -62,7 +65,7 @@ def weighted_queues(text: str) -> dict[str, int | None]:
         name, colon, number = (each.strip() for each in part.partition(":"))
         try:
             queues[queue_name(name)] = (
-                weight(int(number) if number.isdecimal() else number) if colon else None
+                conf.weight(int(number) if number.isdecimal() else number) if colon else None
             )
         except InvalidTask as error:
             raise ArgumentTypeError(str(error)) from None
@@ -138,9 +141,9 @@ def database_alias(text: str | None) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Times and periods on the command line, with the error messages for what cannot be read.
+# Times and durations on the command line, with the error messages for what cannot be read.
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
 def moment(text: str) -> datetime:
@@ -156,25 +159,51 @@ def moment(text: str) -> datetime:
     return with_zone("a time", found)
 
 
-def period(text: str) -> timedelta:
-    """Read a period: a whole number and a unit."""
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+def duration(text: str) -> timedelta:
+    """Read a duration: seconds, or a number with a unit."""
+    found = re.fullmatch(r"(\d{1,10}(?:\.\d{1,6})?)([smhd]?)", text)
     if found is None:
-        raise ArgumentTypeError(f"{text!r} is not a period such as 90s, 30m, 2h or 1d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+        raise ArgumentTypeError(f"{text!r} is not a duration such as 90s, 30m, 2h, 1d or a number of seconds")
+    length = float(found[1]) * _UNITS[found[2]]
+    if length > conf.HUNDRED_YEARS:
+        raise ArgumentTypeError(f"{text} is longer than 100 years")
+    return timedelta(seconds=length)
+
+
+def seconds(least: float = 0) -> Callable[[Any], float]:
+    """Return a type for durations in seconds. It also reads what ``call_command`` is given: numbers and
+    timedeltas.
+    """
+
+    def read(value: Any) -> float:
+        try:
+            return conf.seconds(least)(duration(value) if isinstance(value, str) else value)
+        except ValueError:
+            raise ArgumentTypeError(f"{value!r} is not a duration from {least:g} s to 100 years") from None
+
+    return read
+
+
+def span(value: Any) -> Span:
+    """Read one of the spans that have statistics."""
+    length = value.length if isinstance(value, Span) else timedelta(seconds=seconds()(value))
+    for each in SPANS.values():
+        if each.length == length:
+            return each
+    raise ArgumentTypeError(f"{value!r} is none of the spans {', '.join(SPANS)}")
 
 
 def since(text: str) -> datetime | timedelta:
-    """Read a time, or a period before now. What is now, the server must be asked (``clock``)."""
+    """Read a time, or a duration before now. What is now, the server must be asked (``clock``)."""
     try:
-        return period(text)
+        return duration(text)
     except ArgumentTypeError:
         pass
     try:
         return moment(text)
     except ArgumentTypeError:
         raise ArgumentTypeError(
-            f"{text!r} is neither a period such as 30m or 2h nor a time such as 2026-11-23T18:00"
+            f"{text!r} is neither a duration such as 30m or 2h nor a time such as 2026-11-23T18:00"
         ) from None
 
 

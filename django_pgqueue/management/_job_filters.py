@@ -97,7 +97,7 @@ def add_filters(parser: ArgumentParser, *, status: str) -> None:
         "--since",
         type=since,
         metavar="WHEN",
-        help="that ended since, or if they are not over, were enqueued since: 30m, 2h, or a time",
+        help="that ended since, or were enqueued since if they are not finished: 30m, 2h, or a time",
     )
     add(
         "--key",

@@ -149,7 +149,7 @@ def test_jobs_of_another_database() -> None:
         (["five"], "'five' is not the id of a job", 2),
         (["5", "--status", "failed"], "either ids or options", 2),
         (["--status", "faild"], "'faild' is not a status. Did you mean 'failed'?", 2),
-        (["--since", "soon"], "'soon' is neither a period such as 30m", 2),
+        (["--since", "soon"], "'soon' is neither a duration such as 30m", 2),
         (["--worker", "app-9:1"], "No worker has the name or the id 'app-9:1'", 1),
         (["--key", "a", "--status", "done"], "--key finds jobs that are not over.", 2),
         (["--json", "--quiet"], "--json and --quiet cannot be used together.", 2),

@@ -86,7 +86,7 @@ def test_another_database() -> None:
         (["pause", "--everything", "--until", "2020-01-01T00:00"], "must be in the future", 2),
         (["pause", "--everything", "--until", "noon"], "'noon' is not a time", 2),
         (["pause", "--everything", "--until", "2020-13-01T00:00"], "is not a time", 2),
-        (["pause", "--everything", "--for", "soon"], "'soon' is not a period", 2),
+        (["pause", "--everything", "--for", "soon"], "'soon' is not a duration", 2),
         (["pause", "--everything", "--for", "0s"], "must be more than 0 seconds", 2),
         (["pause", "--everything", "--reason", "r" * 401], "up to 400 characters", 2),
         (["resume", "--queue", "mail"], "The queue mail is not paused", 1),

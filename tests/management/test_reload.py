@@ -13,8 +13,8 @@ from time import time
 import pytest
 
 from django_pgqueue.management import _reload
-from django_pgqueue.management._reload import RELOAD, Parent, Reloader, SourceFiles, watch
 from django_pgqueue.management._parser import USAGE
+from django_pgqueue.management._reload import RELOAD, Parent, Reloader, SourceFiles, watch
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD)
 

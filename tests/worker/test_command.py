@@ -143,7 +143,7 @@ def test_without_a_database_it_takes_the_one_where_jobs_go(
         (["--queues", ""], "queue"),
         (["--processes", "0"], "0 is less than 1"),
         (["--threads", "many"], "'many' is not a whole number"),
-        (["--grace", "-1"], "-1 is less than 0"),
+        (["--grace", "-1"], "'-1' is not a duration"),
         (["--database", "nowhere"], r"'nowhere' is not in DATABASES\. The aliases are default, other\."),
         (["--queues", "a", "--exclude-queues", "b"], "cannot be used together"),
         (["--reload", "--burst"], "cannot be used together"),

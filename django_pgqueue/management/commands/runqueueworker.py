@@ -30,6 +30,7 @@ from .._arguments import (
     given_names,
     given_queues,
     queue_names,
+    seconds,
     weighted_queues,
     writable_path,
 )
@@ -110,9 +111,9 @@ class Command(BaseCommand):
         )
         add(
             "--grace",
-            type=at_least(0),
-            metavar="S",
-            help="seconds for running jobs to finish when stopping (default: GRACE in PGQUEUE, 30)",
+            type=seconds(),
+            metavar="DURATION",
+            help="for running jobs to finish when stopping, such as 90s (default: GRACE in PGQUEUE, 30 s)",
         )
         add(
             "--alive-file",
@@ -187,7 +188,7 @@ class Command(BaseCommand):
             schedules=given["schedules"] or not given["burst"],
             max_jobs=given["max_jobs"],
             max_memory=given["max_memory"],
-            grace=grace if given["grace"] is None else float(given["grace"]),
+            grace=grace if given["grace"] is None else seconds()(given["grace"]),
             alive_file=given["alive_file"] or "",
             one_process=given["one_process"],
         )

@@ -8,8 +8,9 @@ from django.core.management.base import CommandError
 from django.utils.translation import gettext as _
 
 from ...monitoring.failures import GroupFigures, group, groups, parts
-from ...monitoring.spans import SPAN_TIMEOUT, SPANS
+from ...monitoring.spans import SPAN_TIMEOUT
 from ...postgres.timeout import TimeLimitReached
+from .. import _arguments
 from .._arguments import at_least, clock, iso
 from .._output import marks_for, plain, plain_lines, print_json, table, width_of
 
@@ -27,7 +28,13 @@ HELP = "List failures by error and place in the code, those with the most attemp
 def add_arguments(parser: ArgumentParser) -> None:
     """Add which groups, and the format."""
     parser.add_argument("fingerprint", nargs="?", default="", help="show this group, with its newest failure")
-    parser.add_argument("--span", choices=sorted(SPANS), default="24h", help="how far back (default: 24h)")
+    parser.add_argument(
+        "--span",
+        type=_arguments.span,
+        default="24h",
+        metavar="SPAN",
+        help="how far back: 1h, 24h, 7d or 30d (default: 24h)",
+    )
     parser.add_argument("--queue", default="", metavar="NAME", help="only failures of this queue")
     parser.add_argument("--task", default="", metavar="PATH", help="only failures of this task")
     parser.add_argument(
@@ -51,7 +58,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 
 def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    span = SPANS[options.get("span") or "24h"]
+    span = _arguments.span(options.get("span") or "24h")
     which = {name: options.get(name) or "" for name in ("queue", "task")}
     most, muted = min(options.get("limit") or 50, 1_000), bool(options.get("muted"))
     found = groups(options["database"], span, **which, muted=muted, most=most)
@@ -86,7 +93,7 @@ def _list(options: dict[str, Any], stdout: OutputWrapper) -> None:
 
 
 def _show(options: dict[str, Any], stdout: OutputWrapper) -> None:
-    span, alias = SPANS[options.get("span") or "24h"], options["database"]
+    span, alias = _arguments.span(options.get("span") or "24h"), options["database"]
     found = group(alias, options["fingerprint"].replace("\0", ""), span)
     if found is None:
         raise CommandError(f"There is no group of failures {plain(options['fingerprint'])!r}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError
 
 from ...monitoring.health import health
-from .._arguments import at_least
+from .._arguments import at_least, seconds
 from .._output import plain, print_json
 
 if TYPE_CHECKING:
@@ -25,7 +25,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--queue", action="append", default=[], metavar="NAME", help="only this queue; may be repeated"
     )
-    parser.add_argument("--age", type=at_least(0), metavar="S", help="how long the oldest ready job may wait")
+    parser.add_argument(
+        "--age",
+        type=seconds(),
+        metavar="DURATION",
+        help="how long the oldest ready job may wait, such as 90s or 30m",
+    )
     parser.add_argument(
         "--depth", type=at_least(0), metavar="N", help="how many jobs may be ready in a queue"
     )
@@ -38,6 +43,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the line, and fail if there is a problem."""
     given = {name: options.get(name) for name in ("age", "depth", "workers")}
+    if given["age"] is not None:
+        given["age"] = seconds()(given["age"])
     queues = options.get("queue") or []
     found = health(options["database"], [queues] if isinstance(queues, str) else queues, **given)
     if options.get("json"):

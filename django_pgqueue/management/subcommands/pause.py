@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...jobs.pause import pause
 from ...postgres.clock import local
-from .._arguments import moment, period
+from .._arguments import moment, seconds
 from .._output import print_json
 from .._workers import warn_of_unknown_queues
 from ._targets import add_format, add_targets, as_json, target_of, words
@@ -33,7 +33,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--until", type=moment, metavar="TIME", help="when it ends by itself, such as 2026-11-23T18:00"
     )
     end.add_argument(
-        "--for", dest="period", type=period, metavar="PERIOD", help="for how long: 90s, 30m, 2h or 1d"
+        "--for",
+        dest="duration",
+        type=seconds(),
+        metavar="DURATION",
+        help="for how long, such as 90s, 30m, 2h or 1d",
     )
 
 
@@ -42,14 +46,14 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     alias = options["database"]
     if options.get("queue"):
         warn_of_unknown_queues(alias, "--queue", [options["queue"]])
-    author = options.get("author")
+    author, length = options.get("author"), options.get("duration")
     try:
         paused = pause(
             **target_of(options),
             reason=options.get("reason") or "",
             author=_user() if author is None else author,
             until=options.get("until"),
-            duration=options.get("period"),
+            duration=None if length is None else seconds()(length),
             using=alias,
         )
     except ValueError as error:

@@ -10,9 +10,10 @@ from django.utils.translation import gettext as _
 
 from ...monitoring.health import verdict
 from ...monitoring.queues import depths
-from ...monitoring.spans import SPANS, breakdown, series
+from ...monitoring.spans import breakdown, series
 from ...monitoring.workers import Crew
 from ...postgres.timeout import TimeLimitReached, time_limit
+from .. import _arguments
 from .. import _figures_texts as texts
 from .._output import marks_for, plain, print_json, width_of
 from .._workers import warn_of_unknown_queues
@@ -30,7 +31,13 @@ PATIENCE = 10.0  # seconds that one statement may take
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add what to show, and the format."""
-    parser.add_argument("--span", choices=sorted(SPANS), default="1h", help="how far back (default: 1h)")
+    parser.add_argument(
+        "--span",
+        type=_arguments.span,
+        default="1h",
+        metavar="SPAN",
+        help="how far back: 1h, 24h, 7d or 30d (default: 1h)",
+    )
     parser.add_argument(
         "--by", choices=["queue", "task", "time"], default="task", help="one row for each of these"
     )
@@ -43,7 +50,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Print the verdict and two tables."""
     alias = options["database"]
     by: Literal["queue", "task", "time"] = options.get("by") or "task"
-    span = SPANS[options.get("span") or "1h"]
+    span = _arguments.span(options.get("span") or "1h")
     queue, task = options.get("queue") or "", options.get("task") or ""
     if queue:
         warn_of_unknown_queues(alias, "--queue", [queue])

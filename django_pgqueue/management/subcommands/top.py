@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 
-from .._arguments import at_least
+from .._arguments import seconds
 from .._output import marks_for, width_of
 from .._top.drawing import PlainScreen, report
 from .._top.live import watch
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 from .._top.live import Screen
 
 NAME = "top"
+SHORTEST = 0.1  # seconds between two looks
 HELP = "Watch the queue: its health, queues, workers, running jobs and failures"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add how often, and how."""
     parser.add_argument(
-        "--interval", type=at_least(1), default=2, metavar="S", help="seconds between two looks (default: 2)"
+        "--interval",
+        type=seconds(SHORTEST),
+        default=2,
+        metavar="DURATION",
+        help="between two looks (default: 2 seconds)",
     )
     parser.add_argument("--once", action="store_true", help="print everything once as text, and end")
     parser.add_argument("--plain", action="store_true", help="draw without Rich, also if it is installed")
@@ -37,7 +42,7 @@ def run(options: dict[str, Any], stdout: OutputWrapper) -> None:
     """Watch it on a terminal. On a pipe or in a file, print it once."""
     alias = options["database"]
     if stdout.isatty() and not options.get("once"):
-        watch(alias, options.get("interval") or 2, _screen(options, stdout))
+        watch(alias, seconds(SHORTEST)(options.get("interval") or 2), _screen(options, stdout))
         return
     reading, marks = read(alias), marks_for(stdout)
     if reading.error:
